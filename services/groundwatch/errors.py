@@ -1,0 +1,87 @@
+"""Every error groundwatch raises on purpose, in one place.
+
+GroundwatchError
+├── UsageError            the user must fix something: one line, exit status 2, no traceback
+│   ├── SettingsError     a setting is wrong; names the key
+│   ├── FileFormatError   a file is wrong; names file, line and key
+│   └── MissingExtraError an optional dependency is not installed
+├── CheckFailed           the thing checked does not hold: exit status 1
+├── ProvisionRefused      a change to streams or consumers would drop data
+├── InputError            an event can never succeed: dead letter at once
+│   └── DecodeError       the bytes are not the event they claim to be
+├── Unscorable            a judge could not judge: an *unscored* outcome with its reason, not a failure
+└── TransientError        try again later: negative acknowledgement with a delay
+    └── RateLimited       the judge asked us to wait; carries for how long
+"""
+
+from __future__ import annotations
+
+
+class GroundwatchError(Exception):
+    """Base of all errors that groundwatch raises on purpose."""
+
+
+class UsageError(GroundwatchError):
+    """The user must fix something. Shown as one line without a traceback; exit status 2."""
+
+
+class SettingsError(UsageError):
+    """A setting is missing or wrong. The message names the key."""
+
+
+class FileFormatError(UsageError):
+    """A file does not have the expected format. The message names file, line and key."""
+
+    def __init__(self, path: object, message: str, *, line: int | None = None) -> None:
+        where = f"{path}:{line}" if line is not None else f"{path}"
+        super().__init__(f"{where}: {message}")
+
+
+class MissingExtraError(UsageError):
+    """An optional part of groundwatch is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed: run pip install 'groundwatch[{extra}]'")
+
+
+class CheckFailed(GroundwatchError):
+    """The thing that was checked does not hold; exit status 1."""
+
+
+class ProvisionRefused(UsageError):
+    """Provisioning would drop recorded data, so nothing was changed."""
+
+
+class InputError(GroundwatchError):
+    """This event can never be processed; it goes to the dead letters at once."""
+
+
+class DecodeError(InputError):
+    """The bytes of an event do not decode; carries the decoder's message."""
+
+
+class Unscorable(GroundwatchError):
+    """A judge could not judge this response. It becomes *unscored* with this reason.
+
+    `reason` is one of a bounded set of slugs (it becomes a metric label); `detail` is free text.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class TransientError(GroundwatchError):
+    """A fault that passes. The event is handed back and tried again after a delay."""
+
+
+class RateLimited(TransientError):
+    """A judge's endpoint asked us to slow down.
+
+    `retry_after` is in seconds, None when the endpoint did not say.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

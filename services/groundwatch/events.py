@@ -1,0 +1,263 @@
+"""What travels between the services: the contract.
+
+Every event is a frozen msgspec Struct, JSON on the wire. The rules of evolution: a new field gets a
+default, a field never changes its type, unknown fields are ignored. JSON Schema and AsyncAPI documents
+are generated from this module (`groundwatch.schema`).
+
+One response flows as `ResponseRecorded` → `ClaimsExtracted` → `ClaimsVerified` (or `ClaimsMatched`) →
+`ResponseScored`. A stage event carries what the next stage needs, so no stage reads back; images alone
+stay behind and travel by content hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+LIVE = "live"
+"""The run that live traffic belongs to; a replay has a name of its own."""
+
+
+class Label(StrEnum):
+    """What a sub-sentence is (FaithScore, section 3.2)."""
+
+    DESCRIPTIVE = "descriptive"
+    ANALYTICAL = "analytical"
+
+
+class Decision(StrEnum):
+    """What a judge says of one claim."""
+
+    SUPPORTED = "supported"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+
+class OutcomeKind(StrEnum):
+    """How a response ended for one protocol; each has exactly one of these."""
+
+    SCORED = "scored"
+    UNSCORED = "unscored"
+    DECLINED = "declined"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of everything on the wire."""
+
+
+class KnownFact(Event):
+    """A statement about the image whose truth is known."""
+
+    text: str
+    holds: bool
+
+
+class Reference(Event):
+    """What is known about an image, given with a response.
+
+    `objects` are names of things in the image; `triplets` are (subject, relation, object), where an
+    attribute reads ("ball", "is", "red"). `complete` says that the reference names everything in the
+    image: only then does absence refute.
+    """
+
+    facts: tuple[KnownFact, ...] = ()
+    objects: tuple[str, ...] = ()
+    triplets: tuple[tuple[str, str, str], ...] = ()
+    complete: bool = False
+
+
+class Judge(Event):
+    """Who judged: scores of different fingerprints never mix in one number.
+
+    `engine` is the engine's name in settings, `model` the model behind it (empty for rules), `prompt` a
+    digest of every prompt it uses, `version` the engine's own version.
+    """
+
+    engine: str
+    model: str = ""
+    prompt: str = ""
+    version: str = "1"
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits over all four fields."""
+        return digest(self.engine, self.model, self.prompt, self.version)[:12]
+
+
+class Usage(Event):
+    """What a judgement consumed. Cost is in US dollars."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost=self.cost + other.cost,
+        )
+
+
+class ResponseRecorded(Event):
+    """One answer of an LVLM, as the outside world gave it.
+
+    `id` is the caller's, unique within `tenant`. `images` are SHA-256 digests (hex) of stored images.
+    `protocols` are all that the tenant asked for; `declined` names those of them that are not judged,
+    each with its reason. `recorded_at` is in seconds since the epoch.
+    """
+
+    id: str
+    model: str
+    answer: str
+    tenant: str = "default"
+    prompt: str = ""
+    images: tuple[str, ...] = ()
+    reference: Reference | None = None
+    tags: dict[str, str] = {}
+    protocols: tuple[str, ...] = ()
+    declined: dict[str, str] = {}
+    run: str = LIVE
+    recorded_at: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """The response's name inside subjects: 32 hex digits over tenant and id."""
+        return response_key(self.tenant, self.id)
+
+
+class SubSentence(Event):
+    """A piece of the answer between punctuation: `answer[start:end]`, characters, end exclusive."""
+
+    start: int
+    end: int
+    text: str
+    label: Label
+    confidence: float | None = None
+
+
+class Claim(Event):
+    """One thing that the answer says of the image; for FaithScore an atomic fact.
+
+    `category` is the protocol's own (FaithScore: entity, relation, color, count, other); `unit` is the
+    index of the sub-sentence it comes from; `parts` are its pieces where the protocol has them, such as
+    the subject, relation and object of a triplet.
+    """
+
+    text: str
+    category: str
+    unit: int = 0
+    parts: tuple[str, ...] = ()
+
+
+class Verdict(Event):
+    """A judge's decision on the claim of the same index; `probability` is that it holds, if known."""
+
+    decision: Decision
+    probability: float | None = None
+    evidence: str = ""
+
+
+class ClaimsExtracted(Event):
+    """The claims of one response for one protocol."""
+
+    response: ResponseRecorded
+    protocol: str
+    judge: Judge
+    units: tuple[SubSentence, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    usage: Usage = Usage()
+
+
+class ClaimsVerified(Event):
+    """A verdict for every claim, in the claims' order."""
+
+    extracted: ClaimsExtracted
+    judge: Judge
+    verdicts: tuple[Verdict, ...] = ()
+    usage: Usage = Usage()
+
+
+class Match(Event):
+    """A claim's counterpart in the reference: the same thing, or a broader concept of it."""
+
+    claim: int
+    reference: str
+    kind: Literal["matched", "broader"] = "matched"
+
+
+class ClaimsMatched(Event):
+    """What of the claims is in the reference annotation; claims without a match are absent here."""
+
+    extracted: ClaimsExtracted
+    judge: Judge
+    matches: tuple[Match, ...] = ()
+    usage: Usage = Usage()
+
+
+class JudgedClaim(Event):
+    """A claim with its verdict, as people look at it."""
+
+    text: str
+    category: str
+    unit: int
+    decision: Decision
+    probability: float | None = None
+    evidence: str = ""
+
+
+class ResponseScored(Event):
+    """The one outcome of a response for one protocol.
+
+    `score` is the protocol's headline number, only when `outcome` is scored; `values` holds every number
+    of the protocol by name. `reason` is a bounded slug for unscored and declined, `detail` free text.
+    `judges` maps a stage to who judged there. `eligible` and `decided` count claims: coverage is
+    decided / eligible. `answer_words` is the answer's length, advised beside the score by FaithScore's
+    section on limitations.
+    """
+
+    id: str
+    model: str
+    protocol: str
+    outcome: OutcomeKind
+    tenant: str = "default"
+    run: str = LIVE
+    score: float | None = None
+    values: dict[str, float] = {}
+    reason: str = ""
+    detail: str = ""
+    judges: dict[str, Judge] = {}
+    units: tuple[SubSentence, ...] = ()
+    claims: tuple[JudgedClaim, ...] = ()
+    eligible: int = 0
+    decided: int = 0
+    answer_words: int = 0
+    usage: Usage = Usage()
+    tags: dict[str, str] = {}
+    recorded_at: float = 0.0
+    scored_at: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """The response's name inside subjects, as in `ResponseRecorded.key`."""
+        return response_key(self.tenant, self.id)
+
+
+def digest(*parts: str) -> str:
+    """SHA-256 over the parts with unambiguous borders, in hex."""
+    joined = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        joined.update(len(data).to_bytes(8, "big"))
+        joined.update(data)
+    return joined.hexdigest()
+
+
+def response_key(tenant: str, response_id: str) -> str:
+    """Name a response inside subjects: 32 hex digits, safe whatever characters the id has."""
+    return digest(tenant, response_id)[:32]
