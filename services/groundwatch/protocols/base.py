@@ -1,0 +1,79 @@
+"""What a protocol is: data about a route through the services, its parsing and its arithmetic.
+
+A protocol does no input or output and knows no broker. Adding one means adding a package beside
+`faithscore` and naming it in `registry`; no service changes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from groundwatch.events import Claim, ClaimsMatched, ClaimsVerified, ResponseRecorded, SubSentence
+
+
+class Stage(StrEnum):
+    """A step of a route. Each is also the name of the service that does it."""
+
+    EXTRACTION = "extraction"
+    MATCHING = "matching"
+    VERIFICATION = "verification"
+    SCORING = "scoring"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to an LLM: its prompt, already filled in, and the JSON Schema its reply must meet.
+
+    `system` holds the instructions; `user` holds the data that is judged, fenced by the prompt file so
+    that it cannot be mistaken for instructions.
+    """
+
+    name: str
+    system: str
+    user: str
+    schema: dict[str, object]
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """The arithmetic's result for one response: the headline number and every other by name."""
+
+    score: float
+    values: dict[str, float] = {}
+
+
+class EvaluationProtocol(Protocol):
+    """What the services ask of a protocol."""
+
+    name: ClassVar[str]
+    route: ClassVar[tuple[Stage, ...]]
+
+    def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
+        """Turn judgements into numbers.
+
+        Raises `Unscorable` when there is nothing to score: never 0 in its place.
+        """
+        ...
+
+    def prompt_digest(self, stage: Stage) -> str:
+        """Digest of every prompt that an LLM engine uses at this stage."""
+        ...
+
+    def extraction_steps(self) -> int:
+        """How many LLM calls the extraction takes at most, in order."""
+        ...
+
+    def extraction_step(self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]) -> Step | None:
+        """The LLM call number `index`, given what earlier calls found; None when there is nothing to ask."""
+        ...
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+        """Read the reply of call `index`; raises `ValueError` saying what is wrong with it."""
+        ...
+
+    def verification_step(self, claims: tuple[Claim, ...]) -> Step:
+        """The LLM call that verifies `claims` against the image."""
+        ...
