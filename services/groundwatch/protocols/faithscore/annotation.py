@@ -1,0 +1,73 @@
+"""FaithScore's published annotations: what people said of each sub-sentence and each atomic fact.
+
+One JSON object a line: `id` (the image), `answer`, `stage 1` (sub-sentence to 1 for descriptive, 0 for
+analytical) and `stage 2` (atomic fact to 1 for in the image, 0 for hallucinated).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from groundwatch.errors import FileFormatError
+from groundwatch.events import Label
+
+
+class AnnotatedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer as people annotated it. Several answers share an image.
+
+    `labels` maps sub-sentences, in the answer's order and without surrounding white space, to their label;
+    `facts` maps atomic facts to whether they hold in the image.
+    """
+
+    image: str
+    answer: str
+    labels: dict[str, Label]
+    facts: dict[str, bool]
+
+
+def read_annotations(path: str | Path) -> list[AnnotatedAnswer]:
+    """Read a file of annotations; empty lines are skipped.
+
+    Raises `FileFormatError` naming file, line and key.
+    """
+    try:
+        lines = Path(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
+    return [_read(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _read(path: str | Path, number: int, line: bytes) -> AnnotatedAnswer:
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileFormatError(path, f"not JSON ({error})", line=number) from error
+    if not isinstance(record, dict):
+        raise FileFormatError(path, "expected a JSON object", line=number)
+    texts = {}
+    for key in ("id", "answer"):
+        if not isinstance(record.get(key), str):
+            raise FileFormatError(path, f"key '{key}': expected a string", line=number)
+        texts[key] = record[key]
+    labels = _judgements(path, number, record, "stage 1")
+    return AnnotatedAnswer(
+        image=texts["id"],
+        answer=texts["answer"],
+        labels={
+            text.strip(): Label.DESCRIPTIVE if descriptive else Label.ANALYTICAL
+            for text, descriptive in labels.items()
+        },
+        facts=_judgements(path, number, record, "stage 2"),
+    )
+
+
+def _judgements(path: str | Path, number: int, record: dict[str, object], key: str) -> dict[str, bool]:
+    judgements = record.get(key)
+    if not isinstance(judgements, dict):
+        raise FileFormatError(path, f"key '{key}': expected an object of texts to 1 or 0", line=number)
+    for text, value in judgements.items():
+        if isinstance(value, float) or value not in (0, 1):
+            raise FileFormatError(path, f"key '{key}', '{text}': expected 1 or 0", line=number)
+    return {text: bool(value) for text, value in judgements.items()}
