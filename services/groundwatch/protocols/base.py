@@ -11,7 +11,14 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from groundwatch.events import Claim, ClaimsMatched, ClaimsVerified, ResponseRecorded, SubSentence
+from groundwatch.events import (
+    Claim,
+    ClaimsMatched,
+    ClaimsVerified,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+)
 
 
 class Stage(StrEnum):
@@ -61,19 +68,36 @@ class EvaluationProtocol(Protocol):
         ...
 
     def extraction_steps(self) -> int:
-        """How many LLM calls the extraction takes at most, in order."""
+        """How many LLM calls the extraction takes at most, asked in order."""
         ...
 
     def extraction_step(self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]) -> Step | None:
-        """The LLM call number `index`, given what earlier calls found; None when there is nothing to ask."""
+        """The LLM call number `index`, given the `units` that earlier calls found.
+
+        None when there is nothing to ask; the calls after it are still offered.
+        """
         ...
 
     def read_extraction(
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
-        """Read the reply of call `index`; raises `ValueError` saying what is wrong with it."""
+        """Read the reply of call `index`: the units and the claims as they are known after it.
+
+        Raises `ValueError` saying what is wrong with it; a judge is shown that message once, to mend it.
+        """
         ...
 
-    def verification_step(self, claims: tuple[Claim, ...]) -> Step:
-        """The LLM call that verifies `claims` against the image."""
+    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
+        """The LLM call that verifies `claims` against the response's images.
+
+        The engine adds the images. A response without any has its reference written into the step as
+        what is known of the image.
+        """
+        ...
+
+    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
+        """Read the reply of the verification call: one verdict for each claim, in the claims' order.
+
+        Raises `ValueError` saying what is wrong with it.
+        """
         ...
