@@ -48,14 +48,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of everything on the wire."""
 
 
-class KnownFact(Event):
+class KnownFact(Event, frozen=True, kw_only=True):
     """A statement about the image whose truth is known."""
 
     text: str
     holds: bool
 
 
-class Reference(Event):
+class Reference(Event, frozen=True, kw_only=True):
     """What is known about an image, given with a response.
 
     `objects` are names of things in the image; `triplets` are (subject, relation, object), where an
@@ -69,7 +69,7 @@ class Reference(Event):
     complete: bool = False
 
 
-class Judge(Event):
+class Judge(Event, frozen=True, kw_only=True):
     """Who judged: scores of different fingerprints never mix in one number.
 
     `engine` is the engine's name in settings, `model` the model behind it (empty for rules), `prompt` a
@@ -87,7 +87,7 @@ class Judge(Event):
         return digest(self.engine, self.model, self.prompt, self.version)[:12]
 
 
-class Usage(Event):
+class Usage(Event, frozen=True, kw_only=True):
     """What a judgement consumed. Cost is in US dollars."""
 
     calls: int = 0
@@ -104,7 +104,7 @@ class Usage(Event):
         )
 
 
-class ResponseRecorded(Event):
+class ResponseRecorded(Event, frozen=True, kw_only=True):
     """One answer of an LVLM, as the outside world gave it.
 
     `id` is the caller's, unique within `tenant`. `images` are SHA-256 digests (hex) of stored images.
@@ -131,7 +131,7 @@ class ResponseRecorded(Event):
         return response_key(self.tenant, self.id)
 
 
-class SubSentence(Event):
+class SubSentence(Event, frozen=True, kw_only=True):
     """A piece of the answer between punctuation: `answer[start:end]`, characters, end exclusive."""
 
     start: int
@@ -141,7 +141,7 @@ class SubSentence(Event):
     confidence: float | None = None
 
 
-class Claim(Event):
+class Claim(Event, frozen=True, kw_only=True):
     """One thing that the answer says of the image; for FaithScore an atomic fact.
 
     `category` is the protocol's own (FaithScore: entity, relation, color, count, other); `unit` is the
@@ -155,7 +155,7 @@ class Claim(Event):
     parts: tuple[str, ...] = ()
 
 
-class Verdict(Event):
+class Verdict(Event, frozen=True, kw_only=True):
     """A judge's decision on the claim of the same index; `probability` is that it holds, if known."""
 
     decision: Decision
@@ -163,7 +163,7 @@ class Verdict(Event):
     evidence: str = ""
 
 
-class ClaimsExtracted(Event):
+class ClaimsExtracted(Event, frozen=True, kw_only=True):
     """The claims of one response for one protocol."""
 
     response: ResponseRecorded
@@ -174,7 +174,7 @@ class ClaimsExtracted(Event):
     usage: Usage = Usage()
 
 
-class ClaimsVerified(Event):
+class ClaimsVerified(Event, frozen=True, kw_only=True):
     """A verdict for every claim, in the claims' order."""
 
     extracted: ClaimsExtracted
@@ -183,7 +183,7 @@ class ClaimsVerified(Event):
     usage: Usage = Usage()
 
 
-class Match(Event):
+class Match(Event, frozen=True, kw_only=True):
     """A claim's counterpart in the reference: the same thing, or a broader concept of it."""
 
     claim: int
@@ -191,7 +191,7 @@ class Match(Event):
     kind: Literal["matched", "broader"] = "matched"
 
 
-class ClaimsMatched(Event):
+class ClaimsMatched(Event, frozen=True, kw_only=True):
     """What of the claims is in the reference annotation; claims without a match are absent here."""
 
     extracted: ClaimsExtracted
@@ -200,7 +200,7 @@ class ClaimsMatched(Event):
     usage: Usage = Usage()
 
 
-class JudgedClaim(Event):
+class JudgedClaim(Event, frozen=True, kw_only=True):
     """A claim with its verdict, as people look at it."""
 
     text: str
@@ -211,7 +211,7 @@ class JudgedClaim(Event):
     evidence: str = ""
 
 
-class ResponseScored(Event):
+class ResponseScored(Event, frozen=True, kw_only=True):
     """The one outcome of a response for one protocol.
 
     `score` is the protocol's headline number, only when `outcome` is scored; `values` holds every number

@@ -1,0 +1,223 @@
+"""Settings: one TOML file, then the environment, validated once at start.
+
+Every key has a default, so that `groundwatch up` needs no file. A key `[extraction] engine` is overridden
+by the variable `GROUNDWATCH_EXTRACTION__ENGINE`; values there are read as TOML, and as plain text when
+they are not.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groundwatch.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "GROUNDWATCH_"
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all settings: a misspelled key is an error, not a default."""
+
+
+class NatsSettings(Section, frozen=True, kw_only=True):
+    """How to reach NATS. Empty `url` under `groundwatch up` means: start our own server.
+
+    Timeouts in seconds. `replicas` counts copies of each stream in a cluster.
+    """
+
+    url: str = ""
+    credentials: str = ""
+    nkey_seed_file: str = ""
+    tls_ca: str = ""
+    replicas: int = 1
+    publish_timeout: float = 10.0
+    max_payload: int = 8 * 1024 * 1024
+
+
+class RetrySettings(Section, frozen=True, kw_only=True):
+    """When to try again. Delays in seconds: `first_delay` doubles up to `max_delay`, with jitter."""
+
+    attempts: int = 20
+    first_delay: float = 1.0
+    max_delay: float = 300.0
+
+
+class LlmSettings(Section, frozen=True, kw_only=True):
+    """An OpenAI-compatible endpoint. Prices are US dollars for a million tokens, `timeout` seconds.
+
+    `api_key_env` names the environment variable that holds the key; the key itself is never a setting.
+    `structured` is how the endpoint constrains replies: json_schema, json_object or none.
+    """
+
+    base_url: str = ""
+    model: str = ""
+    api_key_env: str = "OPENAI_API_KEY"
+    timeout: float = 60.0
+    concurrency: int = 16
+    structured: str = "json_schema"
+    input_price: float = 0.0
+    output_price: float = 0.0
+    max_tokens: int = 4096
+
+
+class StageSettings(Section, frozen=True, kw_only=True):
+    """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight."""
+
+    engine: str = ""
+    concurrency: int = 0
+    llm: LlmSettings = LlmSettings()
+
+
+class SamplingRule(Section, frozen=True, kw_only=True):
+    """Which share (0 to 1) of matching responses is judged. Empty fields match everything."""
+
+    rate: float
+    tenant: str = ""
+    model: str = ""
+    protocol: str = ""
+    salt: str = ""
+
+
+class IntakeSettings(Section, frozen=True, kw_only=True):
+    """What the gateway accepts. Sizes in bytes, `answer` and `prompt` in characters."""
+
+    max_answer: int = 200_000
+    max_prompt: int = 50_000
+    max_line: int = 20 * 1024 * 1024
+    max_image_bytes: int = 10 * 1024 * 1024
+    max_image_pixels: int = 40_000_000
+    max_images: int = 16
+    max_reference_items: int = 2_000
+    max_backlog: int = 1_000_000
+    in_flight: int = 256
+
+
+class GatewaySettings(Section, frozen=True, kw_only=True):
+    """Where the gateway listens. Port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    protocols: tuple[str, ...] = ("faithscore",)
+    intake: IntakeSettings = IntakeSettings()
+    sampling: tuple[SamplingRule, ...] = ()
+
+
+class TelemetrySettings(Section, frozen=True, kw_only=True):
+    """Where a service answers /metrics, /healthz and /readyz; and how it logs."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    log_level: str = "info"
+    log_format: str = "auto"
+    max_labels: int = 100
+
+
+class FaithScoreSettings(Section, frozen=True, kw_only=True):
+    """Weights of equation 1 for each category; 1 where absent, as in the paper."""
+
+    weights: dict[str, float] = {}
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """Everything that can be set."""
+
+    data_dir: str = ""
+    nats: NatsSettings = NatsSettings()
+    retry: RetrySettings = RetrySettings()
+    gateway: GatewaySettings = GatewaySettings()
+    extraction: StageSettings = StageSettings(engine="linguistic")
+    verification: StageSettings = StageSettings(engine="reference")
+    matching: StageSettings = StageSettings(engine="lexical")
+    scoring: StageSettings = StageSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    faithscore: FaithScoreSettings = FaithScoreSettings()
+
+
+def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the file at `path` (or the one that `GROUNDWATCH_CONFIG` names), then the environment.
+
+    Raises `SettingsError` with the key that is wrong.
+    """
+    environment = os.environ if environment is None else environment
+    source = path or (Path(named) if (named := environment.get("GROUNDWATCH_CONFIG")) else None)
+    values: dict[str, Any] = {}
+    if source is not None:
+        try:
+            values = tomllib.loads(source.read_text("utf-8"))
+        except OSError as error:
+            raise SettingsError(f"{source}: cannot be read: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{source}: is not TOML: {error}") from error
+    for name, text in environment.items():
+        if name.startswith(ENVIRONMENT_PREFIX) and name != "GROUNDWATCH_CONFIG":
+            _put(values, name, text)
+    try:
+        settings = msgspec.convert(values, Settings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(_explain(error, source)) from error
+    _check(settings)
+    return settings
+
+
+def _put(values: dict[str, Any], name: str, text: str) -> None:
+    path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    inner = values
+    for part in path[:-1]:
+        inner = inner.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise SettingsError(f"{name}: '{part}' is a value, not a section")
+    inner[path[-1]] = value
+
+
+def _explain(error: msgspec.ValidationError, source: Path | None) -> str:
+    message, _, where = str(error).partition(" - at `$")
+    key = where.rstrip("`").lstrip(".") or "top level"
+    origin = f"{source}: " if source else ""
+    return f"{origin}setting '{key}': {message}"
+
+
+def _check(settings: Settings) -> None:
+    """Bounds that types cannot say."""
+    checks = (
+        ("nats.replicas", 1 <= settings.nats.replicas <= 5, "must be 1 to 5"),
+        ("nats.publish_timeout", settings.nats.publish_timeout > 0, "must be above 0 seconds"),
+        ("retry.attempts", settings.retry.attempts >= 1, "must be at least 1"),
+        ("retry.first_delay", settings.retry.first_delay > 0, "must be above 0 seconds"),
+        ("gateway.port", 0 <= settings.gateway.port < 65536, "must be 0 to 65535"),
+        ("telemetry.port", 0 <= settings.telemetry.port < 65536, "must be 0 to 65535"),
+        ("telemetry.max_labels", settings.telemetry.max_labels >= 1, "must be at least 1"),
+        (
+            "telemetry.log_level",
+            settings.telemetry.log_level in ("debug", "info", "warning", "error"),
+            "must be debug, info, warning or error",
+        ),
+        (
+            "telemetry.log_format",
+            settings.telemetry.log_format in ("auto", "json", "console"),
+            "must be auto, json or console",
+        ),
+        (
+            "faithscore.weights",
+            all(weight >= 0 for weight in settings.faithscore.weights.values()),
+            "must not be negative",
+        ),
+        ("gateway.intake.in_flight", settings.gateway.intake.in_flight >= 1, "must be at least 1"),
+    )
+    for key, holds, message in checks:
+        if not holds:
+            raise SettingsError(f"setting '{key}': {message}")
+    for index, rule in enumerate(settings.gateway.sampling):
+        if not 0 <= rule.rate <= 1:
+            raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")
+    for stage in ("extraction", "verification", "matching", "scoring"):
+        if getattr(settings, stage).concurrency < 0:
+            raise SettingsError(f"setting '{stage}.concurrency': must not be negative")

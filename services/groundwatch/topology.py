@@ -1,0 +1,208 @@
+"""Streams, subjects and durable consumers: declared here once, created by `groundwatch provision`.
+
+Services only bind to what stands here. Two declarations of one stream overwrite each other silently in
+NATS, so there is no second one.
+
+A subject names where its event goes next, so a consumer's filter never changes when a protocol is added:
+
+    gw.recorded.<run>.<key>                          a response, as recorded
+    gw.extracted.<run>.<stage>.<protocol>.<key>      its claims, on their way to <stage>
+    gw.judged.<run>.<stage>.<protocol>.<key>         its judged claims, on their way to <stage>
+    gw.outcome.<run>.<protocol>.<key>                its one outcome
+    gw.dead.<stage>.<run>.<key>                      an event that <stage> could not process
+    gw.retry.<stage>.<run>.<key>                     a dead letter that somebody sent again
+
+`key` is `events.response_key`: one subject for each response. That is what makes every stage exactly
+once: an event is published with "expect no message on this subject", which the server itself enforces
+for as long as the stream remembers, where a duplicate window of message ids forgets after minutes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PREFIX = "gw"
+
+HEADER_MESSAGE_ID = "Nats-Msg-Id"
+HEADER_EXPECT_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
+HEADER_PROTOCOLS = "Gw-Protocols"
+"""On a recorded response: the protocols asked for, by commas. Lets the audit read headers only."""
+HEADER_DIGEST = "Gw-Digest"
+"""On a recorded response: digest of what the caller sent, to tell a repeat from a contradiction."""
+HEADER_OUTCOME = "Gw-Outcome"
+"""On an outcome: scored, unscored or declined."""
+HEADER_REASON = "Gw-Reason"
+"""On an outcome: its reason. On a dead letter: why it is there."""
+HEADER_ORIGIN = "Gw-Origin"
+"""On a dead letter and its retry: the subject of the original."""
+HEADER_RETRY = "Gw-Retry"
+"""On a retry: how many times this event has been sent again."""
+
+RESPONSES = "GW_RESPONSES"
+EXTRACTED = "GW_EXTRACTED"
+JUDGED = "GW_JUDGED"
+OUTCOMES = "GW_OUTCOMES"
+DEAD = "GW_DEAD"
+RETRY = "GW_RETRY"
+IMAGES_BUCKET = "gw-images"
+
+DAY = 86_400.0
+STAGES = ("extraction", "matching", "verification", "scoring")
+
+
+class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as it must be. Ages in seconds, sizes in bytes; 0 means without limit.
+
+    `refuse_when_full` refuses new events instead of dropping old ones: the source of truth must push
+    back on its writers, never forget what they were told is safe.
+    """
+
+    name: str
+    subjects: tuple[str, ...]
+    description: str
+    max_age: float = 30 * DAY
+    max_bytes: int = 0
+    max_per_subject: int = 0
+    duplicate_window: float = 600.0
+    work_queue: bool = False
+    refuse_when_full: bool = True
+
+
+class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable pull consumer as it must be. `ack_wait` in seconds.
+
+    The server redelivers without end; giving up is the runtime's decision, since only it can write the
+    dead letter. `max_ack_pending` bounds what all replicas of a stage hold together.
+    """
+
+    name: str
+    stream: str
+    filters: tuple[str, ...]
+    description: str
+    ack_wait: float = 30.0
+    max_ack_pending: int = 5_000
+
+
+STREAMS: tuple[StreamSpec, ...] = (
+    StreamSpec(
+        name=RESPONSES,
+        subjects=(f"{PREFIX}.recorded.>",),
+        description="Recorded LVLM responses: the source of truth",
+    ),
+    StreamSpec(name=EXTRACTED, subjects=(f"{PREFIX}.extracted.>",), description="Claims found in responses"),
+    StreamSpec(name=JUDGED, subjects=(f"{PREFIX}.judged.>",), description="Claims with verdicts or matches"),
+    StreamSpec(
+        name=OUTCOMES,
+        subjects=(f"{PREFIX}.outcome.>",),
+        description="One outcome for each response and protocol; a retried dead letter replaces its own",
+        max_per_subject=1,
+    ),
+    StreamSpec(
+        name=DEAD,
+        subjects=(f"{PREFIX}.dead.>",),
+        description="Events that could not be processed, with the reason",
+    ),
+    StreamSpec(
+        name=RETRY, subjects=(f"{PREFIX}.retry.>",), description="Dead letters sent again", work_queue=True
+    ),
+)
+
+CONSUMERS: tuple[ConsumerSpec, ...] = (
+    ConsumerSpec(
+        name="extraction",
+        stream=RESPONSES,
+        filters=(f"{PREFIX}.recorded.live.>",),
+        description="Every response: claims are extracted, declined protocols get their outcome",
+    ),
+    ConsumerSpec(
+        name="matching",
+        stream=EXTRACTED,
+        filters=(f"{PREFIX}.extracted.live.matching.>",),
+        description="Claims to match with the reference annotation",
+    ),
+    ConsumerSpec(
+        name="verification",
+        stream=EXTRACTED,
+        filters=(f"{PREFIX}.extracted.live.verification.>",),
+        description="Claims to verify",
+    ),
+    ConsumerSpec(
+        name="scoring",
+        stream=JUDGED,
+        filters=(f"{PREFIX}.judged.live.scoring.>",),
+        description="Judged claims to score",
+    ),
+    *(
+        ConsumerSpec(
+            name=f"{stage}-retry",
+            stream=RETRY,
+            filters=(f"{PREFIX}.retry.{stage}.>",),
+            description=f"Dead letters of {stage} that somebody sent again",
+        )
+        for stage in STAGES
+    ),
+)
+
+
+def stream(name: str) -> StreamSpec:
+    """The declaration of a stream."""
+    return next(spec for spec in STREAMS if spec.name == name)
+
+
+def consumer(name: str) -> ConsumerSpec:
+    """The declaration of a durable consumer."""
+    return next(spec for spec in CONSUMERS if spec.name == name)
+
+
+def recorded_subject(run: str, key: str) -> str:
+    """Where a recorded response goes."""
+    return f"{PREFIX}.recorded.{run}.{key}"
+
+
+def extracted_subject(run: str, stage: str, protocol: str, key: str) -> str:
+    """Where extracted claims go on their way to `stage`."""
+    return f"{PREFIX}.extracted.{run}.{stage}.{protocol}.{key}"
+
+
+def judged_subject(run: str, stage: str, protocol: str, key: str) -> str:
+    """Where judged claims go on their way to `stage`."""
+    return f"{PREFIX}.judged.{run}.{stage}.{protocol}.{key}"
+
+
+def outcome_subject(run: str, protocol: str, key: str) -> str:
+    """Where the outcome goes."""
+    return f"{PREFIX}.outcome.{run}.{protocol}.{key}"
+
+
+def dead_subject(stage: str, run: str, key: str) -> str:
+    """Where an event goes that `stage` could not process."""
+    return f"{PREFIX}.dead.{stage}.{run}.{key}"
+
+
+def retry_subject(stage: str, run: str, key: str) -> str:
+    """Where a dead letter goes when it is sent again."""
+    return f"{PREFIX}.retry.{stage}.{run}.{key}"
+
+
+class Address(msgspec.Struct, frozen=True):
+    """What a subject says: readable even when the event under it is not."""
+
+    kind: str
+    run: str
+    key: str
+    stage: str = ""
+    protocol: str = ""
+
+
+def parse_subject(subject: str) -> Address | None:
+    """Read a subject of ours; None when it is not one."""
+    match subject.split("."):
+        case [_, "recorded", run, key]:
+            return Address("recorded", run, key)
+        case [_, ("extracted" | "judged") as kind, run, stage, protocol, key]:
+            return Address(kind, run, key, stage, protocol)
+        case [_, "outcome", run, protocol, key]:
+            return Address("outcome", run, key, "", protocol)
+        case [_, ("dead" | "retry") as kind, stage, run, key]:
+            return Address(kind, run, key, stage)
+    return None
