@@ -71,7 +71,9 @@ class EvaluationProtocol(Protocol):
         """How many LLM calls the extraction takes at most, asked in order."""
         ...
 
-    def extraction_step(self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]) -> Step | None:
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
         """The LLM call number `index`, given the `units` that earlier calls found.
 
         None when there is nothing to ask; the calls after it are still offered.
