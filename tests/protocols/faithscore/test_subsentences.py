@@ -17,7 +17,7 @@ answers = st.one_of(
     st.text(max_size=200),
     st.text(alphabet="aB1 .,;:!?\n\"'()-—…،。\ud800😀", max_size=200),
     st.lists(
-        st.sampled_from(["Dr.", "a.m.", "3.5", "1,000", "...", "a dog", "The", "\n", "1.", "- ", "e.g.", "שלום,"])
+        st.sampled_from(
             ["Dr.", "a.m.", "3.5", "1,000", "...", "a dog", "The", "\n", "1.", "- ", "e.g.", "שלום,", " "]
         )
     ).map(" ".join),
