@@ -1,0 +1,189 @@
+"""The arithmetic of FaithScore (section 3.2 of the paper): pure functions from judgements to numbers.
+
+Where the paper is silent, these decisions hold; docs/faithscore.md tells them with their reasons:
+
+- A fact that the judge left undecided is in neither numerator nor denominator; coverage is told beside.
+- Only facts of descriptive sub-sentences count, as in the paper, whose decomposer sees no others.
+- A descriptive sub-sentence counts in S unless it has facts of which none was decided. With a judge that
+  decides everything, S is therefore the paper's: every descriptive sub-sentence.
+- Nothing to verify, or nothing decided, raises `Unscorable`; it is never 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from groundwatch.errors import InputError, SettingsError, Unscorable
+from groundwatch.events import ClaimsVerified, Decision, Label
+from groundwatch.protocols.base import Score
+
+CATEGORIES = ("entity", "relation", "color", "count", "other")
+"""The five categories of atomic facts; a category that is none of them counts as `other`."""
+
+NOTHING_TO_VERIFY = "nothing_to_verify"
+NOTHING_DECIDED = "nothing_decided"
+
+EQUAL_WEIGHTS: Mapping[str, float] = MappingProxyType(dict.fromkeys(CATEGORIES, 1.0))
+"""The paper's choice: every fact weighs 1."""
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """What the arithmetic needs of one atomic fact: its category, its sub-sentence, the verdict."""
+
+    category: str
+    unit: int
+    decision: Decision
+
+
+def check_weights(weights: Mapping[str, float]) -> Mapping[str, float]:
+    """Complete weights given per category with 1; raises `SettingsError` naming the wrong key."""
+    for category, weight in weights.items():
+        where = f"setting 'faithscore.weights.{category}'"
+        if category not in CATEGORIES:
+            raise SettingsError(f"{where}: no such category; there are {', '.join(CATEGORIES)}")
+        if not (math.isfinite(weight) and weight >= 0):
+            raise SettingsError(f"{where}: must be a finite number of at least 0, not {weight}")
+    return MappingProxyType({**EQUAL_WEIGHTS, **weights})
+
+
+def f_hat(facts: Iterable[Fact], weights: Mapping[str, float] = EQUAL_WEIGHTS) -> float | None:
+    """Equation 1: sum of w·s over all facts, divided by the number of facts; None without a decided one.
+
+    The denominator is the number of facts and not the sum of the weights, as printed in the paper, so
+    that the result lies in [0, largest weight] and passes 1 when weights do.
+    """
+    counts: Counter[str] = Counter()
+    supported: Counter[str] = Counter()
+    for fact in facts:
+        if fact.decision is not Decision.UNDECIDED:
+            counts[fact.category] += 1
+            supported[fact.category] += fact.decision is Decision.SUPPORTED
+    decided = counts.total()
+    if not decided:
+        return None
+    return math.fsum(weights.get(category, 1.0) * number for category, number in supported.items()) / decided
+
+
+def sentence_level(facts: Iterable[Fact], descriptive: Iterable[int]) -> float | None:
+    """1 - S_h / S over the sub-sentences whose indexes are `descriptive`; None when S is 0.
+
+    S_h are those with a refuted fact. A sub-sentence all of whose facts are undecided was not judged and
+    is left out of S; one without any fact stays in, as in the paper.
+    """
+    found: dict[int, set[Decision]] = {unit: set() for unit in descriptive}
+    for fact in facts:
+        if fact.unit in found:
+            found[fact.unit].add(fact.decision)
+    judged = [decisions for decisions in found.values() if decisions != {Decision.UNDECIDED}]
+    if not judged:
+        return None
+    return 1.0 - sum(Decision.REFUTED in decisions for decisions in judged) / len(judged)
+
+
+def score_facts(
+    facts: Sequence[Fact], descriptive: Sequence[int], weights: Mapping[str, float] = EQUAL_WEIGHTS
+) -> Score:
+    """Every number that follows from the verdicts alone.
+
+    Raises `Unscorable` with `nothing_to_verify` or `nothing_decided`.
+    """
+    units = frozenset(descriptive)
+    facts = [fact for fact in facts if fact.unit in units]
+    if not units:
+        raise Unscorable(NOTHING_TO_VERIFY, "no descriptive sub-sentence")
+    if not facts:
+        raise Unscorable(NOTHING_TO_VERIFY, "no atomic fact")
+    headline = f_hat(facts, weights)
+    if headline is None:
+        raise Unscorable(NOTHING_DECIDED, f"none of {len(facts)} facts was decided")
+    values = {"faithscore": headline, "descriptive": float(len(units)), **_counts(facts, "")}
+    sentences = sentence_level(facts, units)
+    if sentences is not None:
+        values["sentence_level"] = sentences
+    for category in CATEGORIES:
+        values |= _category_values(category, [fact for fact in facts if fact.category == category])
+    values["coverage"] = values["decided"] / values["facts"]
+    return Score(score=headline, values=values)
+
+
+def score_verified(judged: ClaimsVerified, weights: Mapping[str, float] = EQUAL_WEIGHTS) -> Score:
+    """Score one response; the names of `values` are listed in docs/faithscore.md.
+
+    Raises `Unscorable` when there is nothing to score, `InputError` when claims, verdicts and
+    sub-sentences do not fit each other.
+    """
+    units, claims = judged.extracted.units, judged.extracted.claims
+    if len(claims) != len(judged.verdicts):
+        raise InputError(f"{len(judged.verdicts)} verdicts for {len(claims)} claims")
+    for index, claim in enumerate(claims):
+        if not 0 <= claim.unit < len(units):
+            raise InputError(f"claim {index} names sub-sentence {claim.unit} of {len(units)}")
+    facts = [
+        Fact(known_category(claim.category), claim.unit, verdict.decision)
+        for claim, verdict in zip(claims, judged.verdicts, strict=True)
+    ]
+    descriptive = [index for index, unit in enumerate(units) if unit.label is Label.DESCRIPTIVE]
+    score = score_facts(facts, descriptive, weights)
+    entities = {
+        " ".join(claim.text.split()).casefold()
+        for claim in claims
+        if claim.category == "entity" and units[claim.unit].label is Label.DESCRIPTIVE
+    }
+    words = count_words(judged.extracted.response.answer)
+    return Score(
+        score=score.score,
+        values=score.values | {"entities": float(len(entities)), "answer_words": float(words)},
+    )
+
+
+def known_category(category: str) -> str:
+    """The category itself, or `other` when it is none of the five."""
+    return category if category in CATEGORIES else "other"
+
+
+def count_words(text: str) -> int:
+    """The length of an answer in words between white space."""
+    return len(text.split())
+
+
+def likert(hallucinated: int, facts: int) -> int:
+    """The 1 to 5 scale of Appendix A for an answer with `facts` facts of which some are hallucinated.
+
+    The appendix' formulas leave out exactly half, which its words give to 3 ("half or fewer"). Raises
+    `ValueError` without facts or with more hallucinated than there are.
+    """
+    if facts < 1 or not 0 <= hallucinated <= facts:
+        raise ValueError(f"{hallucinated} hallucinated of {facts} facts")
+    if hallucinated == 0:
+        return 5
+    if hallucinated == facts:
+        return 1
+    if 2 * hallucinated > facts:
+        return 2
+    return 3 if 3 * hallucinated >= facts else 4
+
+
+def _category_values(category: str, facts: Sequence[Fact]) -> dict[str, float]:
+    """Within one category a weight is constant and says nothing, so these numbers go without."""
+    values = _counts(facts, f".{category}")
+    share = f_hat(facts)
+    if share is not None:
+        values[f"faithscore.{category}"] = share
+    sentences = sentence_level(facts, {fact.unit for fact in facts})
+    if sentences is not None:
+        values[f"sentence_level.{category}"] = sentences
+    return values
+
+
+def _counts(facts: Sequence[Fact], suffix: str) -> dict[str, float]:
+    decisions = Counter(fact.decision for fact in facts)
+    return {
+        f"facts{suffix}": float(len(facts)),
+        f"decided{suffix}": float(len(facts) - decisions[Decision.UNDECIDED]),
+        f"refuted{suffix}": float(decisions[Decision.REFUTED]),
+    }

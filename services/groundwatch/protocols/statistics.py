@@ -1,0 +1,221 @@
+"""Rates, means and their intervals, and where a rate changed: pure, without scipy or numpy.
+
+Responses are the units that are drawn; the facts of one response resemble each other. An interval that
+took every fact for an independent draw would be too narrow, so rates here are ratio estimators over
+responses as clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from statistics import NormalDist
+from typing import TypeVar
+
+import msgspec
+
+LEVEL = 0.95
+"""The confidence level wherever none is given."""
+
+T = TypeVar("T")
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """An estimate with its confidence interval; `n` is how many units it rests on."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+class Moments(msgspec.Struct):
+    """Running mean and variance (Welford 1962): constant memory, no cancellation."""
+
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.n += 1
+        delta = value - self.mean
+        self.mean += delta / self.n
+        self.squares += delta * (value - self.mean)
+
+    def merge(self, other: Moments) -> None:
+        """Take in what another one saw (Chan, Golub and LeVeque 1979)."""
+        total = self.n + other.n
+        if not other.n:
+            return
+        delta = other.mean - self.mean
+        self.squares += other.squares + delta * delta * self.n * other.n / total
+        self.mean += delta * other.n / total
+        self.n = total
+
+
+class RatioSums(msgspec.Struct):
+    """What a ratio estimator needs of its clusters: six sums, whatever the number of responses."""
+
+    clusters: int = 0
+    numerator: int = 0
+    denominator: int = 0
+    numerator_squares: int = 0
+    products: int = 0
+    denominator_squares: int = 0
+
+    def add(self, numerator: int, denominator: int) -> None:
+        """Count one response; one without a denominator has no part in a rate."""
+        if not denominator:
+            return
+        self.clusters += 1
+        self.numerator += numerator
+        self.denominator += denominator
+        self.numerator_squares += numerator * numerator
+        self.products += numerator * denominator
+        self.denominator_squares += denominator * denominator
+
+    def merge(self, other: RatioSums) -> None:
+        """Take in what another one saw."""
+        self.clusters += other.clusters
+        self.numerator += other.numerator
+        self.denominator += other.denominator
+        self.numerator_squares += other.numerator_squares
+        self.products += other.products
+        self.denominator_squares += other.denominator_squares
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
+    """Sum of w·x over sum of w; None when the weights sum to 0."""
+    weighted = math.fsum(w * x for w, x in zip(weights, values, strict=True))
+    total = math.fsum(weights)
+    return weighted / total if total else None
+
+
+def wilson(
+    successes: float, total: float, level: float = LEVEL, *, quantile: float | None = None
+) -> Interval:
+    """The score interval of a rate (Wilson 1927): inside [0, 1], sensible at 0 and 1.
+
+    `quantile` replaces the normal quantile of `level`. Raises `ValueError` unless
+    0 ≤ successes ≤ total and total > 0.
+    """
+    if total <= 0 or not 0 <= successes <= total:
+        raise ValueError(f"{successes} successes of {total}")
+    z = _z(level) if quantile is None else quantile
+    rate = successes / total
+    shrink = 1 + z * z / total
+    middle = (rate + z * z / (2 * total)) / shrink
+    half = z / shrink * math.sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    low = 0.0 if rate == 0 else max(0.0, middle - half)
+    high = 1.0 if rate == 1 else min(1.0, middle + half)
+    return Interval(rate, low, high, round(total))
+
+
+def mean_interval(
+    moments: Moments, level: float = LEVEL, *, bounds: tuple[float, float] | None = None
+) -> Interval | None:
+    """Student's interval of a mean, cut at `bounds`; None for no value, no width for a single one."""
+    if not moments.n:
+        return None
+    half = 0.0
+    if moments.n > 1:
+        half = student_quantile((1 + level) / 2, moments.n - 1) * math.sqrt(
+            moments.squares / (moments.n - 1) / moments.n
+        )
+    low, high = moments.mean - half, moments.mean + half
+    if bounds is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+    return Interval(moments.mean, low, high, moments.n)
+
+
+def cluster_rate(sums: RatioSums, level: float = LEVEL) -> Interval | None:
+    """A pooled rate, such as refuted by decided facts, with responses as clusters; None without facts.
+
+    The variance is the delta method's for a ratio estimator (Cochran, Sampling Techniques, 1977, eq.
+    2.46): n / (n - 1) · sum of (numerator - rate · denominator)² over the squared denominator. It enters
+    Wilson's interval as an effective number of facts, with Student's quantile for n - 1 degrees of
+    freedom (Korn and Graubard 1998; Franco, Little, Louis and Slud 2019), so that the interval stays
+    inside [0, 1]. The design effect is never taken to be below 1. Where the rate is 0 or 1 nothing can be
+    seen of it, nor with one response, and the effective number is then that of the responses: as if the
+    facts of a response all shared one fate.
+    """
+    if not sums.denominator:
+        return None
+    rate = sums.numerator / sums.denominator
+    effective = float(sums.clusters)
+    quantile = _z(level)
+    if 0 < rate < 1 and sums.clusters > 1:
+        residuals = sums.numerator_squares - 2 * rate * sums.products + rate * rate * sums.denominator_squares
+        variance = sums.clusters / (sums.clusters - 1) * max(residuals, 0.0) / sums.denominator**2
+        simple = rate * (1 - rate) / sums.denominator
+        effective = sums.denominator / max(1.0, variance / simple)
+        quantile = student_quantile((1 + level) / 2, sums.clusters - 1)
+    found = wilson(rate * effective, effective, quantile=quantile)
+    return Interval(rate, min(found.low, rate), max(found.high, rate), sums.denominator)
+
+
+def bootstrap(
+    units: Sequence[T],
+    statistic: Callable[[Sequence[T]], float | None],
+    *,
+    seed: int = 0,
+    resamples: int = 1000,
+    level: float = LEVEL,
+) -> Interval | None:
+    """The percentile interval of any statistic over drawn units (Efron 1979), the same for a seed.
+
+    Resamples on which the statistic is None or not finite are left out; None when it is so on the units
+    themselves.
+    """
+    value = statistic(units) if units else None
+    if value is None or not math.isfinite(value):
+        return None
+    random = Random(seed)
+    drawn = (statistic(random.choices(units, k=len(units))) for _ in range(resamples))
+    found = sorted(one for one in drawn if one is not None and math.isfinite(one))
+    if not found:
+        return Interval(value, value, value, len(units))
+    return Interval(value, percentile(found, (1 - level) / 2), percentile(found, (1 + level) / 2), len(units))
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` of the ordered values lie, by linear interpolation."""
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def student_quantile(share: float, degrees: int) -> float:
+    """Quantile of Student's distribution, to four digits from 3 degrees of freedom up.
+
+    Exact for 1 and 2; else the expansion of Abramowitz and Stegun (1964), 26.7.5.
+    """
+    if degrees < 1 or not 0 < share < 1:
+        raise ValueError(f"quantile {share} with {degrees} degrees of freedom")
+    if degrees == 1:
+        return math.tan(math.pi * (share - 0.5))
+    if degrees == 2:
+        return (2 * share - 1) * math.sqrt(2 / (4 * share * (1 - share)))
+    z = NormalDist().inv_cdf(share)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return math.fsum(term / degrees**power for power, term in enumerate(terms))
+
+
+def pooled_rate(pairs: Iterable[tuple[int, int]], level: float = LEVEL) -> Interval | None:
+    """`cluster_rate` of (numerator, denominator) pairs, one for each response."""
+    sums = RatioSums()
+    for numerator, denominator in pairs:
+        sums.add(numerator, denominator)
+    return cluster_rate(sums, level)
+
+
+def _z(level: float) -> float:
+    return NormalDist().inv_cdf((1 + level) / 2)

@@ -1,0 +1,212 @@
+"""Recorded responses as the outside world writes them: one JSON object, or many on lines of a file.
+
+The same reading serves `groundwatch score`, `groundwatch submit` and the HTTP intake, so a line that one
+of them refuses is refused by all, in the same words. What only groundwatch may say of a response (its
+run, what was declined) is not read from outside; unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+
+from groundwatch.errors import FileFormatError
+from groundwatch.events import Reference, ResponseRecorded
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+"""Identifiers: they become parts of subjects' digests and metric labels."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one response may hold. `line` in bytes, `answer` and `prompt` in characters.
+
+    `reference` counts facts, objects and triplets together; a tag's name and value together may have
+    `tag` characters. `digests` demands that every image is named by the SHA-256 of its bytes, in hex.
+    """
+
+    line: int = 20 * 1024 * 1024
+    answer: int = 200_000
+    prompt: int = 50_000
+    images: int = 16
+    reference: int = 2_000
+    tags: int = 64
+    tag: int = 1_024
+    digests: bool = False
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a record was not taken: a value, because one bad line must not stop the others.
+
+    `field` is the path of the wrong field, empty when the line as a whole is wrong; `id` is the record's
+    own where it could be read.
+    """
+
+    message: str
+    field: str = ""
+    id: str = ""
+
+    def __str__(self) -> str:
+        return f"key '{self.field}': {self.message}" if self.field else self.message
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be said of a response from outside; empty and absent mean the receiver's default."""
+
+    id: Name
+    model: Name
+    answer: str
+    prompt: str = ""
+    images: tuple[str, ...] = ()
+    reference: Reference | None = None
+    tags: dict[str, str] = {}
+    tenant: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    protocols: tuple[str, ...] = ()
+    recorded_at: float = 0.0
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+
+
+_RECORD = msgspec.json.Decoder(Record)
+_NAMED = msgspec.json.Decoder(_Named)
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_WHERE = re.compile(r" - at `\$\.?(.*)`\Z", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`\Z")
+
+
+def read_record(line: bytes, limits: Limits = DEFAULT_LIMITS) -> ResponseRecorded | Refusal:
+    """Read one record; a `Refusal` names the wrong field."""
+    if len(line) > limits.line:
+        return Refusal(message=f"the record has more than {limits.line} bytes")
+    try:
+        record = _RECORD.decode(line)
+    except msgspec.ValidationError as error:
+        return _explain(error, line)
+    except UnicodeDecodeError:
+        return Refusal(message="is not UTF-8 text")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return _lone_surrogate(line) or Refusal(message=f"not JSON ({error})")
+    return _check(record, limits) or ResponseRecorded(
+        id=record.id,
+        model=record.model,
+        answer=record.answer,
+        prompt=record.prompt,
+        images=record.images,
+        reference=record.reference,
+        tags=record.tags,
+        tenant=record.tenant or "default",
+        protocols=record.protocols,
+        recorded_at=record.recorded_at,
+    )
+
+
+def read_lines(
+    stream: BinaryIO,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Iterator[tuple[int, ResponseRecorded | Refusal]]:
+    """Read records from lines, each with its line number from 1; empty lines are skipped.
+
+    Never holds more than one line, and of a line that is too long only its start.
+    """
+    number = 0
+    while line := stream.readline(limits.line + 2):
+        number += 1
+        while not line.endswith(b"\n") and len(line) > limits.line:
+            rest = stream.readline(limits.line + 2)
+            if rest.endswith(b"\n") or not rest:
+                break
+        stripped = line.rstrip(b"\r\n")
+        if number == 1:
+            stripped = stripped.removeprefix(b"\xef\xbb\xbf")
+        if stripped.strip():
+            yield number, read_record(stripped, limits)
+
+
+def read_file(
+    path: str | Path,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Iterator[tuple[int, ResponseRecorded | Refusal]]:
+    """`read_lines` of a file; raises `FileFormatError` when it cannot be read."""
+    try:
+        with Path(path).open("rb") as stream:
+            yield from read_lines(stream, limits)
+    except OSError as error:
+        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
+
+
+def _check(record: Record, limits: Limits) -> Refusal | None:
+    """Bounds that depend on the limits, and texts that cannot travel."""
+    for field, text, limit in (
+        ("id", record.id, 256),
+        ("model", record.model, 256),
+        ("answer", record.answer, limits.answer),
+        ("prompt", record.prompt, limits.prompt),
+    ):
+        if len(text) > limit:
+            return _refuse(record, field, f"has {len(text)} characters; at most {limit} are taken")
+    if len(record.images) > limits.images:
+        return _refuse(
+            record, "images", f"names {len(record.images)} images; at most {limits.images} are taken"
+        )
+    if limits.digests:
+        for index, image in enumerate(record.images):
+            if not _DIGEST.match(image):
+                return _refuse(record, f"images[{index}]", "is not the SHA-256 of an image in lower-case hex")
+    if record.reference is not None:
+        reference = record.reference
+        held = len(reference.facts) + len(reference.objects) + len(reference.triplets)
+        if held > limits.reference:
+            return _refuse(record, "reference", f"has {held} items; at most {limits.reference} are taken")
+    if len(record.tags) > limits.tags:
+        return _refuse(record, "tags", f"has {len(record.tags)} tags; at most {limits.tags} are taken")
+    for name, value in record.tags.items():
+        if len(name) + len(value) > limits.tag:
+            return _refuse(record, f"tags.{name[:40]}", f"is longer than {limits.tag} characters")
+    if not (math.isfinite(record.recorded_at) and record.recorded_at >= 0):
+        return _refuse(record, "recorded_at", "is not a time in seconds since the epoch")
+    return None
+
+
+def _lone_surrogate(line: bytes) -> Refusal | None:
+    """Name the field with half a character, which JSON can write and UTF-8 cannot."""
+    if not _SURROGATE.search(line):
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    for field, value in record.items() if isinstance(record, dict) else ():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return Refusal(field=field, message="contains a lone surrogate, which is no character")
+    return None
+
+
+def _refuse(record: Record, field: str, message: str) -> Refusal:
+    return Refusal(field=field, message=message, id=record.id)
+
+
+def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
+    message = str(error)
+    path = ""
+    if where := _WHERE.search(message):
+        message, path = message[: where.start()], where[1]
+    if missing := _MISSING.match(message):
+        path, message = f"{path}.{missing[1]}".lstrip("."), "is missing"
+    try:
+        name = _NAMED.decode(line).id
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        name = ""
+    return Refusal(field=path, message=message, id=name[:256])

@@ -1,0 +1,120 @@
+"""Reading recorded responses: what is taken, and how a refusal is worded."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from groundwatch.errors import FileFormatError
+from groundwatch.events import ResponseRecorded
+from groundwatch.records import Limits, Refusal, read_file, read_lines, read_record
+
+GOOD: dict[str, object] = {"id": "1", "model": "m", "answer": "A cat."}
+
+
+def line(**changes: object) -> bytes:
+    return json.dumps(GOOD | changes).encode()
+
+
+def test_a_whole_record():
+    found = read_record(
+        line(
+            prompt="What is there?",
+            images=["0" * 64],
+            reference={
+                "facts": [{"text": "There is a cat.", "holds": True}],
+                "objects": ["cat"],
+                "triplets": [["cat", "on", "mat"]],
+                "complete": True,
+            },
+            tags={"version": "7"},
+            tenant="acme",
+            recorded_at=12.5,
+            unknown="ignored",
+            run="not ours to set",
+            declined={"faithscore": "no"},
+        ),
+        Limits(digests=True),
+    )
+    assert isinstance(found, ResponseRecorded)
+    assert found.reference is not None
+    assert found.reference.triplets == (("cat", "on", "mat"),)
+    assert (found.tenant, found.tags, found.recorded_at) == ("acme", {"version": "7"}, 12.5)
+    assert (found.run, found.declined) == ("live", {})
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "e\u0301 👩‍👩‍👧 🇨🇭", "قطة على السجادة\u200f", "a\x00b\x1b[31m\u2028", "x" * 200_000]
+)
+def test_any_text_is_an_answer(answer: str):
+    found = read_record(line(answer=answer))
+    assert isinstance(found, ResponseRecorded)
+    assert found.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "message"),
+    [
+        (line(answer=3), "answer", "Expected `str`, got `int`"),
+        (line(answer=None), "answer", "Expected `str`, got `null`"),
+        (line(id=""), "id", "length >= 1"),
+        (line(id="x" * 300), "id", "length <= 256"),
+        (line(model="x" * 300), "model", "length <= 256"),
+        (b'{"id": "1", "answer": "a"}', "model", "is missing"),
+        (line(reference={"facts": [{"text": "a"}]}), "reference.facts[0].holds", "is missing"),
+        (line(reference={"triplets": [["a", "b"]]}), "reference.triplets[0]", "length 3"),
+        (line(tags={"a": 1}), "tags[...]", "Expected `str`"),
+        (line(images="x"), "images", "Expected `array`"),
+        (line(images=["x.jpg"]), "images[0]", "SHA-256"),
+        (line(images=["0" * 64] * 3), "images", "names 3 images; at most 2"),
+        (line(answer="x" * 101), "answer", "has 101 characters; at most 100"),
+        (line(prompt="x" * 51), "prompt", "has 51 characters; at most 50"),
+        (line(reference={"objects": ["a"] * 4}), "reference", "has 4 items; at most 3"),
+        (line(tags={str(n): "" for n in range(5)}), "tags", "has 5 tags; at most 4"),
+        (line(tags={"a": "b" * 60}), "tags.a", "longer than 60"),
+        (line(recorded_at=-1.0), "recorded_at", "not a time"),
+        (b'{"id": "1", "model": "m", "answer": "half \\ud83d"}', "answer", "lone surrogate"),
+        (b'{"id": "1", "model": "m", "answer": "\xff"}', "", "UTF-8"),
+        (b'{"id": "1", "model": "m", "ans', "", "not JSON"),
+        (b"[]", "", "Expected `object`"),
+        (b"[" * 5_000, "", ""),
+        (line(padding="x" * 9_000), "", "more than 8000 bytes"),
+    ],
+)
+def test_a_refusal_names_the_field(record: bytes, field: str, message: str):
+    limits = Limits(line=8_000, answer=100, prompt=50, images=2, reference=3, tags=4, tag=60, digests=True)
+    found = read_record(record, limits)
+    assert isinstance(found, Refusal)
+    assert found.field == field
+    assert message in found.message
+    assert (f"key '{field}'" in str(found)) == bool(field)
+
+
+def test_a_refusal_keeps_the_id_where_there_is_one():
+    found = read_record(line(id="seven", answer=3))
+    assert isinstance(found, Refusal)
+    assert found.id == "seven"
+
+
+def test_one_bad_line_leaves_the_others_alone():
+    stream = io.BytesIO(
+        b"\xef\xbb\xbf"
+        + line(id="1")
+        + b"\r\n\n  \n"
+        + b"{}\n"
+        + line(answer="x" * 999)
+        + b"\n"
+        + line(id="2")
+    )
+    found = list(read_lines(stream, Limits(line=400)))
+    assert [number for number, _ in found] == [1, 4, 5, 6]
+    assert [type(one) for _, one in found] == [ResponseRecorded, Refusal, Refusal, ResponseRecorded]
+    assert "more than 400 bytes" in str(found[2][1])
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path):
+    with pytest.raises(FileFormatError, match=r"nowhere\.jsonl: cannot be read"):
+        list(read_file(tmp_path / "nowhere.jsonl"))
