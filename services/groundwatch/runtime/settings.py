@@ -8,6 +8,7 @@ they are not.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,7 +67,10 @@ class LlmSettings(Section, frozen=True, kw_only=True):
 
 
 class StageSettings(Section, frozen=True, kw_only=True):
-    """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight."""
+    """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight.
+
+    Empty and 0 mean the stage's own default.
+    """
 
     engine: str = ""
     concurrency: int = 0
@@ -130,9 +134,9 @@ class Settings(Section, frozen=True, kw_only=True):
     nats: NatsSettings = NatsSettings()
     retry: RetrySettings = RetrySettings()
     gateway: GatewaySettings = GatewaySettings()
-    extraction: StageSettings = StageSettings(engine="linguistic")
-    verification: StageSettings = StageSettings(engine="reference")
-    matching: StageSettings = StageSettings(engine="lexical")
+    extraction: StageSettings = StageSettings()
+    verification: StageSettings = StageSettings()
+    matching: StageSettings = StageSettings()
     scoring: StageSettings = StageSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
@@ -180,7 +184,9 @@ def _put(values: dict[str, Any], name: str, text: str) -> None:
 
 def _explain(error: msgspec.ValidationError, source: Path | None) -> str:
     message, _, where = str(error).partition(" - at `$")
-    key = where.rstrip("`").lstrip(".") or "top level"
+    key = where.rstrip("`").lstrip(".")
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
+        key, message = f"{key}.{unknown[1]}".lstrip("."), "no such setting"
     origin = f"{source}: " if source else ""
     return f"{origin}setting '{key}': {message}"
 

@@ -1,0 +1,190 @@
+"""The connection to NATS and the one way to publish: at most one message on a subject, acknowledged.
+
+`Bus.create` is what makes a stage exactly once: the server itself refuses a second event on the same
+subject, so a redelivered input adds nothing however late it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from faststream.nats import NatsBroker
+from faststream.security import BaseSecurity
+
+from groundwatch.errors import InputError, TransientError, UsageError
+from groundwatch.runtime.logs import logger
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+
+    from groundwatch.runtime.settings import NatsSettings
+
+WRONG_LAST_SEQUENCE = 10071
+"""JetStream's error code when the subject already holds another message than expected."""
+
+ENCODER = msgspec.json.Encoder()
+
+
+class Stored(Enum):
+    """What became of an event that was to be created."""
+
+    NEW = "new"
+    EXISTED = "existed"
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """An event on its way out. `expect` is the sequence its subject must be at; 0: nothing there yet."""
+
+    subject: str
+    payload: bytes
+    message_id: str = ""
+    headers: dict[str, str] = {}
+    expect: int | None = 0
+
+
+class Bus:
+    """A FastStream broker with the JetStream calls that the runtime needs beside it."""
+
+    def __init__(self, settings: NatsSettings, *, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self.broker = NatsBroker(
+            settings.url,
+            name=name,
+            apply_types=False,
+            logger=None,
+            graceful_timeout=None,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=1,
+            connect_timeout=5,
+            allow_reconnect=True,
+            drain_timeout=15,
+            pending_size=64 * 1024 * 1024,
+            inbox_prefix=f"_INBOX.{name}",
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+            **_security(settings),
+        )
+        self._js: JetStreamContext | None = None
+        self.reconnects = 0
+
+    @property
+    def client(self) -> Client:
+        """The nats-py client under the broker; it reconnects by itself."""
+        return self.broker.connection
+
+    @property
+    def js(self) -> JetStreamContext:
+        """JetStream over the same connection."""
+        if self._js is None:
+            self._js = self.client.jetstream(timeout=self._settings.publish_timeout)
+        return self._js
+
+    @property
+    def connected(self) -> bool:
+        """Whether the socket is up. Says nothing of consumers: see `health`."""
+        return self._js is not None and self.client.is_connected
+
+    async def connect(self, *, patience: float = 10.0) -> None:
+        """Connect, trying for `patience` seconds. Raises `UsageError` naming the address."""
+        try:
+            await asyncio.wait_for(self.broker.connect(), patience)
+        except (OSError, TimeoutError, nats.errors.Error, asyncio.CancelledError) as error:
+            if (
+                isinstance(error, asyncio.CancelledError)
+                and (task := asyncio.current_task())
+                and task.cancelling()
+            ):
+                raise
+            raise UsageError(
+                f"no NATS server answers at {self._settings.url or 'the default address'}: start one, or set "
+                "nats.url (GROUNDWATCH_NATS__URL)"
+            ) from error
+        _ = self.js
+
+    async def close(self) -> None:
+        """Drain and close. A broken connection is closed without waiting for it."""
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
+            await asyncio.wait_for(self.broker.stop(), 20)
+
+    async def create(self, outgoing: Outgoing) -> Stored:
+        """Publish unless the subject has a message already; return when the stream has it.
+
+        Raises `InputError` when the event is too large to ever fit, `TransientError` otherwise.
+        """
+        return await (await self.start_create(outgoing))
+
+    async def start_create(self, outgoing: Outgoing) -> Awaitable[Stored]:
+        """Like `create`, but return once the event is sent, with what waits for the acknowledgement.
+
+        Many can be in the air at once; the caller must await each.
+        """
+        headers = dict(outgoing.headers)
+        if outgoing.message_id:
+            headers[HEADER_MESSAGE_ID] = outgoing.message_id
+        if outgoing.expect is not None:
+            headers[HEADER_EXPECT_SEQUENCE] = str(outgoing.expect)
+        try:
+            future = await self.js.publish_async(
+                outgoing.subject,
+                outgoing.payload,
+                wait_stall=self._settings.publish_timeout,
+                headers=headers or None,
+            )
+        except nats.errors.MaxPayloadError as error:
+            size, limit = len(outgoing.payload), self.client.max_payload
+            raise InputError(
+                f"event of {size} bytes is larger than the server's max_payload of {limit}"
+            ) from error
+        except (nats.errors.Error, OSError, nats.js.errors.Error) as error:
+            raise TransientError(f"publishing to {outgoing.subject} failed: {error!r}") from error
+        return self._settle(outgoing, future)
+
+    async def _settle(self, outgoing: Outgoing, future: asyncio.Future[Any]) -> Stored:
+        try:
+            ack = await asyncio.wait_for(future, self._settings.publish_timeout)
+        except nats.js.errors.APIError as error:
+            if error.err_code == WRONG_LAST_SEQUENCE:
+                return Stored.EXISTED
+            raise TransientError(f"the stream refused {outgoing.subject}: {error.description}") from error
+        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+            raise TransientError(f"no acknowledgement for {outgoing.subject}: {error!r}") from error
+        return Stored.EXISTED if ack.duplicate else Stored.NEW
+
+    async def _on_error(self, error: Exception) -> None:
+        logger.warning("nats.error", service=self._name, error=repr(error))
+
+    async def _on_disconnected(self) -> None:
+        logger.warning("nats.disconnected", service=self._name)
+
+    async def _on_reconnected(self) -> None:
+        self.reconnects += 1
+        logger.info("nats.reconnected", service=self._name)
+
+
+def _security(settings: NatsSettings) -> dict[str, Any]:
+    from faststream.nats.security import NatsCredentials, NatsNKey
+
+    context = None
+    if settings.tls_ca:
+        if not Path(settings.tls_ca).is_file():
+            raise UsageError(f"setting 'nats.tls_ca': no file at {settings.tls_ca}")
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+    options: dict[str, Any] = {"ssl_context": context, "use_ssl": context is not None}
+    if settings.nkey_seed_file:
+        return {"security": NatsNKey.from_file(settings.nkey_seed_file, **options)}
+    if settings.credentials:
+        return {"security": NatsCredentials(settings.credentials, **options)}
+    return {"security": BaseSecurity(**options)} if context else {}

@@ -1,0 +1,158 @@
+"""Prometheus metrics, shared by all services. Names and units follow Prometheus conventions.
+
+Label sets are bounded: a tenant or model beyond the first `max_labels` becomes `other`, so that a caller
+who invents model names cannot fill the server's memory.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from groundwatch.events import Decision, ResponseRecorded, ResponseScored, Usage
+
+OTHER = "other"
+SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 1.0)
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class BoundedLabel:
+    """Lets the first `limit` different values through; later ones become `other`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._seen: dict[str, str] = {}
+
+    def __call__(self, value: str) -> str:
+        known = self._seen.get(value)
+        if known is None:
+            if len(self._seen) >= self._limit:
+                return OTHER
+            # Prometheus text is UTF-8; a lone surrogate in a name must not break the whole page.
+            known = self._seen[value] = value.encode("utf-8", "replace").decode("utf-8")[:128]
+        return known
+
+
+class Metrics:
+    """All metrics of one process, on a registry of its own."""
+
+    def __init__(self, *, max_labels: int = 100) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        self._tenant = BoundedLabel(max_labels)
+        self._model = BoundedLabel(max_labels)
+        scope = ("tenant", "model", "protocol")
+        self.responses = Counter(
+            "groundwatch_responses", "Responses recorded", ("tenant", "model"), registry=registry
+        )
+        self.refused = Counter(
+            "groundwatch_refused_responses", "Responses refused at the door", ("reason",), registry=registry
+        )
+        self.outcomes = Counter(
+            "groundwatch_outcomes",
+            "Outcomes: one for each response and protocol",
+            (*scope, "outcome", "reason"),
+            registry=registry,
+        )
+        self.claims = Counter(
+            "groundwatch_claims",
+            "Judged claims of scored responses",
+            (*scope, "category", "verdict"),
+            registry=registry,
+        )
+        self.score = Histogram(
+            "groundwatch_score", "Score of a response", scope, buckets=SCORE_BUCKETS, registry=registry
+        )
+        self.delay = Histogram(
+            "groundwatch_outcome_delay_seconds",
+            "From recording a response to its outcome",
+            ("protocol",),
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self.stage_seconds = Histogram(
+            "groundwatch_stage_seconds",
+            "Time that a stage held a message",
+            ("stage",),
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self.stage_messages = Counter(
+            "groundwatch_stage_messages",
+            "Messages handled by a stage",
+            ("stage", "result"),
+            registry=registry,
+        )
+        self.redeliveries = Counter(
+            "groundwatch_redeliveries", "Messages delivered again", ("stage",), registry=registry
+        )
+        self.dead_letters = Counter(
+            "groundwatch_dead_letters",
+            "Events sent to the dead letters",
+            ("stage", "reason"),
+            registry=registry,
+        )
+        self.consumer_lag = Gauge(
+            "groundwatch_consumer_lag",
+            "Messages waiting for or held by a durable consumer",
+            ("stage", "consumer"),
+            registry=registry,
+        )
+        self.consumer_up = Gauge(
+            "groundwatch_consumer_up", "1 while the durable consumer exists", ("consumer",), registry=registry
+        )
+        engine = ("stage", "engine", "model")
+        self.engine_calls = Counter(
+            "groundwatch_engine_calls", "Calls to an engine", (*engine, "result"), registry=registry
+        )
+        self.engine_seconds = Histogram(
+            "groundwatch_engine_seconds",
+            "Time of an engine call",
+            engine,
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self.engine_tokens = Counter(
+            "groundwatch_engine_tokens", "Tokens used by engines", (*engine, "direction"), registry=registry
+        )
+        self.engine_cost = Counter(
+            "groundwatch_engine_cost_dollars", "Cost of engine calls, US dollars", engine, registry=registry
+        )
+        self.images = Counter("groundwatch_images", "Images at the door", ("result",), registry=registry)
+
+    def response(self, response: ResponseRecorded) -> None:
+        """Count a newly recorded response."""
+        self.responses.labels(self._tenant(response.tenant), self._model(response.model)).inc()
+
+    def outcome(self, scored: ResponseScored) -> None:
+        """Count an outcome that the stream has just taken for the first time."""
+        scope = (self._tenant(scored.tenant), self._model(scored.model), scored.protocol)
+        self.outcomes.labels(*scope, scored.outcome.value, scored.reason).inc()
+        if scored.recorded_at and scored.scored_at:
+            self.delay.labels(scored.protocol).observe(max(0.0, scored.scored_at - scored.recorded_at))
+        if scored.score is None:
+            return
+        self.score.labels(*scope).observe(scored.score)
+        counts: dict[tuple[str, Decision], int] = {}
+        for claim in scored.claims:
+            pair = (claim.category, claim.decision)
+            counts[pair] = counts.get(pair, 0) + 1
+        for (category, decision), count in counts.items():
+            self.claims.labels(*scope, category, decision.value).inc(count)
+
+    def engine_call(
+        self, stage: str, engine: str, model: str, *, result: str, seconds: float, usage: Usage
+    ) -> None:
+        """Count a call to an engine with what it used."""
+        who = (stage, engine, self._model(model))
+        self.engine_calls.labels(*who, result).inc()
+        self.engine_seconds.labels(*who).observe(seconds)
+        if usage.input_tokens or usage.output_tokens:
+            self.engine_tokens.labels(*who, "input").inc(usage.input_tokens)
+            self.engine_tokens.labels(*who, "output").inc(usage.output_tokens)
+        if usage.cost:
+            self.engine_cost.labels(*who).inc(usage.cost)

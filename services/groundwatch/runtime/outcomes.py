@@ -1,0 +1,92 @@
+"""Making and publishing the one outcome of a response for a protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import nats.js.errors
+
+from groundwatch.errors import TransientError
+from groundwatch.events import Judge, OutcomeKind, ResponseRecorded, ResponseScored, Usage, digest
+from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject
+
+DEAD_LETTER = "dead_letter"
+UNDECODABLE = "undecodable"
+REPLACEABLE = (DEAD_LETTER, UNDECODABLE)
+"""Reasons of outcomes that stand for a dead letter: a retry that succeeds replaces them."""
+
+MAX_DETAIL = 500
+
+
+def without_score(
+    response: ResponseRecorded,
+    protocol: str,
+    kind: OutcomeKind,
+    reason: str,
+    *,
+    detail: str = "",
+    judges: Mapping[str, Judge] | None = None,
+    usage: Usage | None = None,
+) -> ResponseScored:
+    """An outcome that carries a reason instead of a score."""
+    return ResponseScored(
+        id=response.id,
+        model=response.model,
+        tenant=response.tenant,
+        run=response.run,
+        protocol=protocol,
+        outcome=kind,
+        reason=reason,
+        detail=detail[:MAX_DETAIL],
+        judges=dict(judges or {}),
+        answer_words=len(response.answer.split()),
+        usage=usage or Usage(),
+        tags=response.tags,
+        recorded_at=response.recorded_at,
+        scored_at=time.time(),
+    )
+
+
+def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
+    """The outcome as a message. Its id names response, protocol and judges, as rule 2 asks."""
+    key = key or outcome.key
+    judges = ",".join(f"{stage}={judge.fingerprint}" for stage, judge in sorted(outcome.judges.items()))
+    headers = {HEADER_OUTCOME: outcome.outcome.value}
+    if outcome.reason:
+        headers[HEADER_REASON] = outcome.reason
+    return Outgoing(
+        subject=outcome_subject(outcome.run, outcome.protocol, key),
+        payload=ENCODER.encode(outcome),
+        message_id=digest(key, outcome.run, outcome.protocol, "outcome", outcome.reason, judges)[:32],
+        headers=headers,
+    )
+
+
+async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
+    """Publish over an outcome that only stood for a dead letter; any other one stays.
+
+    Called when creating `message` found an outcome in place. Compare-and-set, so that of two racing
+    retries one wins.
+    """
+    if message.headers.get(HEADER_REASON) in REPLACEABLE:
+        return Stored.EXISTED
+    try:
+        existing = await bus.js.get_last_msg(OUTCOMES, message.subject)
+    except nats.js.errors.NotFoundError:
+        # A repeat of a message id whose outcome has since been erased: nothing to bring back.
+        return Stored.EXISTED
+    except (nats.js.errors.Error, TimeoutError) as error:
+        raise TransientError(f"cannot read {message.subject}: {error!r}") from error
+    if (existing.headers or {}).get(HEADER_REASON) not in REPLACEABLE:
+        return Stored.EXISTED
+    return await bus.create(
+        Outgoing(
+            subject=message.subject,
+            payload=message.payload,
+            message_id=f"{message.message_id}-{existing.seq}",
+            headers=message.headers,
+            expect=existing.seq,
+        )
+    )
