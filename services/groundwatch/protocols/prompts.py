@@ -1,0 +1,126 @@
+"""Prompt files, the fence around what is judged, and the form of replies: what every LLM protocol shares.
+
+A prompt is a reviewed Markdown file with two parts: `# Instructions`, which the judge obeys, and
+`# Question`, whose `{{slots}}` take the judged data. Data comes from whoever talks to the LVLMs, so it may
+hold instructions, forged fences or a chat template's own tokens; `fence` is why none of that gets out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from importlib import resources
+from typing import TypeVar
+
+import msgspec
+
+from groundwatch.events import digest
+
+T = TypeVar("T")
+
+_PARTS = re.compile(r"\A# Instructions\n(?P<system>.*?)^# Question\n(?P<user>.*)\Z", re.DOTALL | re.MULTILINE)
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+_OPENS = re.compile(r"<(?=[<|/!｜_A-Za-z])")
+_CLOSES = re.compile(r">(?=>)")
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_SCHEMA_NOTES = ("title", "description", "default")
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt file. `digest` is over its bytes: another wording is another judge."""
+
+    name: str
+    system: str
+    user: str
+    digest: str
+
+    def fill(self, **data: str) -> str:
+        """The question with each slot taken by its data, fenced. Raises `KeyError` for a slot without data.
+
+        Filled in one pass, so that data which looks like a slot stays as it is.
+        """
+        return _SLOT.sub(lambda slot: fence(slot[1], data[slot[1]]), self.user)
+
+
+@functools.cache
+def load(package: str, name: str) -> Prompt:
+    """Read `prompts/<name>.md` of a protocol's package. Raises `ValueError` when a part is missing."""
+    raw = resources.files(package).joinpath("prompts", f"{name}.md").read_bytes()
+    parts = _PARTS.match(raw.decode("utf-8"))
+    if parts is None:
+        raise ValueError(f"prompt '{name}' of {package}: needs '# Instructions', then '# Question'")
+    return Prompt(
+        name=name,
+        system=parts["system"].strip(),
+        user=parts["user"].strip(),
+        digest=hashlib.sha256(raw).hexdigest(),
+    )
+
+
+def combined_digest(prompts: Iterable[Prompt]) -> str:
+    """One digest for the prompts that a stage uses, in order: sixteen hex digits."""
+    return digest(*(prompt.digest for prompt in prompts))[:16]
+
+
+def fence(name: str, text: str) -> str:
+    """Put `text` between two lines that it cannot contain.
+
+    The lines carry a seal computed from the text itself, so that no text can hold its own; a judge that
+    does not compare seals is helped by taking apart what looks like a fence or like a chat template's
+    token (`<|im_end|>`, `</s>`, `<image>`), which some servers would obey wherever it stands.
+    """
+    body = _CONTROLS.sub("\ufffd", _CLOSES.sub("> ", _OPENS.sub("< ", text)))
+    seal = digest(name, body)[:16]
+    return f"<<<{name} {seal}\n{body}\n{seal} {name}>>>"
+
+
+def numbered(texts: Iterable[tuple[int, str]]) -> str:
+    """A list with its numbers, each text on one line as a JSON string, so that no text can forge an item."""
+    lines = [f"{index}: {json.dumps(' '.join(text.split()), ensure_ascii=False)}" for index, text in texts]
+    return "\n".join(lines) or "(none)"
+
+
+def reply_schema(form: type[msgspec.Struct]) -> dict[str, object]:
+    """The JSON Schema of a reply, as strict structured output demands it.
+
+    Strict mode takes no reference at the top, wants every property required, no others allowed, and a type
+    beside every enumeration.
+    """
+    schema = msgspec.json.schema(form)
+    resolved = _resolve(schema, schema.get("$defs", {}))
+    assert isinstance(resolved, dict)
+    return resolved
+
+
+def read_reply(reply: object, form: type[T]) -> T:
+    """The reply in its form. Raises `ValueError` saying where it differs."""
+    try:
+        return msgspec.convert(reply, form)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _resolve(node: object, definitions: dict[str, object]) -> object:
+    if isinstance(node, list):
+        return [_resolve(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _resolve(definitions[node["$ref"].rpartition("/")[2]], definitions)
+    properties = node.get("properties")
+    plain = {
+        key: _resolve(value, definitions)
+        for key, value in node.items()
+        if key not in (*_SCHEMA_NOTES, "$defs", "properties")
+    }
+    if isinstance(properties, dict):
+        plain["properties"] = {name: _resolve(value, definitions) for name, value in properties.items()}
+        plain["required"] = list(properties)
+        plain["additionalProperties"] = False
+    choices = plain.get("enum")
+    if isinstance(choices, list) and all(isinstance(choice, str) for choice in choices):
+        plain = {"type": "string", **plain}
+    return plain
