@@ -125,7 +125,7 @@ def mean_interval(
         )
     low, high = moments.mean - half, moments.mean + half
     if bounds is not None:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
+        low, high = min(moments.mean, max(low, bounds[0])), max(moments.mean, min(high, bounds[1]))
     return Interval(moments.mean, low, high, moments.n)
 
 

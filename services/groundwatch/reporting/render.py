@@ -1,0 +1,167 @@
+"""The report as tables for people: two-line cells, so that 80 columns hold an estimate and its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groundwatch.protocols.statistics import Interval
+from groundwatch.reporting.report import BinReport, ModelReport, Report
+
+ACROSS = 3
+"""Models side by side in a breakdown."""
+
+Pick = Callable[[ModelReport], Sequence[BinReport]]
+
+
+def render(report: Report, console: Console) -> None:
+    """Print the report; without any outcome, one line that says so."""
+    models = report.models()
+    if not models:
+        console.print("No outcomes.")
+        return
+    labels = _labels(models)
+    console.print(_main(models, labels))
+    for title, value, pick in _BREAKDOWNS:
+        for table in _breakdown(title, value, pick, models, labels):
+            console.print(table)
+    for line in _remarks(models, labels):
+        console.print(line, highlight=False)
+
+
+def _labels(models: Sequence[ModelReport]) -> list[str]:
+    """A model's name, with what else tells rows apart where the name alone does not."""
+    names = [model.model for model in models]
+    labels = []
+    for model in models:
+        label = model.model
+        if len({one.protocol for one in models}) > 1:
+            label += f" · {model.protocol}"
+        if len({one.run for one in models}) > 1:
+            label += f" · {model.run}"
+        same = [one for one in models if (one.model, one.protocol, one.run) == _identity(model)]
+        if names.count(model.model) > 1 and len(same) > 1:
+            label += f" · {model.fingerprint[:6] or 'no judge'}"
+        labels.append(escape(label))
+    return labels
+
+
+def _identity(model: ModelReport) -> tuple[str, str, str]:
+    return model.model, model.protocol, model.run
+
+
+def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
+    table = _table("Per model, with 95 % intervals", "model")
+    for heading in (
+        "answers",
+        "scored",
+        "score",
+        "sentence-\nlevel",
+        "facts hal-\nlucinated",
+        "facts\ndecided",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("mean\nwords", justify="right", no_wrap=True)
+    for model, label in zip(models, labels, strict=True):
+        table.add_row(
+            label,
+            str(model.responses),
+            f"{model.scored}\n{_percent(model.scored_share)}",
+            _number(model.score),
+            _number(model.sentence_level),
+            _rate(model.hallucination_rate),
+            _percent(model.coverage),
+            "–" if model.answer_words is None else f"{model.answer_words:.1f}",
+        )
+    return table
+
+
+def _breakdown(
+    title: str,
+    value: Callable[[BinReport], str],
+    pick: Pick,
+    models: Sequence[ModelReport],
+    labels: Sequence[str],
+) -> Iterator[Table]:
+    """A row for each bin and a column for each model, a few models to a table."""
+    found = [
+        (label, {one.name: one for one in pick(model)}) for model, label in zip(models, labels, strict=True)
+    ]
+    found = [(label, bins) for label, bins in found if bins]
+    for start in range(0, len(found), ACROSS):
+        part = found[start : start + ACROSS]
+        rows = {one.name: one for _, bins in part for one in bins.values()}
+        table = _table(title, "")
+        for label, _ in part:
+            table.add_column(label, justify="right", overflow="fold", max_width=20)
+        for name in sorted(rows, key=lambda name: (rows[name].low or 0, name)):
+            table.add_row(name, *(value(bins[name]) if name in bins else "" for _, bins in part))
+        yield table
+
+
+def _table(title: str, first: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(first, overflow="fold")
+    return table
+
+
+def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[str]:
+    lines = []
+    for model, label in zip(models, labels, strict=True):
+        for kind, reasons in (("unscored", model.unscored), ("declined", model.declined)):
+            if reasons:
+                told = ", ".join(f"{number} {escape(reason)}" for reason, number in reasons.items())
+                lines.append(f"{label}: {kind} {told}")
+        if model.change is not None:
+            change = model.change
+            style, word = ("red", "worse") if change.after > change.before else ("green", "better")
+            lines.append(
+                f"[bold {style}]{label}: {word} from response {change.response} on: {change.before:.1%} → "
+                f"{change.after:.1%} of facts hallucinated (p = {change.p_value:.3g})[/]"
+            )
+    sets = {model.fingerprint: model.judges for model in models if model.judges}
+    for fingerprint, judges in sorted(sets.items()):
+        told = ", ".join(
+            f"{stage} {escape('/'.join(filter(None, (judge['engine'], judge['model']))))}"
+            for stage, judge in judges.items()
+        )
+        lines.append(f"[dim]judges {fingerprint}: {told}[/]")
+    if len(sets) > 1:
+        lines.append("[dim]Different judges' scores are not pooled.[/]")
+    return lines
+
+
+def _number(interval: Interval | None) -> str:
+    if interval is None:
+        return "–"
+    return f"{interval.value:.3f}\n{interval.low:.2f}–{interval.high:.2f}"
+
+
+def _rate(interval: Interval | None) -> str:
+    if interval is None:
+        return "–"
+    return f"{interval.value:.1%}\n{100 * interval.low:.1f}–{100 * interval.high:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
+
+
+def _rate_of(one: BinReport) -> str:
+    rate = one.hallucination_rate
+    return "–" if rate is None else f"{rate.value:.1%} ({100 * rate.low:.1f}–{100 * rate.high:.1f})"
+
+
+def _score_of(one: BinReport) -> str:
+    return "–" if one.score is None else f"{one.score.value:.3f} (n={one.score.n})"
+
+
+_BREAKDOWNS: tuple[tuple[str, Callable[[BinReport], str], Pick], ...] = (
+    ("Facts hallucinated by category", _rate_of, lambda model: model.categories),
+    ("Score by answer length in words", _score_of, lambda model: model.by_answer_words),
+    ("Score by number of entities", _score_of, lambda model: model.by_entities),
+)

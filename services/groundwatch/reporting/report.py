@@ -1,0 +1,196 @@
+"""The report: built outcome by outcome, told per model and set of judges.
+
+Scores of different judges are never pooled: they stand in rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from groundwatch.events import Judge, ResponseScored
+from groundwatch.protocols.changes import Change, find_change
+from groundwatch.protocols.statistics import Interval, cluster_rate, mean_interval
+from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, Bin, Tally
+
+CHANGE_LEVEL = 0.01
+"""A change of rate is told when its p-value is not above this."""
+
+SCORE_BOUNDS = (0.0, 1.0)
+
+
+class BinReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Responses with `low` to `high` words or entities (`high` None: and more), or of one category.
+
+    `score` is the mean over responses, `hallucination_rate` refuted by decided facts, pooled.
+    """
+
+    name: str
+    responses: int
+    score: Interval | None
+    hallucination_rate: Interval | None
+    low: int | None = None
+    high: int | None = None
+
+
+class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One model under one protocol and one set of judges.
+
+    `coverage` is decided by eligible facts, `scored_share` scored by scored and unscored responses.
+    `answer_words` is the mean length of judged answers, which FaithScore's section on limitations wants
+    beside the score. `change.response` counts the model's responses from 1 in the order of recording.
+    """
+
+    model: str
+    protocol: str
+    run: str
+    fingerprint: str
+    judges: dict[str, dict[str, str]]
+    responses: int
+    scored: int
+    unscored: dict[str, int]
+    declined: dict[str, int]
+    score: Interval | None
+    sentence_level: Interval | None
+    hallucination_rate: Interval | None
+    eligible: int
+    decided: int
+    coverage: float | None
+    scored_share: float | None
+    answer_words: float | None
+    cost: float
+    categories: tuple[BinReport, ...]
+    by_answer_words: tuple[BinReport, ...]
+    by_entities: tuple[BinReport, ...]
+    change: Change | None
+
+
+class Report:
+    """Takes in outcomes one by one; `models` and `to_dict` may be asked for at any time."""
+
+    def __init__(self, *, change_level: float = CHANGE_LEVEL, seed: int = 0) -> None:
+        self._tallies: dict[tuple[str, str, str], dict[tuple[tuple[str, str], ...], Tally]] = {}
+        self._change_level = change_level
+        self._seed = seed
+
+    def add(self, event: ResponseScored) -> None:
+        """Count one outcome."""
+        tallies = self._tallies.setdefault((event.run, event.model, event.protocol), {})
+        key = _key(event.judges)
+        if key not in tallies:
+            tallies[key] = Tally(event.judges)
+        tallies[key].add(event)
+
+    def models(self) -> tuple[ModelReport, ...]:
+        """One row for each run, protocol, model and set of judges, in that order."""
+        return tuple(
+            self._summarise(run, model, protocol, tally)
+            for (run, model, protocol), tallies in sorted(
+                self._tallies.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])
+            )
+            for tally in _folded(list(tallies.values()))
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """`models`, and the clearest `change` of them all (model, protocol, response) or None."""
+        models = self.models()
+        return {"models": msgspec.to_builtins(list(models)), "change": clearest_change(models)}
+
+    def _summarise(self, run: str, model: str, protocol: str, tally: Tally) -> ModelReport:
+        judged = tally.scored + tally.unscored.total()
+        return ModelReport(
+            model=model,
+            protocol=protocol,
+            run=run,
+            fingerprint=tally.fingerprint,
+            judges={stage: _describe(judge) for stage, judge in sorted(tally.judges.items())},
+            responses=tally.responses,
+            scored=tally.scored,
+            unscored=dict(sorted(tally.unscored.items())),
+            declined=dict(sorted(tally.declined.items())),
+            score=mean_interval(tally.whole.score, bounds=SCORE_BOUNDS),
+            sentence_level=mean_interval(tally.sentence_level, bounds=SCORE_BOUNDS),
+            hallucination_rate=cluster_rate(tally.whole.facts),
+            eligible=tally.eligible,
+            decided=tally.decided,
+            coverage=tally.decided / tally.eligible if tally.eligible else None,
+            scored_share=tally.scored / judged if judged else None,
+            answer_words=tally.words.mean if tally.words.n else None,
+            cost=tally.cost,
+            categories=tuple(_bin(name, found) for name, found in sorted(tally.categories.items())),
+            by_answer_words=_bins(tally.lengths, LENGTH_STARTS),
+            by_entities=_bins(tally.entities, ENTITY_STARTS),
+            change=find_change(list(tally.history.pairs()), level=self._change_level, seed=self._seed),
+        )
+
+
+def clearest_change(models: Sequence[ModelReport]) -> dict[str, Any] | None:
+    """The change with the smallest p-value, among equals the largest in rate."""
+    changed = [(model, model.change) for model in models if model.change is not None]
+    if not changed:
+        return None
+    model, change = min(changed, key=lambda one: (one[1].p_value, -abs(one[1].after - one[1].before)))
+    return {"model": model.model, "protocol": model.protocol, **msgspec.to_builtins(change)}
+
+
+def _key(judges: Mapping[str, Judge]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((stage, judge.fingerprint) for stage, judge in judges.items()))
+
+
+def _folded(tallies: list[Tally]) -> list[Tally]:
+    """Put outcomes without a score where they belong.
+
+    A response that was declined met no judge, and one that was unscorable early met only some of them. If
+    the judges it met are part of exactly one set, it counts there; otherwise nobody can say, and it keeps
+    a row of its own.
+    """
+    sets = [set(_key(tally.judges)) for tally in tallies]
+    hosts = [
+        index
+        for index, tally in enumerate(tallies)
+        if tally.scored or not any(sets[index] < other for other in sets)
+    ]
+    folded = {index: Tally(tallies[index].judges) for index in hosts}
+    for index, tally in enumerate(tallies):
+        if index in folded:
+            folded[index].merge(tally)
+            continue
+        possible = [host for host in hosts if sets[index] < sets[host]]
+        if len(possible) == 1:
+            folded[possible[0]].merge(tally)
+        else:
+            folded[index] = tally
+    return sorted(folded.values(), key=lambda tally: (-tally.scored, tally.fingerprint))
+
+
+def _describe(judge: Judge) -> dict[str, str]:
+    return {
+        "engine": judge.engine,
+        "model": judge.model,
+        "prompt": judge.prompt,
+        "version": judge.version,
+        "fingerprint": judge.fingerprint,
+    }
+
+
+def _bins(found: Mapping[int, Bin], starts: Sequence[int]) -> tuple[BinReport, ...]:
+    rows = []
+    for start in sorted(found):
+        place = starts.index(start) + 1
+        high = starts[place] - 1 if place < len(starts) else None
+        name = f"{start}+" if high is None else str(start) if high == start else f"{start}–{high}"
+        rows.append(_bin(name, found[start], low=start, high=high))
+    return tuple(rows)
+
+
+def _bin(name: str, found: Bin, *, low: int | None = None, high: int | None = None) -> BinReport:
+    return BinReport(
+        name=name,
+        responses=found.responses,
+        score=mean_interval(found.score, bounds=SCORE_BOUNDS),
+        hallucination_rate=cluster_rate(found.facts),
+        low=low,
+        high=high,
+    )

@@ -1,0 +1,173 @@
+"""Running sums over the outcomes of one model under one set of judges.
+
+Memory does not grow with the number of responses but for `History`, 16 bytes each, which the search for a
+change of rate needs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
+from groundwatch.protocols.statistics import Moments, RatioSums
+
+LENGTH_STARTS = (0, 11, 26, 51, 76, 101, 151, 201, 301)
+"""First word counts of the bins of answer length (FaithScore's figure 3)."""
+
+ENTITY_STARTS = (0, 1, 2, 3, 4, 5, 6, 8, 11)
+"""First numbers of entities of the bins of figure 4, which goes from 1 to 10."""
+
+K = TypeVar("K")
+
+
+class History:
+    """When each response was recorded and how many of its facts were refuted and decided: 16 bytes each."""
+
+    def __init__(self) -> None:
+        self._recorded_at = array("d")
+        self._refuted = array("I")
+        self._decided = array("I")
+
+    def add(self, recorded_at: float, refuted: int, decided: int) -> None:
+        self._recorded_at.append(recorded_at)
+        self._refuted.append(refuted)
+        self._decided.append(decided)
+
+    def merge(self, other: History) -> None:
+        """Take in what another one holds."""
+        self._recorded_at.extend(other._recorded_at)
+        self._refuted.extend(other._refuted)
+        self._decided.extend(other._decided)
+
+    def __len__(self) -> int:
+        return len(self._recorded_at)
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """(refuted, decided) in the order of recording; equal times keep their order of arrival."""
+        for index in sorted(range(len(self)), key=self._recorded_at.__getitem__):
+            yield self._refuted[index], self._decided[index]
+
+
+class Bin(msgspec.Struct):
+    """Responses that have something in common, such as their length."""
+
+    responses: int = 0
+    score: Moments = msgspec.field(default_factory=Moments)
+    facts: RatioSums = msgspec.field(default_factory=RatioSums)
+
+    def add(self, score: float | None, refuted: int, decided: int) -> None:
+        self.responses += 1
+        self.facts.add(refuted, decided)
+        if score is not None:
+            self.score.add(score)
+
+    def merge(self, other: Bin) -> None:
+        self.responses += other.responses
+        self.score.merge(other.score)
+        self.facts.merge(other.facts)
+
+
+class Tally:
+    """Everything that a report tells of one model, protocol, run and set of judges."""
+
+    def __init__(self, judges: Mapping[str, Judge]) -> None:
+        self.judges = dict(judges)
+        self.scored = 0
+        self.unscored: Counter[str] = Counter()
+        self.declined: Counter[str] = Counter()
+        self.eligible = 0
+        self.decided = 0
+        self.whole = Bin()
+        self.sentence_level = Moments()
+        self.words = Moments()
+        self.cost = 0.0
+        self.categories: dict[str, Bin] = {}
+        self.lengths: dict[int, Bin] = {}
+        self.entities: dict[int, Bin] = {}
+        self.history = History()
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits over every stage and who judged there; empty when nobody did."""
+        return fingerprint(self.judges)
+
+    @property
+    def responses(self) -> int:
+        return self.scored + self.unscored.total() + self.declined.total()
+
+    def add(self, event: ResponseScored) -> None:
+        """Count one outcome. An unscored one counts towards coverage, never towards a rate."""
+        scored = event.outcome is OutcomeKind.SCORED
+        decided, refuted = _decisions(event) if scored else ({}, {})
+        pair = (sum(refuted.values()), sum(decided.values()))
+        self.history.add(event.recorded_at, *pair)
+        if event.outcome is OutcomeKind.DECLINED:
+            self.declined[event.reason] += 1
+            return
+        self.eligible += event.eligible
+        self.decided += event.decided
+        self.cost += event.usage.cost
+        score = event.score if scored else None
+        self.lengths.setdefault(_start(LENGTH_STARTS, event.answer_words), Bin()).add(score, *pair)
+        self.words.add(event.answer_words)
+        if not scored:
+            self.unscored[event.reason] += 1
+            return
+        self.scored += 1
+        self.whole.add(score, *pair)
+        if (sentence_level := event.values.get("sentence_level")) is not None:
+            self.sentence_level.add(sentence_level)
+        if (entities := event.values.get("entities")) is not None:
+            self.entities.setdefault(_start(ENTITY_STARTS, entities), Bin()).add(score, *pair)
+        for category, number in decided.items():
+            share = event.values.get(f"{event.protocol}.{category}")
+            self.categories.setdefault(category, Bin()).add(share, refuted[category], number)
+
+    def merge(self, other: Tally) -> None:
+        """Take in the outcomes of another tally: one whose judges say nothing else than these."""
+        self.scored += other.scored
+        self.unscored += other.unscored
+        self.declined += other.declined
+        self.eligible += other.eligible
+        self.decided += other.decided
+        self.cost += other.cost
+        self.whole.merge(other.whole)
+        self.sentence_level.merge(other.sentence_level)
+        self.words.merge(other.words)
+        self.history.merge(other.history)
+        _merge(self.categories, other.categories)
+        _merge(self.lengths, other.lengths)
+        _merge(self.entities, other.entities)
+
+
+def fingerprint(judges: Mapping[str, Judge]) -> str:
+    """Name a set of judges, one a stage; empty for none."""
+    if not judges:
+        return ""
+    return digest(*(f"{stage}={judge.fingerprint}" for stage, judge in sorted(judges.items())))[:12]
+
+
+def _start(starts: Sequence[int], value: float) -> int:
+    return starts[bisect_right(starts, value) - 1]
+
+
+def _merge(mine: dict[K, Bin], others: dict[K, Bin]) -> None:
+    for key, other in others.items():
+        mine.setdefault(key, Bin()).merge(other)
+
+
+def _decisions(event: ResponseScored) -> tuple[Counter[str], Counter[str]]:
+    """Decided and refuted claims by category."""
+    decided: Counter[str] = Counter()
+    refuted: Counter[str] = Counter()
+    for claim in event.claims:
+        if claim.decision is not Decision.UNDECIDED:
+            decided[claim.category] += 1
+            refuted[claim.category] += claim.decision is Decision.REFUTED
+    return decided, refuted

@@ -1,0 +1,38 @@
+"""Finding protocols by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from groundwatch.errors import UsageError
+from groundwatch.protocols import registry
+from groundwatch.protocols.faithscore.protocol import FaithScore
+
+
+def test_faithscore_is_known():
+    assert "faithscore" in registry.names()
+    assert isinstance(registry.get("faithscore"), FaithScore)
+    assert registry.get("faithscore") is registry.get("faithscore")
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(UsageError, match="no protocol 'faithscor'; known are .*faithscore"):
+        registry.get("faithscor")
+
+
+def test_a_protocol_of_a_test_is_found_only_there():
+    class Noop(FaithScore):
+        name = "noop"
+
+    with registry.registered(Noop()) as noop:
+        assert registry.get("noop") is noop
+        assert "noop" in registry.names()
+    assert "noop" not in registry.names()
+
+
+def test_a_configured_protocol_replaces_the_default_one():
+    default = registry.get("faithscore")
+    heavy = FaithScore(weights={"color": 2.0})
+    with registry.registered(heavy):
+        assert registry.get("faithscore") is heavy
+    assert registry.get("faithscore") is default

@@ -1,0 +1,66 @@
+"""The tables: inside 80 columns without a terminal, and complete."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from groundwatch.events import OutcomeKind
+from groundwatch.reporting import Report, render
+
+
+def text_of(report: Report) -> str:
+    stream = io.StringIO()
+    render(report, Console(file=stream, width=80, force_terminal=False))
+    return stream.getvalue()
+
+
+def test_nothing_is_said_of_nothing(make):
+    assert text_of(Report()) == "No outcomes.\n"
+
+
+def test_a_report_fits_80_columns(make):
+    report = Report()
+    for n in range(120):
+        late = n >= 60
+        report.add(
+            make.scored(
+                n,
+                3 if late else 0,
+                4,
+                model="llava-1.5-13b-preview",
+                answer_words=7 * n % 330,
+                values={"faithscore.entity": 0.5, "sentence_level": 0.5, "entities": float(n % 14)},
+            )
+        )
+        report.add(make.scored(n, 0, 4, model="steady"))
+    report.add(make.ended(OutcomeKind.UNSCORED, "nothing_to_verify", model="steady", judges=make.early))
+    report.add(make.ended(OutcomeKind.DECLINED, "sampled_out", model="steady"))
+    text = text_of(report)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    flat = " ".join(text.split())
+    assert "worse from response 61 on: 0.0% → 42.9%" in flat
+    assert "steady: unscored 1 nothing_to_verify" in flat
+    assert "steady: declined 1 sampled_out" in flat
+    assert "extraction linguistic, verification reference" in flat
+    for title in ("Per model", "by category", "by answer length", "by number of entities"):
+        assert title in flat
+
+
+def test_judges_tell_rows_of_one_model_apart(make):
+    report = Report()
+    report.add(make.scored(1, 0, 1))
+    report.add(make.scored(1, 0, 1, judges=make.other))
+    text = text_of(report)
+    for judges in (make.other, make.both):
+        row = Report()
+        row.add(make.scored(1, 0, 1, judges=judges))
+        assert row.models()[0].fingerprint[:6] in text
+    assert "not pooled" in text
+
+
+def test_names_with_brackets_are_printed_as_they_are(make):
+    report = Report()
+    report.add(make.scored(1, 0, 1, model="[red]m[/]"))
+    assert "[red]m[/]" in text_of(report)

@@ -1,0 +1,152 @@
+"""The report: sums against a plain recomputation, separation of judges, and where outcomes are counted."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from groundwatch.events import Decision, OutcomeKind
+from groundwatch.reporting import Report
+from groundwatch.reporting.tally import History, Tally, fingerprint
+
+
+def test_every_number_of_a_model(make):
+    report = Report()
+    report.add(make.scored(1, 1, 3))
+    report.add(make.scored(2, 0, 4, answer_words=120, values={"faithscore.entity": 1.0, "entities": 12.0}))
+    report.add(make.ended(OutcomeKind.UNSCORED, "nothing_to_verify", judges=make.early))
+    report.add(
+        make.ended(OutcomeKind.UNSCORED, "nothing_decided", judges=make.both, eligible=5, answer_words=5)
+    )
+    report.add(make.ended(OutcomeKind.DECLINED, "sampled_out"))
+    (found,) = report.models()
+    assert (found.model, found.protocol, found.run) == ("m", "faithscore", "live")
+    assert (found.responses, found.scored) == (5, 2)
+    assert found.unscored == {"nothing_decided": 1, "nothing_to_verify": 1}
+    assert found.declined == {"sampled_out": 1}
+    assert found.score is not None and found.score.value == pytest.approx(0.875) and found.score.n == 2
+    assert found.sentence_level is not None and found.sentence_level.value == 0.0
+    assert found.hallucination_rate is not None and found.hallucination_rate.value == pytest.approx(1 / 8)
+    assert (found.eligible, found.decided) == (15, 8)
+    assert found.coverage == pytest.approx(8 / 15)
+    assert found.scored_share == 0.5
+    assert found.answer_words == pytest.approx((20 + 120 + 0 + 5) / 4)
+    assert found.cost == 1.0
+    assert [(one.name, one.responses) for one in found.by_answer_words] == [
+        ("0–10", 2),
+        ("11–25", 1),
+        ("101–150", 1),
+    ]
+    assert [(one.name, one.low, one.high) for one in found.by_entities] == [("3", 3, 3), ("11+", 11, None)]
+    (entity,) = found.categories
+    assert entity.name == "entity" and entity.score is not None and entity.score.value == pytest.approx(0.875)
+    assert found.fingerprint == fingerprint(make.both)
+
+
+def test_the_rate_is_pooled_and_the_score_is_not(make):
+    report = Report()
+    report.add(make.scored(1, 1, 0))
+    report.add(make.scored(2, 0, 9))
+    (found,) = report.models()
+    assert found.score is not None and found.score.value == 0.5
+    assert found.hallucination_rate is not None and found.hallucination_rate.value == 0.1
+
+
+def test_different_judges_are_never_pooled(make):
+    report = Report()
+    for number in range(3):
+        report.add(make.scored(number, 1, 3))
+        report.add(make.scored(number, 3, 1, judges=make.other))
+    report.add(make.ended(OutcomeKind.DECLINED, "sampled_out"))
+    first, second, unjudged = report.models()
+    assert {first.fingerprint, second.fingerprint} == {fingerprint(make.both), fingerprint(make.other)}
+    assert {first.score.value, second.score.value} == {0.25, 0.75}  # type: ignore[union-attr]
+    assert unjudged.judges == {} and unjudged.declined == {"sampled_out": 1} and unjudged.score is None
+
+
+def test_models_runs_and_protocols_have_their_own_rows(make):
+    report = Report()
+    report.add(make.scored(1, 0, 1, model="b"))
+    report.add(make.scored(1, 0, 1, model="a"))
+    report.add(make.scored(1, 0, 1, model="a", run="again"))
+    report.add(make.scored(1, 0, 1, model="a", protocol="valor"))
+    assert [(one.run, one.protocol, one.model) for one in report.models()] == [
+        ("again", "faithscore", "a"),
+        ("live", "faithscore", "a"),
+        ("live", "faithscore", "b"),
+        ("live", "valor", "a"),
+    ]
+
+
+def test_sums_agree_with_a_plain_recomputation(make):
+    random = Random(1)
+    events = [make.scored(n, random.randint(0, 3), random.randint(1, 9)) for n in range(200)]
+    report = Report()
+    for event in events:
+        report.add(event)
+    (found,) = report.models()
+    refuted = sum(c.decision is Decision.REFUTED for event in events for c in event.claims)
+    assert found.score is not None and found.hallucination_rate is not None
+    assert found.score.value == pytest.approx(fmean(event.score or 0 for event in events))
+    assert found.hallucination_rate.value == pytest.approx(refuted / sum(len(e.claims) for e in events))
+
+
+def test_a_change_is_told_by_the_order_of_recording(make):
+    random = Random(2)
+    events = [make.scored(n, 0, 5) for n in range(60)] + [make.scored(n, 3, 2) for n in range(60, 120)]
+    random.shuffle(events)
+    report = Report()
+    for event in events:
+        report.add(event)
+    for n in range(60):
+        report.add(make.scored(n, 1, 4, model="steady"))
+    found = report.to_dict()
+    assert found["change"]["model"] == "m"
+    assert found["change"]["response"] == 61
+    assert (found["change"]["before"], found["change"]["after"]) == (0.0, pytest.approx(0.6))
+    assert [one["change"] is None for one in found["models"]] == [False, True]
+
+
+def test_a_report_is_json(make):
+    report = Report()
+    assert report.to_dict() == {"models": [], "change": None}
+    report.add(make.ended(OutcomeKind.DECLINED, "over_budget"))
+    report.add(make.scored(1, 1, 1))
+    assert json.loads(json.dumps(report.to_dict()))["models"][0]["scored"] == 1
+
+
+def test_asking_twice_says_the_same(make):
+    report = Report()
+    report.add(make.scored(1, 1, 3))
+    report.add(make.ended(OutcomeKind.DECLINED, "sampled_out"))
+    assert report.to_dict() == report.to_dict()
+    report.add(make.scored(2, 1, 3))
+    assert report.models()[0].scored == 2
+
+
+def test_parts_merge_to_the_whole(make):
+    events = [make.scored(n, n % 3, 4) for n in range(20)] + [
+        make.ended(OutcomeKind.UNSCORED, "refused", 30, judges=make.both)
+    ]
+    whole, left, right = Tally(make.both), Tally(make.both), Tally(make.both)
+    for index, event in enumerate(events):
+        whole.add(event)
+        (left if index % 2 else right).add(event)
+    left.merge(right)
+    assert (left.scored, left.unscored, left.eligible) == (whole.scored, whole.unscored, whole.eligible)
+    assert left.whole.facts == whole.whole.facts
+    assert left.whole.score.mean == pytest.approx(whole.whole.score.mean)
+    assert list(left.history.pairs()) == list(whole.history.pairs())
+    assert {start: one.responses for start, one in left.lengths.items()} == {0: 1, 11: 20}
+
+
+def test_a_history_takes_16_bytes_a_response(make):
+    history = History()
+    for number in range(100):
+        history.add(float(-number), number, number + 1)
+    assert len(history) == 100
+    assert next(iter(history.pairs())) == (99, 100)
+    assert sum(a.itemsize for a in (history._recorded_at, history._refuted, history._decided)) == 16
