@@ -174,7 +174,7 @@ class ClaimsExtracted(Event, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-class ClaimsVerified(Event, frozen=True, kw_only=True):
+class ClaimsVerified(Event, frozen=True, kw_only=True, tag_field="kind", tag="verified"):
     """A verdict for every claim, in the claims' order."""
 
     extracted: ClaimsExtracted
@@ -191,7 +191,7 @@ class Match(Event, frozen=True, kw_only=True):
     kind: Literal["matched", "broader"] = "matched"
 
 
-class ClaimsMatched(Event, frozen=True, kw_only=True):
+class ClaimsMatched(Event, frozen=True, kw_only=True, tag_field="kind", tag="matched"):
     """What of the claims is in the reference annotation; claims without a match are absent here."""
 
     extracted: ClaimsExtracted

@@ -152,6 +152,16 @@ class Bus:
             raise TransientError(f"publishing to {outgoing.subject} failed: {error!r}") from error
         return self._settle(outgoing, future)
 
+    async def holds(self, stream: str, subject: str) -> bool:
+        """Whether the stream has a message on this subject."""
+        try:
+            await self.js.get_last_msg(stream, subject)
+        except nats.js.errors.NotFoundError:
+            return False
+        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+            raise TransientError(f"cannot look up {subject}: {error!r}") from error
+        return True
+
     async def _settle(self, outgoing: Outgoing, future: asyncio.Future[Any]) -> Stored:
         try:
             ack = await asyncio.wait_for(future, self._settings.publish_timeout)

@@ -89,7 +89,7 @@ class NatsServer:
             await self.stop()
             raise
         finally:
-            Path(config.name).unlink(missing_ok=True)
+            os.unlink(config.name)  # noqa: PTH108
         logger.info("nats.started", url=self.url, data_dir=str(self.data_dir), pid=self.pid)
 
     async def stop(self) -> None:
@@ -128,7 +128,8 @@ class NatsServer:
         except OSError as error:
             os.close(handle)
             raise UsageError(
-                f"another groundwatch already uses {self.data_dir}: stop it, or name another folder with --data-dir"
+                f"another groundwatch already uses {self.data_dir}: stop it, "
+                "or name another folder with --data-dir"
             ) from error
         self._lock = handle
 

@@ -5,10 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import msgspec
 import nats.js.errors
 
-from groundwatch.errors import TransientError
-from groundwatch.events import Judge, OutcomeKind, ResponseRecorded, ResponseScored, Usage, digest
+from groundwatch.errors import InputError, TransientError, Unscorable
+from groundwatch.events import (
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    Judge,
+    JudgedClaim,
+    OutcomeKind,
+    ResponseRecorded,
+    ResponseScored,
+    Usage,
+    Verdict,
+    digest,
+)
+from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject
 
@@ -46,6 +60,77 @@ def without_score(
         tags=response.tags,
         recorded_at=response.recorded_at,
         scored_at=time.time(),
+    )
+
+
+def outcome_of(judged: ClaimsVerified | ClaimsMatched, protocol: EvaluationProtocol) -> ResponseScored:
+    """The outcome of judged claims: scored, or unscored with the protocol's reason."""
+    extracted = judged.extracted
+    response = extracted.response
+    judge_stage = Stage.VERIFICATION if isinstance(judged, ClaimsVerified) else Stage.MATCHING
+    judges = {Stage.EXTRACTION.value: extracted.judge, judge_stage.value: judged.judge}
+    usage = extracted.usage + judged.usage
+    claims = judged_claims(judged)
+    try:
+        result = protocol.score(judged)
+    except Unscorable as error:
+        bare = without_score(
+            response,
+            protocol.name,
+            OutcomeKind.UNSCORED,
+            error.reason,
+            detail=error.detail,
+            judges=judges,
+            usage=usage,
+        )
+        return msgspec.structs.replace(bare, units=extracted.units, claims=claims, eligible=len(claims))
+    return ResponseScored(
+        id=response.id,
+        model=response.model,
+        tenant=response.tenant,
+        run=response.run,
+        protocol=protocol.name,
+        outcome=OutcomeKind.SCORED,
+        score=result.score,
+        values=result.values,
+        judges=judges,
+        units=extracted.units,
+        claims=claims,
+        eligible=len(claims),
+        decided=sum(claim.decision is not Decision.UNDECIDED for claim in claims),
+        answer_words=len(response.answer.split()),
+        usage=usage,
+        tags=response.tags,
+        recorded_at=response.recorded_at,
+        scored_at=time.time(),
+    )
+
+
+def judged_claims(judged: ClaimsVerified | ClaimsMatched) -> tuple[JudgedClaim, ...]:
+    """Each claim with its verdict; for matches: supported where there is one, else undecided."""
+    claims = judged.extracted.claims
+    if isinstance(judged, ClaimsVerified):
+        verdicts = judged.verdicts
+    else:
+        found = {match.claim: match.reference for match in judged.matches}
+        verdicts = tuple(
+            Verdict(decision=Decision.SUPPORTED, evidence=found[index])
+            if index in found
+            else Verdict(decision=Decision.UNDECIDED)
+            for index in range(len(claims))
+        )
+    if len(verdicts) != len(claims):
+        raise InputError(f"{len(verdicts)} verdicts for {len(claims)} claims")
+    return tuple(
+        JudgedClaim(
+            text=claim.text,
+            category=claim.category,
+            unit=claim.unit,
+            decision=verdict.decision,
+            probability=verdict.probability,
+            evidence=verdict.evidence,
+        )
+        for claim, verdict in zip(claims, verdicts, strict=True)
     )
 
 

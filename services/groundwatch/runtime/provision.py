@@ -102,7 +102,8 @@ async def _stream_config(js: JetStreamContext, name: str) -> StreamConfig | None
 
 async def _consumer_config(js: JetStreamContext, spec: ConsumerSpec) -> ConsumerConfig | None:
     try:
-        return (await js.consumer_info(spec.stream, spec.name)).config
+        config: ConsumerConfig | None = (await js.consumer_info(spec.stream, spec.name)).config
+        return config
     except nats.js.errors.NotFoundError:
         return None
 
@@ -119,8 +120,8 @@ def _refuse_loss(spec: StreamSpec, found: StreamConfig, *, messages: int) -> Non
         limit, old = wanted or 0, max(current or 0, 0)
         if limit and (old == 0 or limit < old):
             raise ProvisionRefused(
-                f"stream {spec.name}: {field} would shrink from {old or 'no limit'} to {limit} and drop recorded "
-                f"events ({messages} held); purge or export them first"
+                f"stream {spec.name}: {field} would shrink from {old or 'no limit'} to {limit} and drop "
+                f"recorded events ({messages} held); purge or export them first"
             )
     gone = set(found.subjects or ()) - set(spec.subjects)
     if gone:
@@ -139,8 +140,8 @@ async def _refuse_skipping(js: JetStreamContext, spec: ConsumerSpec) -> None:
     filters = set(found.filter_subjects or ([found.filter_subject] if found.filter_subject else []))
     if filters != set(spec.filters):
         raise ProvisionRefused(
-            f"consumer {spec.name}: its filter would change from {sorted(filters)} to {sorted(spec.filters)} and "
-            "skip waiting events; drain it, delete it, then provision again"
+            f"consumer {spec.name}: its filter would change from {sorted(filters)} to {sorted(spec.filters)} "
+            "and skip waiting events; drain it, delete it, then provision again"
         )
 
 

@@ -51,7 +51,7 @@ class Stage(Generic[E]):
         *,
         name: str,
         consumer: ConsumerSpec,
-        event: type[E],
+        event: Any,
         handler: Handler[E],
         bus: Bus,
         metrics: Metrics,
@@ -61,7 +61,7 @@ class Stage(Generic[E]):
     ) -> None:
         self.name = name
         self.consumer = consumer
-        self._decoder = msgspec.json.Decoder(event)
+        self._decoder: msgspec.json.Decoder[E] = msgspec.json.Decoder(event)
         self._handler = handler
         self._bus = bus
         self._metrics = metrics

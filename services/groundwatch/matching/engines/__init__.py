@@ -1,0 +1,21 @@
+"""Matching engines, by name."""
+
+from __future__ import annotations
+
+from groundwatch.errors import SettingsError
+from groundwatch.matching.engines.base import MatchingEngine
+from groundwatch.runtime.settings import StageSettings
+
+DEFAULT = "lexical"
+
+
+def build(settings: StageSettings) -> MatchingEngine:
+    """The engine that settings name; `lexical`, which needs no model, when they name none.
+
+    Raises `SettingsError` listing the known names.
+    """
+    if (settings.engine or DEFAULT) == "lexical":
+        from groundwatch.matching.engines.lexical import LexicalEngine
+
+        return LexicalEngine()
+    raise SettingsError(f"setting 'matching.engine': no engine '{settings.engine}'; known are lexical")

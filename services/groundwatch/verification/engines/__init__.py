@@ -1,0 +1,37 @@
+"""Verification engines, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from groundwatch.errors import SettingsError
+from groundwatch.runtime.settings import StageSettings
+from groundwatch.verification.engines.base import VerificationEngine
+
+DEFAULT = "reference"
+
+LoadImage = Callable[[str], Awaitable[tuple[bytes, str] | None]]
+"""Takes a SHA-256; gives the bytes and media type, None when no such image is stored."""
+
+
+def build(settings: StageSettings, *, load_image: LoadImage) -> VerificationEngine:
+    """The engine that settings name; `reference`, which needs no model, when they name none.
+
+    Raises `SettingsError` listing the known names.
+    """
+    match settings.engine or DEFAULT:
+        case "reference":
+            from groundwatch.verification.engines.reference.engine import ReferenceEngine
+
+            return ReferenceEngine()
+        case "llm":
+            from groundwatch.verification.engines.llm import LlmVerificationEngine
+
+            return LlmVerificationEngine(settings.llm, load_image=load_image)
+        case "noop":
+            from groundwatch.verification.engines.noop import NoopVerificationEngine
+
+            return NoopVerificationEngine()
+    raise SettingsError(
+        f"setting 'verification.engine': no engine '{settings.engine}'; known are reference, llm, noop"
+    )

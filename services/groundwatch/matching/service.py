@@ -1,0 +1,35 @@
+"""The matching service: claims in, their counterparts in the reference annotation out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import ClaimsExtracted, ClaimsMatched, Judge
+from groundwatch.matching.engines import build
+from groundwatch.matching.engines.base import Matching, MatchingEngine
+from groundwatch.protocols.base import Stage
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.claims import ClaimService
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.work import Result, Work
+
+
+class MatchingService(ClaimService):
+    """Matches claims with references, for the protocols whose route leads here."""
+
+    def __init__(
+        self, settings: Settings, bus: Bus, metrics: Metrics, engine: MatchingEngine | None = None
+    ) -> None:
+        super().__init__(Stage.MATCHING.value, settings, bus, metrics)
+        self.engine = engine or build(settings.matching)
+        self.consume(ClaimsExtracted, self.handle, settings.matching, self.engine)
+
+    async def handle(self, works: Sequence[Work[ClaimsExtracted]]) -> Sequence[Result | GroundwatchError]:
+        """The matches of every event's claims."""
+        return await self.judge_claims(works, self.engine.judge, self.engine.match, _event, Matching())
+
+
+def _event(extracted: ClaimsExtracted, judge: Judge, found: Matching) -> ClaimsMatched:
+    return ClaimsMatched(extracted=extracted, judge=judge, matches=found.matches, usage=found.usage)

@@ -1,0 +1,197 @@
+"""What every service is, and what the services that consume from a stream share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import GroundwatchError, InputError, TransientError, Unscorable
+from groundwatch.events import Judge, Usage
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.base import Stage as StageName
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.stage import Handler, Stage
+from groundwatch.topology import consumer
+
+MONITOR_SECONDS = 5.0
+SILENCE_SECONDS = 30.0
+"""A loop that has neither an answer nor work for so long is stuck."""
+
+CHEAP_BATCH = 200
+CHEAP_LOOPS = 2
+
+
+class Service(Protocol):
+    """A part of the system that can run in a process of its own."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Begin to work."""
+        ...
+
+    async def drain(self, patience: float) -> None:
+        """Finish or hand back what is in hand within `patience` seconds, then stop."""
+        ...
+
+    def problems(self) -> list[str]:
+        """Why this service is not ready; empty when it is."""
+        ...
+
+
+class Engine(Protocol):
+    """What all engines have in common."""
+
+    batch: int
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        """Who judges when this engine works for this protocol."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and threads."""
+        ...
+
+
+E = TypeVar("E")
+R = TypeVar("R")
+
+
+class StageService:
+    """A service around one stage: its consumer, and the one for dead letters that were sent again."""
+
+    def __init__(self, name: str, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+        self.name = name
+        self.settings = settings
+        self.bus = bus
+        self.metrics = metrics
+        self._stages: list[Stage[Any]] = []
+        self._engine: Engine | None = None
+        self._monitor: asyncio.Task[None] | None = None
+        self._absent: dict[str, str] = {}
+
+    def consume(self, event: Any, handler: Handler[Any], stage: StageSettings, engine: Engine | None) -> None:
+        """Bind the stage's two consumers to `handler`, as many at once as the engine likes."""
+        self._engine = engine
+        batch = engine.batch if engine else CHEAP_BATCH
+        waits_for_others = engine is not None and engine.batch == 1
+        concurrency = stage.concurrency or (stage.llm.concurrency if waits_for_others else CHEAP_LOOPS)
+        for durable, loops in ((self.name, concurrency), (f"{self.name}-retry", 1)):
+            self._stages.append(
+                Stage(
+                    name=self.name,
+                    consumer=consumer(durable),
+                    event=event,
+                    handler=handler,
+                    bus=self.bus,
+                    metrics=self.metrics,
+                    retries=self.settings.retry,
+                    batch=batch,
+                    concurrency=loops,
+                )
+            )
+
+    async def start(self) -> None:
+        """Begin to fetch."""
+        for stage in self._stages:
+            await stage.start()
+        self._monitor = asyncio.create_task(self._watch(), name=f"{self.name}-monitor")
+
+    async def drain(self, patience: float) -> None:
+        """Finish what was fetched, or hand it back; then let go of the engine."""
+        if self._monitor is not None:
+            self._monitor.cancel()
+        await asyncio.gather(*(stage.drain(patience) for stage in self._stages))
+        if self._engine is not None:
+            await self._engine.close()
+
+    def problems(self) -> list[str]:
+        """Looks at the consumers and the loops: a socket can be up while nothing is fetched."""
+        found = [] if self.bus.connected else [f"{self.name}: not connected to NATS"]
+        found += [f"{self.name}: {why}" for why in self._absent.values()]
+        if self._monitor is None:
+            return [*found, f"{self.name}: not started"]
+        now = time.monotonic()
+        for stage in self._stages:
+            for pull in stage.pulls:
+                silent = now - pull.last_answer > SILENCE_SECONDS and stage.in_flight == 0
+                if pull.problem or silent:
+                    why = pull.problem or "no answer from the server"
+                    found.append(f"{self.name}: consumer {stage.consumer.name}: {why}")
+                    break
+        return found
+
+    async def judge_all(
+        self, protocol: EvaluationProtocol, call: Any, items: Sequence[E], judge: Judge
+    ) -> Sequence[R | GroundwatchError]:
+        """Call the engine for `items` and count each call with its result, time and use."""
+        began = time.perf_counter()
+        results: Sequence[R | GroundwatchError] = await call(items, protocol)
+        if len(results) != len(items):
+            raise InputError(f"engine {judge.engine} gave {len(results)} results for {len(items)} inputs")
+        seconds = (time.perf_counter() - began) / max(len(items), 1)
+        for result in results:
+            self.metrics.engine_call(
+                self.name,
+                judge.engine,
+                judge.model,
+                result=_slug(result),
+                seconds=seconds,
+                usage=getattr(result, "usage", Usage()),
+            )
+        return results
+
+    async def _watch(self) -> None:
+        while True:
+            for stage in self._stages:
+                await self._look_at(stage)
+            await asyncio.sleep(MONITOR_SECONDS)
+
+    async def _look_at(self, stage: Stage[Any]) -> None:
+        spec = stage.consumer
+        with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+            try:
+                info = await self.bus.js.consumer_info(spec.stream, spec.name)
+            except nats.js.errors.NotFoundError:
+                self._absent[spec.name] = (
+                    f"consumer {spec.name} does not exist on stream {spec.stream}: run groundwatch provision"
+                )
+                self.metrics.consumer_up.labels(spec.name).set(0)
+            else:
+                self._absent.pop(spec.name, None)
+                self.metrics.consumer_up.labels(spec.name).set(1)
+                lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
+                self.metrics.consumer_lag.labels(self.name, spec.name).set(lag)
+
+
+def find_protocol(name: str) -> EvaluationProtocol | InputError:
+    """The protocol, or why the event that names it cannot be processed here."""
+    try:
+        return registry.get(name)
+    except GroundwatchError as error:
+        return InputError(str(error))
+
+
+def next_stage(protocol: EvaluationProtocol, after: StageName) -> StageName:
+    """Where the protocol's route goes on."""
+    return protocol.route[protocol.route.index(after) + 1]
+
+
+def _slug(result: object) -> str:
+    match result:
+        case Unscorable():
+            return "unscorable"
+        case TransientError():
+            return "transient"
+        case GroundwatchError():
+            return "error"
+    return "ok"

@@ -1,0 +1,41 @@
+"""The scoring service: judged claims in, the one outcome of each response and protocol out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import ClaimsMatched, ClaimsVerified, ResponseScored
+from groundwatch.protocols.base import Stage
+from groundwatch.runtime import outcomes
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.service import StageService, find_protocol
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.work import Publication, Result, Work
+
+Judged = ClaimsVerified | ClaimsMatched
+
+
+class ScoringService(StageService):
+    """Does each protocol's arithmetic and writes the outcome. Pure but for the clock."""
+
+    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+        super().__init__(Stage.SCORING.value, settings, bus, metrics)
+        self.consume(Judged, self.handle, settings.scoring, None)
+
+    async def handle(self, works: Sequence[Work[Judged]]) -> Sequence[Result | GroundwatchError]:
+        """One outcome for each event."""
+        results: list[Result | GroundwatchError] = []
+        for work in works:
+            protocol = find_protocol(work.event.extracted.protocol)
+            if isinstance(protocol, GroundwatchError):
+                results.append(protocol)
+                continue
+            results.append(self._result(outcomes.outcome_of(work.event, protocol)))
+        return results
+
+    def _result(self, outcome: ResponseScored) -> Result:
+        return Result(
+            publications=(Publication(outcomes.outgoing(outcome), lambda: self.metrics.outcome(outcome)),)
+        )

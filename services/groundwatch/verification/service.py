@@ -1,0 +1,38 @@
+"""The verification service: claims in, a verdict for each of them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import ClaimsExtracted, ClaimsVerified, Judge
+from groundwatch.protocols.base import Stage
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.claims import ClaimService
+from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.work import Result, Work
+from groundwatch.verification.engines import build
+from groundwatch.verification.engines.base import Verification, VerificationEngine
+
+
+class VerificationService(ClaimService):
+    """Decides each claim against the image or the reference, by the engine that settings name."""
+
+    def __init__(
+        self, settings: Settings, bus: Bus, metrics: Metrics, engine: VerificationEngine | None = None
+    ) -> None:
+        super().__init__(Stage.VERIFICATION.value, settings, bus, metrics)
+        self.engine = engine or build(
+            settings.verification, load_image=lambda sha256: ImageStore(bus.js).load(sha256)
+        )
+        self.consume(ClaimsExtracted, self.handle, settings.verification, self.engine)
+
+    async def handle(self, works: Sequence[Work[ClaimsExtracted]]) -> Sequence[Result | GroundwatchError]:
+        """A verdict for every claim of every event."""
+        return await self.judge_claims(works, self.engine.judge, self.engine.verify, _event, Verification())
+
+
+def _event(extracted: ClaimsExtracted, judge: Judge, found: Verification) -> ClaimsVerified:
+    return ClaimsVerified(extracted=extracted, judge=judge, verdicts=found.verdicts, usage=found.usage)
