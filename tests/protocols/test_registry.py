@@ -16,7 +16,7 @@ def test_faithscore_is_known():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UsageError, match="no protocol 'faithscor'; known are .*faithscore"):
+    with pytest.raises(UsageError, match=r"no protocol 'faithscor'; known are .*faithscore"):
         registry.get("faithscor")
 
 

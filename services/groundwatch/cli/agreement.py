@@ -1,0 +1,218 @@
+"""How far the embedded engines agree with people on FaithScore's annotated answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from groundwatch.cli.inputs import annotated_response
+from groundwatch.cli.judging import Judging
+from groundwatch.errors import GroundwatchError, UsageError
+from groundwatch.events import (
+    Decision,
+    Judge,
+    Label,
+    OutcomeKind,
+    ResponseRecorded,
+    ResponseScored,
+    SubSentence,
+)
+from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
+from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.protocols import registry
+from groundwatch.protocols.agreement import correlations
+from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer
+from groundwatch.protocols.faithscore.scoring import likert
+from groundwatch.protocols.statistics import Interval
+
+
+class Recogniser(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of people's sub-sentences labelled as people did; in folds by image where `folds` is set."""
+
+    accuracy: float
+    folds: int | None = None
+
+
+class Decomposer(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts found in people's descriptive sub-sentences against people's facts, pooled over answers."""
+
+    precision: float
+    recall: float
+    f1: float
+    matched: int
+    found: int
+    expected: int
+
+
+class Correlations(msgspec.Struct, frozen=True, kw_only=True):
+    """Automatic with human scores; None where a coefficient is undefined."""
+
+    pearson: Interval | None
+    spearman: Interval | None
+    kendall: Interval | None
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean scores over the answers that both could score (table 6 of the paper)."""
+
+    human: float | None
+    automatic: float | None
+
+
+class Agreement(Correlations, frozen=True, kw_only=True):
+    """What `groundwatch agree faithscore` prints. `compared` answers have a human and an automatic score.
+
+    `likert` are the correlations after both sides are mapped as in Appendix A. `coverage` is the share of
+    automatic facts that the reference judge could decide.
+    """
+
+    recogniser: Recogniser
+    decomposer: Decomposer
+    likert: Correlations
+    mean: Means
+    answers: int
+    compared: int
+    coverage: float | None
+
+
+class HeldOut:
+    """An extraction engine whose recogniser never saw the image that it labels."""
+
+    batch = 64
+
+    def __init__(self, found: dict[str, Extraction]) -> None:
+        self._found = found
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        return Judge(engine="linguistic", model="cross-validated")
+
+    async def extract(
+        self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
+    ) -> Sequence[Extraction | GroundwatchError]:
+        return [self._found[response.id] for response in responses]
+
+    async def close(self) -> None:
+        return None
+
+
+async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, seed: int = 0) -> Agreement:
+    """Apply the shipped engines to annotated answers; with `folds`, retrain the recogniser by image.
+
+    The reference judge decides facts against those that people labelled, so the correlations tell how
+    well facts are found and recognised again, not how well a model would see. Raises `UsageError` when
+    there is nothing to compare, `MissingExtraError` without the extra `embedded`.
+    """
+    from groundwatch.extraction.engines.linguistic.evaluate import decomposer_prf, recogniser_accuracy
+    from groundwatch.extraction.engines.linguistic.train import cross_validate
+
+    if not any(annotated.labels for annotated in answers):
+        raise UsageError("no labelled sub-sentences to agree with")
+    embedder = SentenceEmbedder()
+    if folds is None:
+        accuracy = recogniser_accuracy(answers, embedder=embedder)
+    else:
+        accuracy = cross_validate(answers, folds, seed, embedder)
+    facts = decomposer_prf(answers, embedder)
+    outcomes = await _judge(answers, folds, seed, embedder)
+    compared = [
+        (annotated, outcome)
+        for annotated, outcome in zip(answers, outcomes, strict=True)
+        if annotated.facts and outcome.outcome is OutcomeKind.SCORED
+    ]
+    human = [fmean(annotated.facts.values()) for annotated, _ in compared]
+    automatic = [outcome.score or 0.0 for _, outcome in compared]
+    plain = _correlate(human, automatic, seed)
+    eligible = sum(outcome.eligible for outcome in outcomes)
+    return Agreement(
+        recogniser=Recogniser(accuracy=accuracy, folds=folds),
+        decomposer=Decomposer(
+            precision=facts.precision,
+            recall=facts.recall,
+            f1=facts.f1,
+            matched=facts.matched,
+            found=facts.found,
+            expected=facts.expected,
+        ),
+        pearson=plain.pearson,
+        spearman=plain.spearman,
+        kendall=plain.kendall,
+        likert=_correlate(
+            [likert(_false(annotated.facts.values()), len(annotated.facts)) for annotated, _ in compared],
+            [likert(_refuted(outcome), outcome.decided) for _, outcome in compared],
+            seed,
+        ),
+        mean=Means(human=fmean(human) if human else None, automatic=fmean(automatic) if automatic else None),
+        answers=len(answers),
+        compared=len(compared),
+        coverage=sum(outcome.decided for outcome in outcomes) / eligible if eligible else None,
+    )
+
+
+async def _judge(
+    answers: Sequence[AnnotatedAnswer], folds: int | None, seed: int, embedder: SentenceEmbedder
+) -> list[ResponseScored]:
+    from groundwatch.cli.inputs import no_images
+    from groundwatch.extraction import engines as extraction
+    from groundwatch.runtime.settings import RetrySettings, StageSettings
+    from groundwatch.verification import engines as verification
+
+    responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]
+    engine: ExtractionEngine
+    if folds is None:
+        engine = extraction.build(StageSettings(engine="linguistic"))
+    else:
+        engine = HeldOut(_held_out(answers, responses, folds, seed, embedder))
+    judging = Judging(
+        registry.get("faithscore"),
+        engine,
+        verification.build(StageSettings(engine="reference"), load_image=no_images),
+        RetrySettings(),
+    )
+    try:
+        return [outcome async for outcome in judging.outcomes(responses)]
+    finally:
+        await judging.close()
+
+
+def _held_out(
+    answers: Sequence[AnnotatedAnswer],
+    responses: Sequence[ResponseRecorded],
+    folds: int,
+    seed: int,
+    embedder: SentenceEmbedder,
+) -> dict[str, Extraction]:
+    """Extractions from people's sub-sentences with labels of recognisers that did not see the image."""
+    from groundwatch.extraction.engines.linguistic.decomposer import decompose
+    from groundwatch.extraction.engines.linguistic.evaluate import labelled_units
+    from groundwatch.extraction.engines.linguistic.train import cross_validated_labels
+
+    found = {}
+    predicted = cross_validated_labels(answers, folds, seed, embedder)
+    for annotated, response, labels in zip(answers, responses, predicted, strict=True):
+        units = labelled_units(annotated)[0]
+        descriptive = [label is Label.DESCRIPTIVE for label in labels]
+        found[response.id] = Extraction(
+            units=tuple(
+                SubSentence(start=unit.start, end=unit.end, text=unit.text, label=label)
+                for unit, label in zip(units, labels, strict=True)
+            ),
+            claims=tuple(decompose([unit.text for unit in units], descriptive)),
+        )
+    return found
+
+
+def _correlate(first: Sequence[float], second: Sequence[float], seed: int) -> Correlations:
+    found: dict[str, Any] = correlations(first, second, seed=seed)
+    return Correlations(**found)
+
+
+def _false(values: Iterable[bool]) -> int:
+    return sum(not value for value in values)
+
+
+def _refuted(outcome: ResponseScored) -> int:
+    return sum(claim.decision is Decision.REFUTED for claim in outcome.claims)

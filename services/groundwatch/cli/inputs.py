@@ -1,0 +1,117 @@
+"""Files that `score`, `agree` and `tally` read: recorded responses, or FaithScore's annotations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.events import KnownFact, Reference, ResponseRecorded
+from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
+from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file
+from groundwatch.runtime.images import check_image
+from groundwatch.runtime.settings import IntakeSettings
+
+UNNAMED_MODEL = "annotated"
+"""The published annotations do not say which model gave an answer."""
+
+
+def is_annotation(path: str | Path) -> bool:
+    """Whether the first line that says something is FaithScore's: it has a key `stage 1`.
+
+    Raises `FileFormatError` when the file cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            first = next((line for line in stream if line.strip()), b"")
+    except OSError as error:
+        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
+    try:
+        record = msgspec.json.decode(first)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(record, dict) and "stage 1" in record
+
+
+def annotated_response(number: int, annotated: AnnotatedAnswer) -> ResponseRecorded:
+    """An annotated answer as a recorded response whose reference is people's facts.
+
+    Several answers share an image, so `number` makes the id.
+    """
+    return ResponseRecorded(
+        id=f"{annotated.image}-{number}",
+        model=UNNAMED_MODEL,
+        answer=annotated.answer,
+        reference=Reference(
+            facts=tuple(KnownFact(text=text, holds=holds) for text, holds in annotated.facts.items())
+        ),
+        tags={"image": annotated.image},
+    )
+
+
+class Responses:
+    """The responses of a file, read anew each time: a long file is never held as a whole.
+
+    Raises `FileFormatError` for the first line that is wrong, naming file, line and key, before anything
+    is judged.
+    """
+
+    def __init__(self, path: str | Path, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._path = path
+        self._limits = limits
+        self._annotated = is_annotation(path)
+        self._count = sum(1 for _ in self)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ResponseRecorded]:
+        if self._annotated:
+            for number, annotated in enumerate(read_annotations(self._path), start=1):
+                yield annotated_response(number, annotated)
+            return
+        for number, found in read_file(self._path, self._limits):
+            if isinstance(found, Refusal):
+                raise FileFormatError(self._path, str(found), line=number)
+            yield found
+
+
+class ImageFolder:
+    """Images of a folder for judges that look: by SHA-256 of their bytes, or by plain file name.
+
+    A name with a path in it reads nothing: what is judged does not choose files.
+    """
+
+    def __init__(self, folder: Path, limits: IntakeSettings) -> None:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: is not a folder")
+        self._folder = folder
+        self._limits = limits
+        self._by_digest: dict[str, Path] | None = None
+
+    async def load(self, image: str) -> tuple[bytes, str]:
+        """Bytes and media type. Raises `FileNotFoundError` when there is none, `InputError` for no image."""
+        found = self._digests().get(image)
+        if found is None and image == Path(image).name:
+            found = self._folder / image
+        if found is None or found.is_symlink() or not found.is_file():
+            raise FileNotFoundError(image)
+        checked = check_image(found.read_bytes(), self._limits)
+        return checked.data, checked.media_type
+
+    def _digests(self) -> dict[str, Path]:
+        if self._by_digest is None:
+            self._by_digest = {
+                hashlib.sha256(path.read_bytes()).hexdigest(): path
+                for path in sorted(self._folder.iterdir())
+                if path.is_file() and not path.is_symlink()
+            }
+        return self._by_digest
+
+
+async def no_images(image: str) -> tuple[bytes, str]:
+    """Stands for a folder of images where none was given."""
+    raise FileNotFoundError(f"{image}: no folder of images was given (--images)")

@@ -1,0 +1,251 @@
+"""The commands that need no server: `score`, `agree` and `tally`.
+
+Standard output holds the result and nothing else; progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from groundwatch.cli.inputs import ImageFolder, Responses, no_images
+from groundwatch.errors import UsageError
+from groundwatch.protocols import registry
+from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
+from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.statistics import Interval, Moments, mean_interval
+from groundwatch.records import Limits
+from groundwatch.reporting import Report, render
+from groundwatch.runtime.settings import IntakeSettings, Settings, load
+
+ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Annotations = Annotated[
+    Path, typer.Argument(help="FaithScore's annotation file (JSON lines).", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command("score")(score)
+    app.command("agree")(agree)
+    app.command("tally")(tally)
+
+
+def score(
+    protocol: ProtocolName,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Recorded responses (JSON lines: id, model, prompt, answer, images, reference, tags) or "
+            "FaithScore's annotations, whose facts are then the reference.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Write one outcome a line here, with every fact and verdict.")
+    ] = None,
+    as_json: AsJson = False,
+    engine: Annotated[
+        str, typer.Option(help="Who finds the facts: linguistic or llm. By default as in settings.")
+    ] = "",
+    judge: Annotated[
+        str, typer.Option(help="Who verifies them: reference or llm. By default as in settings.")
+    ] = "",
+    images: Annotated[
+        Path | None, typer.Option(help="A folder of images for judges that look, by SHA-256 or file name.")
+    ] = None,
+) -> None:
+    """Judge a file with the engines of the running system; no server is needed."""
+    settings = load()
+    if settings.faithscore.weights:
+        registry.configure(FaithScore(settings.faithscore.weights))
+    found = registry.get(protocol)
+    responses = Responses(file, limits_of(settings.gateway.intake))
+    report = asyncio.run(_score(found.name, responses, out, engine, judge, images, settings))
+    if as_json:
+        _print_json({"protocol": found.name, **report.to_dict()})
+    else:
+        render(report, Console())
+
+
+def agree(
+    protocol: ProtocolName,
+    file: Annotations,
+    as_json: AsJson = False,
+    cross_validate: Annotated[
+        bool, typer.Option("--cross-validate", help="Retrain the recogniser in folds by image.")
+    ] = False,
+    folds: Annotated[int, typer.Option(min=2, help="How many folds.")] = 10,
+) -> None:
+    """Tell how far the embedded engines agree with people, from an annotated file."""
+    from groundwatch.cli.agreement import agreement
+
+    answers = _annotated("agree", protocol, file)
+    with _progress() as progress:
+        progress.add_task("comparing with people", total=None)
+        found = asyncio.run(agreement(answers, folds=folds if cross_validate else None))
+    built = msgspec.to_builtins(found)
+    if as_json:
+        _print_json(built)
+    else:
+        _render_agreement(built, Console())
+
+
+def tally(protocol: ProtocolName, file: Annotations, as_json: AsJson = False) -> None:
+    """Do only the arithmetic, on what people judged in a published file."""
+    result = tally_faithscore(_annotated("tally", protocol, file))
+    if as_json:
+        _print_json(result)
+        return
+    interval = result["interval"]
+    shown = "–" if interval is None else _shown(interval)
+    Console().print(
+        f"faithscore {shown} over {result['scored']} of {result['answers']} answers; "
+        f"{result['unscored']} without facts; {result['hallucinated']} of {result['facts']} facts "
+        "hallucinated",
+        highlight=False,
+    )
+
+
+def tally_faithscore(answers: Sequence[AnnotatedAnswer]) -> dict[str, Any]:
+    """Equation 1 on people's labels: the mean over answers that have facts, None when none has."""
+    moments = Moments()
+    for annotated in answers:
+        if annotated.facts:
+            moments.add(fmean(annotated.facts.values()))
+    interval = mean_interval(moments, bounds=(0.0, 1.0))
+    facts = [holds for annotated in answers for holds in annotated.facts.values()]
+    return {
+        "faithscore": interval.value if interval else None,
+        "interval": msgspec.to_builtins(interval),
+        "answers": len(answers),
+        "scored": moments.n,
+        "unscored": len(answers) - moments.n,
+        "facts": len(facts),
+        "hallucinated": facts.count(False),
+    }
+
+
+def limits_of(intake: IntakeSettings) -> Limits:
+    """The gateway's limits, so that a file meets the same ones on every way in."""
+    return Limits(
+        line=intake.max_line,
+        answer=intake.max_answer,
+        prompt=intake.max_prompt,
+        images=intake.max_images,
+        reference=intake.max_reference_items,
+    )
+
+
+async def _score(
+    protocol: str,
+    responses: Responses,
+    out: Path | None,
+    engine: str,
+    judge: str,
+    images: Path | None,
+    settings: Settings,
+) -> Report:
+    from groundwatch.cli.judging import Judging
+    from groundwatch.extraction import engines as extraction
+    from groundwatch.verification import engines as verification
+
+    loader = no_images if images is None else ImageFolder(images, settings.gateway.intake).load
+    extracting, verifying = settings.extraction, settings.verification
+    if engine:
+        extracting = msgspec.structs.replace(extracting, engine=engine)
+    if judge:
+        verifying = msgspec.structs.replace(verifying, engine=judge)
+    judging = Judging(
+        registry.get(protocol),
+        extraction.build(extracting),
+        verification.build(verifying, load_image=loader),
+        settings.retry,
+    )
+    report = Report()
+    encoder = msgspec.json.Encoder()
+    try:
+        with ExitStack() as stack:
+            try:
+                sink = stack.enter_context(out.open("wb")) if out else None
+            except OSError as error:
+                raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
+            progress = stack.enter_context(_progress())
+            task = progress.add_task(f"judging with {protocol}", total=len(responses))
+            async for outcome in judging.outcomes(responses):
+                report.add(outcome)
+                if sink is not None:
+                    sink.write(encoder.encode(outcome) + b"\n")
+                progress.advance(task)
+    finally:
+        await judging.close()
+    return report
+
+
+def _annotated(command: str, protocol: str, file: Path) -> list[AnnotatedAnswer]:
+    """The answers of a FaithScore annotation file; `UsageError` for a protocol without such a format."""
+    registry.get(protocol)
+    if protocol != FaithScore.name:
+        raise UsageError(f"groundwatch {command} knows no file format of protocol '{protocol}'")
+    return read_annotations(file)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _print_json(value: object) -> None:
+    typer.echo(msgspec.json.encode(value).decode())
+
+
+def _render_agreement(found: dict[str, Any], console: Console) -> None:
+    table = Table(
+        title=f"Agreement with people on {found['answers']} answers",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    folds = found["recogniser"]["folds"]
+    how = f" ({folds} folds by image)" if folds else ""
+    table.add_row(f"recogniser: accuracy{how}", f"{found['recogniser']['accuracy']:.3f}")
+    for name in ("precision", "recall", "f1"):
+        table.add_row(f"decomposer: {name}", f"{found['decomposer'][name]:.3f}")
+    for title, group in (("", found), ("Likert: ", found["likert"])):
+        for name in ("pearson", "spearman", "kendall"):
+            table.add_row(f"{title}{name}", _shown(group[name]))
+    for name, value in found["mean"].items():
+        table.add_row(f"mean score, {name}", "–" if value is None else f"{value:.3f}")
+    if found["coverage"] is not None:
+        table.add_row("facts decided by the reference judge", f"{found['coverage']:.1%}")
+    console.print(table)
+    console.print(
+        f"{found['compared']} answers have a human and an automatic score; intervals are 95 %.",
+        highlight=False,
+    )
+
+
+def _shown(interval: Interval | dict[str, Any] | None) -> str:
+    if interval is None:
+        return "–"
+    found = msgspec.convert(interval, Interval)
+    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}, n = {found.n})"

@@ -1,0 +1,277 @@
+"""`score`, `agree` and `tally` as somebody at the terminal meets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from groundwatch.cli import offline
+from groundwatch.errors import FileFormatError, TransientError, Unscorable, UsageError
+from groundwatch.events import (
+    Claim,
+    Decision,
+    Judge,
+    Label,
+    OutcomeKind,
+    ResponseScored,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.extraction import engines as extraction
+from groundwatch.extraction.engines.base import Extraction
+from groundwatch.verification import engines as verification
+from groundwatch.verification.engines.base import Verification
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "faithscore" / "annotation.jsonl"
+ANNOTATED = (
+    {
+        "id": "7",
+        "answer": "A cat sits, on a mat.",
+        "stage 1": {"A cat sits": 1, " on a mat": 1},
+        "stage 2": {"There is a cat.": 1, "There is a mat.": 0},
+    },
+    {"id": "7", "answer": "It may rain.", "stage 1": {"It may rain": 0}, "stage 2": {}},
+    {"id": "8", "answer": "A dog.", "stage 1": {"A dog": 1}, "stage 2": {"There is a dog.": 1}},
+)
+RECORDS = (
+    {"id": "1", "model": "good", "answer": "a cat", "reference": {"objects": ["cat"]}},
+    {"id": "2", "model": "bad", "answer": "a dog", "reference": {"objects": ["cat"]}},
+    {"id": "3", "model": "bad", "answer": "refuse", "reference": {"objects": ["cat"]}},
+    {"id": "4", "model": "bad", "answer": "flaky", "reference": {"objects": ["flaky"]}},
+    {"id": "5", "model": "bad", "answer": "", "unknown": True},
+)
+
+
+class Finder:
+    """Every answer is one sub-sentence with one fact; the words `refuse` and `flaky` do as they say."""
+
+    batch = 2
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.asked: list[str] = []
+
+    def judge(self, protocol) -> Judge:
+        return Judge(engine="finder")
+
+    async def extract(self, responses, protocol):
+        assert len(responses) <= self.batch
+        self.asked += [response.answer for response in responses]
+        return [self._one(response.answer) for response in responses]
+
+    def _one(self, answer: str):
+        if answer == "refuse":
+            return Unscorable("refused", "no")
+        if answer == "flaky" and self.asked.count("flaky") < 2:
+            return TransientError("later")
+        if not answer:
+            return Extraction()
+        unit = SubSentence(start=0, end=len(answer), text=answer, label=Label.DESCRIPTIVE)
+        return Extraction(units=(unit,), claims=(Claim(text=answer, category="entity"),))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Looker:
+    """A fact holds when its last word is an object or a true fact of the reference."""
+
+    batch = 1
+
+    def judge(self, protocol) -> Judge:
+        return Judge(engine="looker")
+
+    async def verify(self, extracted, protocol):
+        return [
+            Verification(verdicts=tuple(Verdict(decision=self._one(event, claim)) for claim in event.claims))
+            for event in extracted
+        ]
+
+    def _one(self, event, claim: Claim) -> Decision:
+        reference = event.response.reference
+        known = [*reference.objects, *(fact.text for fact in reference.facts if fact.holds)]
+        held = any(claim.text.strip(".").split()[-1] in text for text in known)
+        return Decision.SUPPORTED if held else Decision.REFUTED
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.fixture
+def finder(monkeypatch: pytest.MonkeyPatch) -> Finder:
+    found = Finder()
+    monkeypatch.setattr(extraction, "build", lambda settings: found)
+    monkeypatch.setattr(verification, "build", lambda settings, load_image: Looker())
+    monkeypatch.setenv("GROUNDWATCH_RETRY__FIRST_DELAY", "0.001")
+    return found
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    app = typer.Typer()
+    offline.register(app)
+
+    def call(*arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return call
+
+
+def write(path: Path, rows: Sequence[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_tally_is_the_mean_over_answers_with_facts(run, tmp_path: Path):
+    done = run("tally", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED), "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert (found["faithscore"], found["answers"], found["unscored"]) == (0.75, 3, 1)
+    assert (found["scored"], found["facts"], found["hallucinated"]) == (2, 3, 1)
+
+
+def test_tally_of_nothing_is_no_number(run, tmp_path: Path):
+    done = run("tally", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED[1:2]), "--json")
+    assert json.loads(done.stdout)["faithscore"] is None
+    told = run("tally", "faithscore", tmp_path / "a.jsonl").stdout
+    assert "0 of 1 answers; 1 without facts" in " ".join(told.split())
+
+
+def test_score_prints_one_json_object(run, finder: Finder, tmp_path: Path):
+    out = tmp_path / "out.jsonl"
+    done = run("score", "faithscore", write(tmp_path / "r.jsonl", RECORDS), "--json", "--out", out)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["protocol"] == "faithscore"
+    bad, good = found["models"]
+    assert (good["model"], good["score"]["value"], good["responses"]) == ("good", 1.0, 1)
+    assert (bad["model"], bad["score"]["value"], bad["scored"]) == ("bad", 0.5, 2)
+    assert bad["unscored"] == {"nothing_to_verify": 1, "refused": 1}
+    assert bad["hallucination_rate"]["value"] == 0.5
+    outcomes = [msgspec.json.decode(line, type=ResponseScored) for line in out.read_bytes().splitlines()]
+    assert [outcome.id for outcome in outcomes] == ["1", "2", "3", "4", "5"]
+    assert [outcome.outcome for outcome in outcomes[2:4]] == [OutcomeKind.UNSCORED, OutcomeKind.SCORED]
+    assert outcomes[0].claims[0].decision is Decision.SUPPORTED
+    assert outcomes[0].judges["verification"].engine == "looker"
+    assert finder.closed and finder.asked.count("flaky") == 2
+
+
+def test_score_shows_a_table(run, finder: Finder, tmp_path: Path):
+    done = run("score", "faithscore", write(tmp_path / "r.jsonl", RECORDS))
+    assert done.exit_code == 0
+    assert "good" in done.stdout and "bad: unscored" in done.stdout
+    assert "judging" not in done.stdout
+
+
+def test_score_reads_annotations_with_peoples_facts_as_reference(run, finder: Finder, tmp_path: Path):
+    out = tmp_path / "out.jsonl"
+    done = run("score", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED), "--json", "--out", out)
+    assert done.exit_code == 0, done.output
+    outcomes = [msgspec.json.decode(line, type=ResponseScored) for line in out.read_bytes().splitlines()]
+    assert [outcome.id for outcome in outcomes] == ["7-1", "7-2", "8-3"]
+    assert [outcome.score for outcome in outcomes] == [0.0, 0.0, 1.0]
+    assert outcomes[0].tags == {"image": "7"}
+
+
+def test_what_stays_unreachable_is_unscored_as_in_the_system(
+    run, finder: Finder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Finder, "_one", lambda self, answer: TransientError("down"))
+    done = run("score", "faithscore", write(tmp_path / "r.jsonl", RECORDS[:1]), "--json")
+    (model,) = json.loads(done.stdout)["models"]
+    assert model["unscored"] == {"dead_letter": 1}
+    assert model["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"id": "2", "model": "m", "answer": 5}', "r.jsonl:2: key 'answer': Expected `str`, got `int`"),
+        ('{"id": "2", "answer": "a"}', "r.jsonl:2: key 'model': is missing"),
+        ('{"id": "2", "model": "m", "ans', "r.jsonl:2: not JSON"),
+    ],
+)
+def test_a_wrong_record_names_file_line_and_key(run, finder: Finder, tmp_path: Path, line: str, message: str):
+    path = write(tmp_path / "r.jsonl", RECORDS[:1])
+    path.write_text(path.read_text() + line + "\n")
+    done = run("score", "faithscore", path, "--json")
+    assert isinstance(done.exception, FileFormatError)
+    assert message in str(done.exception)
+    assert done.stdout == "" and finder.asked == []
+
+
+@pytest.mark.parametrize("command", ["tally", "agree", "score"])
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"id": "7", "answer": "a", "stage 1": {}}, "a.jsonl:4: key 'stage 2'"),
+        ({"id": "7", "answer": "a", "stage 1": {"a": 2}, "stage 2": {}}, "a.jsonl:4: key 'stage 1', 'a'"),
+        ({"id": 7, "answer": "a", "stage 1": {}, "stage 2": {}}, "a.jsonl:4: key 'id'"),
+    ],
+)
+def test_a_wrong_annotation_names_file_line_and_key(
+    run, finder: Finder, tmp_path: Path, command: str, row: dict[str, object], message: str
+):
+    done = run(command, "faithscore", write(tmp_path / "a.jsonl", [*ANNOTATED, row]))
+    assert isinstance(done.exception, FileFormatError)
+    assert message in str(done.exception)
+
+
+@pytest.mark.parametrize("command", ["tally", "agree", "score"])
+def test_wrong_use_is_told(run, command: str, tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", ANNOTATED)
+    unknown = run(command, "faithscor", path)
+    assert isinstance(unknown.exception, UsageError) and "known are faithscore" in str(unknown.exception)
+    absent = run(command, "faithscore", tmp_path / "nowhere.jsonl")
+    assert isinstance(absent.exception, FileFormatError) and "cannot be read" in str(absent.exception)
+
+
+def test_an_outcome_file_that_cannot_be_written_is_told(run, finder: Finder, tmp_path: Path):
+    records = write(tmp_path / "r.jsonl", RECORDS)
+    done = run("score", "faithscore", records, "--out", tmp_path / "no" / "out.jsonl")
+    assert isinstance(done.exception, UsageError) and "cannot be written" in str(done.exception)
+    assert finder.closed
+
+
+def test_an_unknown_engine_is_told(run, tmp_path: Path):
+    records = write(tmp_path / "r.jsonl", RECORDS)
+    done = run("score", "faithscore", records, "--engine", "psychic")
+    assert isinstance(done.exception, UsageError) and "linguistic" in str(done.exception)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")
+def test_tally_of_the_published_annotations(run):
+    found = json.loads(run("tally", "faithscore", SHARED, "--json").stdout)
+    assert (found["answers"], found["unscored"], found["facts"]) == (120, 9, 937)
+    assert found["faithscore"] == pytest.approx(0.8537956654)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")
+@pytest.mark.parametrize("options", [(), ("--cross-validate", "--folds", "5")])
+def test_agreement_on_the_published_annotations(run, options: tuple[str, ...]):
+    done = run("agree", "faithscore", SHARED, "--json", *options)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["answers"] == 120
+    assert found["recogniser"]["accuracy"] >= 0.90
+    assert found["decomposer"]["f1"] >= 0.75
+    for group in (found, found["likert"]):
+        for name in ("pearson", "spearman", "kendall"):
+            assert group[name]["low"] < group[name]["value"] < group[name]["high"]
+            assert group[name]["n"] == found["compared"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")
+def test_the_published_annotations_are_scored_by_the_shipped_engines(run):
+    (model,) = json.loads(run("score", "faithscore", SHARED, "--json").stdout)["models"]
+    assert model["responses"] == 120
+    assert model["scored"] + sum(model["unscored"].values()) == 120
+    assert 0.6 < model["score"]["value"] < 1
