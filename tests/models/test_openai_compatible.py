@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import RateLimited, SettingsError, TransientError, Unscorable
 from groundwatch.events import Usage
@@ -16,7 +17,6 @@ from groundwatch.models.openai_compatible import ChatModel, ChatSettings, Comple
 from groundwatch.models.patience import MAX_RETRY_AFTER, CallKind, retry_after
 from groundwatch.protocols.base import Step
 from groundwatch.protocols.prompts import fence, numbered
-from tests.support.llm_server import LlmServer, picture, running
 
 SCHEMA: dict[str, object] = {
     "type": "object",

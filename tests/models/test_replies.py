@@ -70,12 +70,19 @@ def test_a_keyword_that_is_not_understood_is_a_mistake_of_ours() -> None:
         check([], {"type": "array", "minItems": 1})
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from(["entity", "descriptive", "", "x"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["facts", "labels", "index", "label", "sub_sentence"]), inner)
-    ),
+ANY = st.none() | st.booleans() | st.integers() | st.sampled_from(["entity", "descriptive", "refuted", ""])
+ITEM = st.dictionaries(
+    st.sampled_from(["index", "label", "verdict", "sub_sentence", "category", "text", "more"]), ANY
+)
+SOUND = st.sampled_from(
+    [
+        {"index": 1, "label": "descriptive"},
+        {"index": 0, "verdict": "refuted"},
+        {"sub_sentence": 0, "category": "color", "text": "x"},
+    ]
+)
+JSON = ANY | st.dictionaries(
+    st.sampled_from(["facts", "labels", "verdicts"]), st.lists(SOUND | ITEM, max_size=2) | ANY, max_size=2
 )
 FORMS = [questions._Labels, questions._Facts, questions._Verdicts]
 
