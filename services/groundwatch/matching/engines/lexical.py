@@ -1,0 +1,82 @@
+"""Matches claims with the reference's object names by the shared lexicon: CHAIR's synonym match.
+
+No model: two names match when their heads name the same concept, and a claim is *broader* when its concept
+lies above the object's ("animal" for "dog"). VALOR's second step asks an LLM for the same two kinds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+
+from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
+from groundwatch.matching.engines.base import Matching
+from groundwatch.models.lexicon import lexicon, noun_phrases, tokenise
+from groundwatch.protocols.base import EvaluationProtocol
+
+VERSION = "1"
+
+
+class LexicalEngine:
+    """Matches by lemma and synonym, else by broader concept; at most one match for each claim.
+
+    A response whose reference names no objects cannot be matched: its result is
+    `Unscorable("no_reference")`.
+    """
+
+    batch = 64
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        """The rules' version and the lexicon's digest: a new word is a new judge."""
+        return Judge(engine="lexical", version=f"{VERSION}-{lexicon().digest}")
+
+    async def match(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Matching | GroundwatchError]:
+        """One result for each event, in order; other tasks run between two events."""
+        results: list[Matching | GroundwatchError] = []
+        for event in extracted:
+            results.append(_match(event))
+            await asyncio.sleep(0)
+        return results
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _match(event: ClaimsExtracted) -> Matching | GroundwatchError:
+    reference = event.response.reference
+    if reference is None or not reference.objects:
+        return Unscorable("no_reference", "the response's reference names no objects")
+    named = [(name, _concept(name)) for name in reference.objects]
+    taken: set[int] = set()
+    matches: list[Match] = []
+    for index, claim in enumerate(event.claims):
+        concept = _concept(_head(claim))
+        same = [at for at, (_, known) in enumerate(named) if concept and known == concept]
+        if same:
+            at = next((at for at in same if at not in taken), same[0])
+            taken.add(at)
+            matches.append(Match(claim=index, reference=named[at][0]))
+            continue
+        narrower = [name for name, known in named if concept and concept in lexicon().ancestors(known)]
+        if narrower:
+            matches.append(Match(claim=index, reference=narrower[0], kind="broader"))
+    return Matching(matches=tuple(matches))
+
+
+def _head(claim: Claim) -> str:
+    """What the claim is about: its first part, else its text."""
+    return claim.parts[0] if claim.parts else claim.text
+
+
+@lru_cache(maxsize=8192)
+def _concept(text: str) -> str:
+    """The concept of a name, or of the thing in a sentence such as "There is a dog."."""
+    tokens = tokenise(text)
+    if tokens[:1] == ["there"]:
+        tokens = [token for token in tokens[1:] if token not in lexicon().relations.copulas]
+    phrases = noun_phrases(tokens, lexicon())
+    return phrases[0].concept if phrases else " ".join(tokens) or text.strip().casefold()

@@ -1,0 +1,171 @@
+"""A reference, read once and indexed so that a claim's atoms find what speaks of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import lru_cache
+
+import msgspec
+
+from groundwatch.events import Reference
+from groundwatch.models.lexicon import Lexicon, lexicon
+from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates, Statement
+from groundwatch.verification.engines.reference.statement import name, statement, triplet
+
+
+class Known(msgspec.Struct, frozen=True):
+    """An atom that holds, or does not, with the reference's own words for it."""
+
+    atom: Atom
+    evidence: str
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A known fact as a whole."""
+
+    statement: Statement
+    holds: bool
+    evidence: str
+
+
+class Knowledge:
+    """Everything that a reference says.
+
+    Whatever a true fact asserts or takes for granted holds. A false fact is blamed on what it asserts and
+    what it takes for granted, less what is known to hold: if one atom is left, that atom is false; if
+    several are, only a claim that says all of them is refuted. `categories` are named as a kind of thing,
+    by objects and triplets, which leaves open how many there are.
+    """
+
+    def __init__(self, reference: Reference) -> None:
+        self.lexicon: Lexicon = lexicon()
+        self.complete = reference.complete
+        self.present: dict[str, str] = {}
+        self.named: dict[str, str] = {}
+        self.plural: set[str] = set()
+        self.categories: set[str] = set()
+        self.attributes: dict[str, list[tuple[Has, str]]] = defaultdict(list)
+        self.numbers: dict[str, list[tuple[Number, str]]] = defaultdict(list)
+        self.relations: dict[str, list[tuple[Relates, str]]] = defaultdict(list)
+        self.pairs: dict[tuple[str, str], list[tuple[Relates, str]]] = defaultdict(list)
+        self.related = False
+        self.false: list[Known] = []
+        self.false_together: list[tuple[frozenset[Atom], str]] = []
+        self.texts: dict[str, set[tuple[bool, str]]] = defaultdict(set)
+        self.shapes: dict[frozenset[Atom], set[tuple[bool, str]]] = defaultdict(set)
+        self.bags: dict[frozenset[str], set[tuple[bool, str]]] = defaultdict(set)
+        said = self._read_facts(reference)
+        for one in said:
+            if one.holds:
+                self._hold(one.statement, one.evidence)
+        for subject, relation, object_ in sorted(set(reference.triplets)):
+            self._hold(triplet(subject, relation, object_), f"{subject} {relation} {object_}", named=True)
+        for text in sorted(set(reference.objects)):
+            self._hold(name(text), text, named=True)
+        for one in said:
+            if not one.holds:
+                self._deny(one.statement, one.evidence)
+
+    def _read_facts(self, reference: Reference) -> list[Said]:
+        said = []
+        for text, holds in sorted({(fact.text, fact.holds) for fact in reference.facts}):
+            read = statement(text)
+            true = holds != read.negated
+            self.texts[read.key].add((true, text))
+            if read.asserted and not self._indefinite(read):
+                self.shapes[read.asserted].add((true, text))
+            elif read.words and not read.asserted:
+                self.bags[read.words].add((true, text))
+            said.append(Said(read, true, text))
+        return said
+
+    def _indefinite(self, read: Statement) -> bool:
+        """Whether the statement is about some thing or other, so that another text means another thing."""
+        about = self.lexicon.nouns.wildcards
+        return any(
+            (atom.subject if isinstance(atom, Relates) else atom.concept) in about for atom in read.asserted
+        )
+
+    def _hold(self, read: Statement, evidence: str, *, named: bool = False) -> None:
+        if named:
+            self.categories |= {a.concept for a in (*read.asserted, *read.given) if isinstance(a, Exists)}
+        for atom in sorted((*read.asserted, *read.given), key=repr):
+            self._add(atom, evidence)
+        for atom in (*read.asserted, *read.given):
+            if isinstance(atom, Relates):
+                for implied in _implied(atom, self.lexicon):
+                    self._add(implied, evidence)
+
+    def _add(self, atom: Atom, evidence: str) -> None:
+        if isinstance(atom, Exists):
+            self._exist(atom.concept, evidence)
+        elif isinstance(atom, Has):
+            for concept in self._wider(atom.concept):
+                self.attributes[concept].append((atom, evidence))
+        elif isinstance(atom, Number):
+            if atom.low > 1 or atom.high is None:
+                self.plural.add(atom.concept)
+            if atom.exact or atom.low > 1:
+                self.numbers[atom.concept].append((atom, evidence))
+        else:
+            self.related = True
+            for concept in self._wider(atom.subject):
+                self.relations[concept].append((atom, evidence))
+            self.pairs[atom.subject, atom.object].append((atom, evidence))
+
+    def _exist(self, concept: str, evidence: str) -> None:
+        self.named.setdefault(concept, evidence)
+        for wider in self._wider(concept):
+            self.present.setdefault(wider, evidence)
+
+    def _wider(self, concept: str) -> tuple[str, ...]:
+        return (concept, *self.lexicon.ancestors(concept))
+
+    def _deny(self, read: Statement, evidence: str) -> None:
+        if self._indefinite(read):
+            return
+        left = [atom for atom in (*read.asserted, *read.given) if not self._certain(atom)]
+        if len(left) == 1:
+            self.false.append(Known(left[0], evidence))
+        elif left:
+            self.false_together.append((frozenset(left), evidence))
+
+    def _certain(self, atom: Atom) -> bool:
+        if isinstance(atom, Exists):
+            return atom.concept in self.present
+        if isinstance(atom, Has):
+            return any(
+                self.lexicon.entails_value(known.attribute, atom.attribute)
+                for known, _ in self.attributes.get(atom.concept, ())
+            )
+        if isinstance(atom, Number):
+            return not atom.exact and atom.high is None and atom.concept in self.plural
+        return False
+
+
+def _implied(atom: Relates, words: Lexicon) -> list[Relates]:
+    """What a relation says of the same pair the other way round, and by its verb of the place."""
+    found: list[Relates] = []
+    if not atom.object:
+        return found
+    entry = words.relations.prepositions.get(atom.preposition)
+    if entry and entry.inverse:
+        found.append(Relates(atom.object, "", entry.inverse, atom.subject))
+    if atom.preposition == "in" and not atom.verb:
+        found.append(Relates(atom.object, "contain", "", atom.subject))
+    if atom.verb == "contain" and not atom.preposition:
+        found.append(Relates(atom.subject, "have", "", atom.object))
+        found.append(Relates(atom.object, "", "in", atom.subject))
+    place = words.relations.carries_position.get(atom.verb)
+    if place and not atom.preposition:
+        found.append(Relates(atom.subject, "", place, atom.object))
+        inverse = words.relations.prepositions[place].inverse
+        if inverse:
+            found.append(Relates(atom.object, "", inverse, atom.subject))
+    return found
+
+
+@lru_cache(maxsize=128)
+def knowledge(reference: Reference) -> Knowledge:
+    """The reference as knowledge; kept, for every claim of an image asks the same one."""
+    return Knowledge(reference)

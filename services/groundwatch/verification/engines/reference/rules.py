@@ -1,0 +1,276 @@
+"""The rule for each kind of atom: what supports it, what refutes it, and what leaves it open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from groundwatch.events import Decision
+from groundwatch.models.lexicon import Attribute
+from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
+from groundwatch.verification.engines.reference.knowledge import Knowledge
+from groundwatch.verification.engines.reference.relations import contradicts, entails, same_claim
+
+Decided = tuple[Decision, str]
+_OPEN: Decided = (Decision.UNDECIDED, "")
+ABSENT = "not in the complete reference"
+
+
+class Rules:
+    """Decides atoms from one reference's knowledge."""
+
+    def __init__(self, known: Knowledge) -> None:
+        self.known = known
+        self.lexicon = known.lexicon
+
+    def decide(self, atom: Atom, *, given: bool = False, beside: frozenset[Atom] = frozenset()) -> Decided:
+        """Decide one atom; true and false knowledge of the same atom leaves it open.
+
+        `given`: the claim takes it for granted; `beside`: what the claim asserts with it.
+        """
+        supported = self._supports(atom)
+        denied = self._denied(atom)
+        if supported is not None:
+            return _OPEN if denied else (Decision.SUPPORTED, supported)
+        if denied is not None:
+            return Decision.REFUTED, denied
+        if isinstance(atom, Exists):
+            refuted = self._absent(atom.concept)
+        elif isinstance(atom, Has):
+            refuted = self._other_value(atom, beside)
+        elif isinstance(atom, Number):
+            refuted = None if given else self._other_number(atom)
+        else:
+            refuted = self._other_relation(atom)
+        return (Decision.REFUTED, refuted) if refuted is not None else _OPEN
+
+    def false_together(self, atoms: Iterable[Atom]) -> str | None:
+        """A false fact all of whose atoms the claim says; alone none of them is known to be false."""
+        said = frozenset(atoms)
+        for parts, evidence in self.known.false_together:
+            if all(any(same_claim(atom, part, self.lexicon) for atom in said) for part in parts):
+                return evidence
+        return None
+
+    def _supports(self, atom: Atom) -> str | None:
+        if isinstance(atom, Exists):
+            return self._exists(atom.concept)
+        if isinstance(atom, Has):
+            return self._has(atom)
+        if isinstance(atom, Number):
+            return self._counted(atom)
+        return self._related(atom)
+
+    def _denied(self, atom: Atom) -> str | None:
+        for false in self.known.false:
+            if same_claim(atom, false.atom, self.lexicon):
+                return false.evidence
+        return None
+
+    def _exists(self, concept: str) -> str | None:
+        evidence = self.known.present.get(concept)
+        if evidence is not None:
+            return evidence
+        tools = self.lexicon.nouns.roles.get(concept)
+        person = self.known.present.get("person") if tools else None
+        if person is not None:
+            for tool in tools or ():
+                if tool in self.known.present:
+                    return f"{person}; {self.known.present[tool]}"
+        return None
+
+    def _absent(self, concept: str) -> str | None:
+        """Absence refutes in a complete reference only, and only what the reference would have named.
+
+        It would not name image regions and other generic words, nor each part of a whole that it names
+        (the wheels of a car); and a broader name ("person") may mean the very thing ("man") unless the
+        reference has told what that broader thing is.
+        """
+        if not self.known.complete or not concept or self.is_vague(concept):
+            return None
+        wider = self.lexicon.ancestors(concept)
+        for part in (concept, *wider):
+            if any(whole in self.known.present for whole in self.lexicon.parts.get(part, ())):
+                return None
+        for broad in wider:
+            if broad in self.known.named and not self._explained(broad):
+                return None
+        tools = self.lexicon.nouns.roles.get(concept)
+        if tools and "person" in self.known.present:
+            return None
+        return ABSENT
+
+    def is_vague(self, concept: str) -> bool:
+        """Whether a concept is no thing of its own: "scene", "side", "something"."""
+        nouns = self.lexicon.nouns
+        last = concept.rsplit(" ", 1)[-1]
+        return concept in nouns.wildcards or concept in nouns.generic or last in nouns.generic
+
+    def _explained(self, broad: str) -> bool:
+        return any(
+            concept != broad and broad in self.lexicon.ancestors(concept) for concept in self.known.named
+        )
+
+    def _has(self, atom: Has) -> str | None:
+        for known, evidence in self.known.attributes.get(atom.concept, ()):
+            if self.lexicon.entails_value(known.attribute, atom.attribute):
+                return evidence
+        for broad in self.lexicon.attributes.inherent.get(atom.attribute.value, ()):
+            if self.lexicon.is_a(atom.concept, broad) and atom.concept in self.known.present:
+                return self.known.present[atom.concept]
+        if not atom.attribute.kind:
+            return self._related(Relates(atom.concept, atom.attribute.value, "", ""))
+        return None
+
+    def _other_value(self, atom: Has, beside: frozenset[Atom]) -> str | None:
+        """Another value of an exclusive kind, when the reference can only mean the same thing by it.
+
+        "Red and black" is not refuted by "red" unless the reference is complete.
+        """
+        rivals = [
+            (known, evidence)
+            for concept in self._meanings(atom.concept)
+            for known, evidence in self.known.attributes.get(concept, ())
+            if known.concept == concept and known.attribute.kind == atom.attribute.kind
+        ]
+        if not rivals or any(not self._conflict(known.attribute, atom.attribute) for known, _ in rivals):
+            return None
+        sources = {evidence for _, evidence in rivals}
+        together = any(
+            isinstance(other, Has) and other.attribute.kind == atom.attribute.kind and self._has(other)
+            for other in beside
+        )
+        if together and not self.known.complete:
+            return None
+        if self.known.complete or (len(sources) == 1 and self._unique(rivals[0][0].concept)):
+            return rivals[0][1]
+        return None
+
+    def _conflict(self, one: Attribute, other: Attribute) -> bool:
+        return self.lexicon.conflicting_values(one, other)
+
+    def _meanings(self, concept: str) -> tuple[str, ...]:
+        """The concepts that the reference may mean this thing by: itself, else broader names of it."""
+        if concept in self.known.named:
+            return (concept,)
+        if concept in self.known.present:
+            return ()
+        return tuple(sorted(b for b in self.lexicon.ancestors(concept) if b in self.known.named))
+
+    def _unique(self, concept: str) -> bool:
+        numbers = self.known.numbers.get(concept)
+        if numbers and any(known.exact and known.high == 1 for known, _ in numbers):
+            return True
+        return not any(known.exact or known.low > 2 for known, _ in numbers or ())
+
+    def _numbers(self, concept: str) -> list[tuple[int, int | None, str]]:
+        found = [
+            (known.low, known.high if known.exact else None, ev)
+            for known, ev in self.known.numbers.get(concept, ())
+        ]
+        narrower = sum(
+            max((known.low for known, _ in items), default=0)
+            for other, items in self.known.numbers.items()
+            if other != concept
+            and concept in self.lexicon.ancestors(other)
+            and not any(
+                third != other
+                and third in self.lexicon.ancestors(other)
+                and concept in self.lexicon.ancestors(third)
+                for third in self.known.numbers
+            )
+        )
+        if narrower and not found:
+            found.append((narrower, None, self.known.present.get(concept, "")))
+        return found
+
+    def _counted(self, atom: Number) -> str | None:
+        """A part of the known number ("two of them …") is no support for a definite claim."""
+        for low, high, evidence in self._numbers(atom.concept):
+            if low >= atom.low and (atom.high is None or (high is not None and high <= atom.high)):
+                return evidence
+        if atom.low <= 1 and atom.high is None:
+            return self.known.present.get(atom.concept)
+        if (atom.low, atom.high) == (2, None) and not atom.exact:
+            return self._several(atom.concept)
+        return None
+
+    def _several(self, concept: str) -> str | None:
+        """More than one: a plural anywhere in the reference, or two kinds of it."""
+        kinds = [name for name in self.known.named if self.lexicon.is_a(name, concept)]
+        if (
+            any(name in self.known.plural or name in self.known.categories for name in kinds)
+            or len(kinds) > 1
+        ):
+            return self.known.present.get(concept)
+        return None
+
+    def _other_number(self, atom: Number) -> str | None:
+        found = self._numbers(atom.concept)
+        for low, high, evidence in found:
+            if high is not None and high < atom.low:
+                return evidence
+            if atom.exact and atom.high is not None and low > atom.high:
+                return evidence
+        single = self.known.complete and not found and atom.concept in self.known.named
+        if single and atom.low > 1 and atom.concept not in self.known.plural:
+            return self.known.named[atom.concept]
+        return None
+
+    def _related(self, atom: Relates) -> str | None:
+        loose = not self.lexicon.nouns.indefinite.isdisjoint((atom.subject, atom.object))
+        if atom.subject in self.lexicon.nouns.indefinite:
+            candidates = [item for items in self.known.relations.values() for item in items]
+        else:
+            candidates = self.known.relations.get(atom.subject, [])
+        for known, evidence in candidates:
+            if entails(known, atom, self.lexicon, loose=loose) and not self._posture_differs(known, atom):
+                return evidence
+        if atom.verb == "be" and self.lexicon.is_a(atom.subject, atom.object):
+            return self.known.present.get(atom.subject)
+        return None
+
+    def _posture_differs(self, known: Relates, atom: Relates) -> bool:
+        if not atom.verb or known.verb:
+            return False
+        return any(
+            self.lexicon.conflicting_verbs(other.verb, atom.verb)
+            for other, _ in self.known.relations.get(atom.subject, ())
+        )
+
+    def _other_relation(self, atom: Relates) -> str | None:
+        """A relation that excludes the claimed one; in a complete reference also one in its place."""
+        words = self.lexicon
+        subjects = self._meanings(atom.subject)
+        stated = [
+            item
+            for subject in subjects
+            for item in self.known.relations.get(subject, ())
+            if item[0].subject == subject
+        ]
+        for known, evidence in stated:
+            if contradicts(known, atom, words) and self._unique(known.subject):
+                return evidence
+        if not self.known.complete or not atom.object or self.is_vague(atom.object):
+            return None
+        return self._elsewhere(atom, stated)
+
+    def _elsewhere(self, atom: Relates, stated: list[tuple[Relates, str]]) -> str | None:
+        """The same predicate with another object, or of another subject, in a complete reference."""
+        between = self.known.pairs.get((atom.subject, atom.object), []) + self.known.pairs.get(
+            (atom.object, atom.subject), []
+        )
+        if between:
+            return None
+        if (
+            atom.verb
+            and atom.verb not in self.lexicon.relations.postures
+            and self.lexicon.knows_verb(atom.verb)
+        ):
+            for known, evidence in stated:
+                if known.verb == atom.verb and known.object:
+                    return evidence
+            for items in self.known.relations.values():
+                for known, evidence in items:
+                    if known.verb == atom.verb and known.object == atom.object:
+                        return evidence
+        return None

@@ -1,0 +1,84 @@
+"""Texts, triplets and names of a reference, read into statements."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from groundwatch.models.lexicon import Lexicon, lexicon, noun_phrases, tokenise
+from groundwatch.models.lexicon.phrases import DETERMINERS, MAX_WORDS
+from groundwatch.verification.engines.reference.atoms import Exists, Number, Statement
+from groundwatch.verification.engines.reference.grammar import Reader
+
+_NEGATIONS = frozenset({"no", "not", "never", "none"})
+_EMPTY = DETERMINERS | frozenset({"there", "and", ",", "'s", "of", "or", "some"})
+
+
+@lru_cache(maxsize=16384)
+def statement(text: str) -> Statement:
+    """Read one sentence. Never fails: a text beyond the grammar keeps its words and asserts nothing."""
+    words = lexicon()
+    tokens = [part for token in tokenise(text) for part in _uncontracted(token)]
+    positive = [token for token in tokens if token not in _NEGATIONS]
+    negated = (len(tokens) - len(positive)) % 2 == 1
+    lemmas = frozenset(
+        _lemma(token, words)
+        for token in positive
+        if token not in _EMPTY and token not in words.relations.copulas
+    )
+    key = " ".join(positive) or text.strip()
+    if len(tokens) > MAX_WORDS or not positive:
+        return Statement(key, lemmas, negated)
+    reader = Reader(words)
+    reader.sentence(positive)
+    asserted, given = frozenset(reader.asserted), frozenset(reader.given)
+    if negated:
+        about = {getattr(atom, "concept", "") or getattr(atom, "subject", "") for atom in asserted}
+        given = frozenset(atom for atom in given if isinstance(atom, Exists) and atom.concept in about)
+    return Statement(key, lemmas, negated, asserted, given - asserted)
+
+
+@lru_cache(maxsize=8192)
+def triplet(subject: str, relation: str, object_: str) -> Statement:
+    """Read a (subject, relation, object) of a scene graph; attributes and counts by their own relations."""
+    words = lexicon()
+    first, middle, last = tokenise(subject), tokenise(relation), tokenise(object_)
+    key = " ".join((*first, *middle, *last))
+    lemmas = frozenset(
+        _lemma(token, words) for token in (*first, *middle, *last) if token not in words.relations.copulas
+    )
+    reader = Reader(words)
+    subjects = noun_phrases(first, words)
+    if not subjects:
+        return Statement(key, lemmas)
+    reader.take(subjects)
+    if middle in (["count"], ["number"], ["has", "count"]):
+        number = words.number(last[0]) if last else None
+        if number:
+            reader.asserted.append(Number(subjects[0].concept, *number, exact=True))
+    elif middle and middle[-1] in words.attributes.kind_words:
+        reader.predicate(subjects, last)
+    else:
+        reader.predicate(subjects, [*middle, *last])
+    return Statement(key, lemmas, False, frozenset(reader.asserted), frozenset(reader.given))
+
+
+@lru_cache(maxsize=8192)
+def name(text: str) -> Statement:
+    """Read the name of an object in the image."""
+    words = lexicon()
+    tokens = tokenise(text)
+    reader = Reader(words)
+    for phrase in noun_phrases(tokens, words):
+        reader.exists(phrase)
+    return Statement(
+        " ".join(tokens), frozenset(), False, frozenset(reader.asserted), frozenset(reader.given)
+    )
+
+
+def _uncontracted(token: str) -> tuple[str, ...]:
+    return (token.removesuffix("n't"), "not") if token.endswith("n't") else (token,)
+
+
+def _lemma(token: str, words: Lexicon) -> str:
+    noun = words.concept((token,))
+    return noun if noun in words.known else words.verb(token) or words.singular(token)
