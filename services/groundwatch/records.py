@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
 
@@ -58,14 +58,12 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return f"key '{self.field}': {self.message}" if self.field else self.message
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be said of a response from outside; empty and absent mean the receiver's default."""
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be said of a response from outside, whatever way it comes; absent means the default."""
 
-    id: Name
     model: Name
     answer: str
     prompt: str = ""
-    images: tuple[str, ...] = ()
     reference: Reference | None = None
     tags: dict[str, str] = {}
     tenant: Annotated[str, msgspec.Meta(max_length=256)] = ""
@@ -73,9 +71,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     recorded_at: float = 0.0
 
 
+class Record(Described, frozen=True, kw_only=True):
+    """A line of a file: it names itself, and its images by path or digest."""
+
+    id: Name
+    images: tuple[str, ...] = ()
+
+
 class _Named(msgspec.Struct):
     id: str = ""
 
+
+R = TypeVar("R")
 
 _RECORD = msgspec.json.Decoder(Record)
 _NAMED = msgspec.json.Decoder(_Named)
@@ -87,22 +94,36 @@ _MISSING = re.compile(r"Object missing required field `(.*)`\Z")
 
 def read_record(line: bytes, limits: Limits = DEFAULT_LIMITS) -> ResponseRecorded | Refusal:
     """Read one record; a `Refusal` names the wrong field."""
+    record = decode_record(line, _RECORD, limits)
+    if isinstance(record, Refusal):
+        return record
+    return check_record(record, record.id, record.images, limits) or recorded(
+        record, record.id, record.images
+    )
+
+
+def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits) -> R | Refusal:
+    """Decode with a reader of one's own, with refusals in the words that all readers share."""
     if len(line) > limits.line:
         return Refusal(message=f"the record has more than {limits.line} bytes")
     try:
-        record = _RECORD.decode(line)
+        return decoder.decode(line)
     except msgspec.ValidationError as error:
         return _explain(error, line)
     except UnicodeDecodeError:
         return Refusal(message="is not UTF-8 text")
     except (msgspec.DecodeError, RecursionError) as error:
         return _lone_surrogate(line) or Refusal(message=f"not JSON ({error})")
-    return _check(record, limits) or ResponseRecorded(
-        id=record.id,
+
+
+def recorded(record: Described, name: str, images: tuple[str, ...]) -> ResponseRecorded:
+    """The event of a record, under this id and with these images."""
+    return ResponseRecorded(
+        id=name,
         model=record.model,
         answer=record.answer,
         prompt=record.prompt,
-        images=record.images,
+        images=images,
         reference=record.reference,
         tags=record.tags,
         tenant=record.tenant or "default",
@@ -145,36 +166,34 @@ def read_file(
         raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
 
 
-def _check(record: Record, limits: Limits) -> Refusal | None:
-    """Bounds that depend on the limits, and texts that cannot travel."""
+def check_record(record: Described, name: str, images: Sequence[object], limits: Limits) -> Refusal | None:
+    """Bounds that depend on the limits; of images, only those that are given as text are looked at."""
     for field, text, limit in (
-        ("id", record.id, 256),
+        ("id", name, 256),
         ("model", record.model, 256),
         ("answer", record.answer, limits.answer),
         ("prompt", record.prompt, limits.prompt),
     ):
         if len(text) > limit:
-            return _refuse(record, field, f"has {len(text)} characters; at most {limit} are taken")
-    if len(record.images) > limits.images:
-        return _refuse(
-            record, "images", f"names {len(record.images)} images; at most {limits.images} are taken"
-        )
+            return _refuse(name, field, f"has {len(text)} characters; at most {limit} are taken")
+    if len(images) > limits.images:
+        return _refuse(name, "images", f"names {len(images)} images; at most {limits.images} are taken")
     if limits.digests:
-        for index, image in enumerate(record.images):
-            if not _DIGEST.match(image):
-                return _refuse(record, f"images[{index}]", "is not the SHA-256 of an image in lower-case hex")
+        for index, image in enumerate(images):
+            if isinstance(image, str) and not _DIGEST.match(image):
+                return _refuse(name, f"images[{index}]", "is not the SHA-256 of an image in lower-case hex")
     if record.reference is not None:
         reference = record.reference
         held = len(reference.facts) + len(reference.objects) + len(reference.triplets)
         if held > limits.reference:
-            return _refuse(record, "reference", f"has {held} items; at most {limits.reference} are taken")
+            return _refuse(name, "reference", f"has {held} items; at most {limits.reference} are taken")
     if len(record.tags) > limits.tags:
-        return _refuse(record, "tags", f"has {len(record.tags)} tags; at most {limits.tags} are taken")
+        return _refuse(name, "tags", f"has {len(record.tags)} tags; at most {limits.tags} are taken")
     for name, value in record.tags.items():
         if len(name) + len(value) > limits.tag:
-            return _refuse(record, f"tags.{name[:40]}", f"is longer than {limits.tag} characters")
+            return _refuse(name, f"tags.{name[:40]}", f"is longer than {limits.tag} characters")
     if not (math.isfinite(record.recorded_at) and record.recorded_at >= 0):
-        return _refuse(record, "recorded_at", "is not a time in seconds since the epoch")
+        return _refuse(name, "recorded_at", "is not a time in seconds since the epoch")
     return None
 
 
@@ -194,8 +213,8 @@ def _lone_surrogate(line: bytes) -> Refusal | None:
     return None
 
 
-def _refuse(record: Record, field: str, message: str) -> Refusal:
-    return Refusal(field=field, message=message, id=record.id)
+def _refuse(name: str, field: str, message: str) -> Refusal:
+    return Refusal(field=field, message=message, id=name)
 
 
 def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
