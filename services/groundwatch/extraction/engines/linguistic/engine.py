@@ -1,0 +1,102 @@
+"""The extraction engine that needs no LLM: rules, a small embedding model and a CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from groundwatch.errors import GroundwatchError, InputError
+from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
+from groundwatch.extraction.engines.base import Extraction
+from groundwatch.extraction.engines.linguistic import recogniser
+from groundwatch.extraction.engines.linguistic.decomposer import decompose
+from groundwatch.extraction.engines.linguistic.outline import Unit, outline
+from groundwatch.models import embeddings
+from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.protocols.base import EvaluationProtocol
+
+VERSION = "1"
+"""Goes up when the rules change, so that facts by different rules never mix in one number."""
+
+UNIT_LIMIT = 5_000
+"""Sub-sentences of one answer; an answer with more is no description of an image."""
+
+Extractor = Callable[["LinguisticEngine", Sequence[ResponseRecorded]], list[Extraction | GroundwatchError]]
+
+
+class LinguisticEngine:
+    """Extracts FaithScore's facts on the CPU.
+
+    One model call embeds all sub-sentences of a batch. `extract` works in a thread, one batch at a time,
+    so the event loop stays free. Other protocols' claims have their place in `_EXTRACTORS`.
+    """
+
+    batch = 32
+
+    def __init__(self, embedder: SentenceEmbedder | None = None) -> None:
+        self._embedder = embedder or SentenceEmbedder()
+        coefficients = recogniser.shipped_bytes()
+        self._recogniser = recogniser.shipped()
+        self._version = f"{VERSION}+{hashlib.sha256(coefficients).hexdigest()[:12]}"
+        self._turn = asyncio.Lock()
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        """The rules' version with a digest of the recogniser's coefficients; there is no prompt."""
+        return Judge(engine="linguistic", model=embeddings.NAME, version=self._version)
+
+    async def extract(
+        self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
+    ) -> Sequence[Extraction | GroundwatchError]:
+        """One result for each response; an answer without words has no claims.
+
+        Raises `MissingExtraError` when the extra `embedded` is not installed.
+        """
+        extractor = _EXTRACTORS.get(protocol.name)
+        if extractor is None:
+            return [InputError(f"engine 'linguistic' cannot extract for protocol '{protocol.name}'")] * len(
+                responses
+            )
+        async with self._turn:
+            return await asyncio.to_thread(extractor, self, responses)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def facts(self, responses: Sequence[ResponseRecorded]) -> list[Extraction | GroundwatchError]:
+        """FaithScore's sub-sentences and atomic facts."""
+        outlines = [outline(response.answer) for response in responses]
+        readable = [units if len(units) <= UNIT_LIMIT else () for units in outlines]
+        vectors = self._embedder.encode([unit.text for units in readable for unit in units])
+        results: list[Extraction | GroundwatchError] = []
+        at = 0
+        for units, kept in zip(outlines, readable, strict=True):
+            if len(units) != len(kept):
+                results.append(InputError(f"answer has {len(units)} sub-sentences, more than {UNIT_LIMIT}"))
+                continue
+            results.append(self._extraction(units, vectors[at : at + len(units)]))
+            at += len(units)
+        return results
+
+    def _extraction(self, units: Sequence[Unit], vectors: recogniser.Vectors) -> Extraction:
+        chances = self._recogniser.probabilities(units, vectors) if units else np.zeros(0)
+        descriptive = [bool(chance >= 0.5) for chance in chances]
+        return Extraction(
+            units=tuple(_labelled(unit, float(chance)) for unit, chance in zip(units, chances, strict=True)),
+            claims=decompose([unit.text for unit in units], descriptive),
+        )
+
+
+def _labelled(unit: Unit, chance: float) -> SubSentence:
+    return SubSentence(
+        start=unit.start,
+        end=unit.end,
+        text=unit.text,
+        label=Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL,
+        confidence=round(max(chance, 1 - chance), 4),
+    )
+
+
+_EXTRACTORS: dict[str, Extractor] = {"faithscore": LinguisticEngine.facts}

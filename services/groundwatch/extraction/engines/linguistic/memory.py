@@ -1,0 +1,80 @@
+"""What an answer has spoken of: the antecedents of its pronouns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.phrases import Noun
+
+_SINGULAR_PEOPLE = frozenset(["he", "him", "himself", "she", "her", "herself"])
+_PARTS = frozenset(["one", "another", "other", "others", "some", "each", "many", "most", "both"])
+_PLURALS = frozenset(["they", "them", "themselves"])
+
+
+class Memory:
+    """The entities named so far, the latest last."""
+
+    def __init__(self) -> None:
+        self._things: list[Noun] = []
+        self._topics: list[Noun] = []
+
+    def remember(self, noun: Noun) -> None:
+        """Name an entity."""
+        if noun.nouns and noun.lemma not in w.SPOTS:
+            self._things = [*self._things[-40:], noun]
+
+    def talk_about(self, nouns: list[Noun]) -> None:
+        """Make these the topic: what "it" means first."""
+        if any(noun.nouns for noun in nouns):
+            self._topics = [noun for noun in nouns if noun.nouns]
+
+    def anyone(self) -> list[Noun]:
+        """Whom a participle without a subject is about: the latest person."""
+        found = self._latest(lambda thing: thing.lemma in w.PEOPLE)
+        return [found] if found is not None else []
+
+    def resolve(self, noun: Noun) -> Noun:
+        """The entity that a pronoun means, or the phrase itself."""
+        word = noun.pronoun
+        if not word:
+            return noun
+        found = None
+        if word in _SINGULAR_PEOPLE:
+            barred = w.WOMEN if word.startswith("h") and word not in {"her", "herself"} else w.MEN
+            found = self._latest(
+                lambda thing: not thing.plural and thing.lemma in w.PEOPLE and thing.lemma not in barred
+            )
+        elif word in _PLURALS:
+            found = self._latest(lambda thing: thing.plural and thing.lemma in w.PEOPLE) or self._latest(
+                lambda thing: thing.plural
+            )
+        elif word in {"it", "itself"}:
+            found = self._latest(lambda thing: not thing.plural and thing.lemma not in w.PEOPLE)
+        elif word in _PARTS or word in w.NUMBERS:
+            return self._part(noun, word)
+        if found is None:
+            return noun
+        return msgspec.structs.replace(found, determiner="the", number="", possessor=None)
+
+    def _part(self, noun: Noun, word: str) -> Noun:
+        """ "one", "some", "the others" of what was last named in the plural."""
+        whole = self._latest(lambda thing: thing.plural)
+        if whole is None:
+            return noun
+        single = word in {"one", "another", "each"} or (word == "other" and noun.determiner == "the")
+        return msgspec.structs.replace(
+            whole,
+            nouns=[*whole.nouns[:-1], whole.lemma if single else whole.nouns[-1]],
+            plural=not single,
+            determiner="the" if word in {"other", "others"} else word,
+            other=word in {"other", "others"},
+            number="",
+            possessor=None,
+        )
+
+    def _latest(self, fits: Callable[[Noun], bool]) -> Noun | None:
+        recent = (*reversed(self._topics), *reversed(self._things))
+        return next((thing for thing in recent if fits(thing)), None)

@@ -1,0 +1,233 @@
+"""Noun phrases and verb groups of a tagged sub-sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, NOUNS, Token
+
+
+class Noun(msgspec.Struct):
+    """A noun phrase. `nouns` are the compound with its head last; all empty for a pronoun or a stand-in."""
+
+    determiner: str = ""
+    number: str = ""
+    other: bool = False
+    adjectives: list[str] = []
+    nouns: list[str] = []
+    plural: bool = False
+    possessor: Noun | None = None
+    of: Noun | None = None
+    pronoun: str = ""
+    introduced: bool = False
+
+    @property
+    def head(self) -> str:
+        """The head noun as written, lower case; "" for pronouns."""
+        return self.nouns[-1].lower() if self.nouns else ""
+
+    @property
+    def lemma(self) -> str:
+        """The head noun's singular."""
+        return w.noun(self.head)
+
+
+class Verb(msgspec.Struct):
+    """A verb group. `shape`: be, ing, en (past participle), finite, to; `bare` without an auxiliary."""
+
+    shape: str
+    word: str
+    bare: bool = False
+    negated: bool = False
+    hedged: bool = False
+    particle: str = ""
+
+    @property
+    def lemma(self) -> str:
+        """The infinitive."""
+        return w.verb(self.word) or self.word
+
+
+def read_nouns(tokens: Sequence[Token], at: int) -> tuple[list[Noun], int]:
+    """Coordinated noun phrases from `at` on, with the place after them; none when none starts there."""
+    first, end = read_noun(tokens, at)
+    if first is None:
+        return [], at
+    found = [first]
+    while end < len(tokens) and tokens[end].tag == "CC" and tokens[end].lower not in {"but", "nor"}:
+        following, after = read_noun(tokens, end + 1)
+        if following is None or following.pronoun or starts_clause(tokens, after):
+            break
+        found.append(following)
+        end = after
+    return found, end
+
+
+def starts_clause(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a finite verb stands here: then what is before it is a subject."""
+    while at < len(tokens) and tokens[at].tag == "RB":
+        at += 1
+    return at < len(tokens) and tokens[at].tag in {"BE", "MD", "HV", "VBZ", "VBP"}
+
+
+def read_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
+    """One noun phrase with its possessor and its "of"."""
+    phrase, end = _simple_noun(tokens, at)
+    if phrase is None:
+        return None, at
+    while end < len(tokens) and tokens[end].tag == "POS":
+        owned, after = _simple_noun(tokens, end + 1)
+        if owned is None or not owned.nouns:
+            return phrase, end + 1
+        owned.possessor, phrase, end = phrase, owned, after
+    if end < len(tokens) and tokens[end].lower == "of":
+        inner, after = read_noun(tokens, end + 1)
+        if inner is not None:
+            phrase.of, end = inner, after
+    return phrase, end
+
+
+def _simple_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
+    phrase, end = Noun(adjectives=[], nouns=[]), at
+    while end < len(tokens) and tokens[end].lower in {
+        "at least",
+        "about",
+        "exactly",
+        "approximately",
+        "such",
+    }:
+        end += 1
+    if end < len(tokens) and tokens[end].tag == "PRP":
+        return Noun(pronoun=tokens[end].lower, adjectives=[], nouns=[]), end + 1
+    while end < len(tokens) and tokens[end].tag in {"DT", "PRP$", "CD", "PRO"}:
+        word = tokens[end].lower
+        if (
+            word in w.NUMBERS | w.VAGUE_NUMBERS
+            or word in {"a lot of", "lots of", "a few"}
+            or word[0].isdigit()
+        ):
+            phrase.number = word
+        elif tokens[end].tag == "PRO" and not phrase.nouns:
+            return Noun(pronoun=word, determiner=phrase.determiner, adjectives=[], nouns=[]), end + 1
+        else:
+            phrase.determiner = word
+        end += 1
+    started = end > at
+    while end < len(tokens):
+        token, following = tokens[end], tokens[end + 1] if end + 1 < len(tokens) else None
+        if token.lower in {"other", "others"} and token.tag in ADJECTIVES:
+            phrase.other = True
+        elif token.tag in ADJECTIVES:
+            phrase.adjectives.append(token.lower)
+        elif token.tag == "CD" and started:
+            phrase.number = token.lower
+        elif (token.tag == "RB" and following is not None and following.tag in ADJECTIVES and started) or (
+            token.tag == "CC"
+            and phrase.adjectives
+            and following is not None
+            and following.tag in ADJECTIVES
+            and _noun_ahead(tokens, end + 1)
+        ):
+            pass
+        else:
+            break
+        end += 1
+    first_noun = end
+    while end < len(tokens) and tokens[end].tag in NOUNS:
+        phrase.nouns.append(tokens[end].text if tokens[end].tag.startswith("NNP") else tokens[end].lower)
+        end += 1
+    if end == first_noun:
+        stand_in = phrase.determiner in w.STAND_INS or phrase.number or phrase.determiner in {"this", "these"}
+        if stand_in and not phrase.adjectives:
+            pronoun = phrase.number or phrase.determiner
+            return Noun(pronoun=pronoun, determiner=phrase.determiner, adjectives=[], nouns=[]), end
+        if phrase.other and phrase.determiner:
+            return Noun(pronoun="other", determiner=phrase.determiner, adjectives=[], nouns=[]), end
+        return None, at
+    last = tokens[end - 1]
+    phrase.plural = _is_plural(phrase, last)
+    return phrase, end
+
+
+def _noun_ahead(tokens: Sequence[Token], at: int) -> bool:
+    while at < len(tokens) and tokens[at].tag in ADJECTIVES | {"CC", "RB"}:
+        at += 1
+    return at < len(tokens) and tokens[at].tag in NOUNS
+
+
+def _is_plural(phrase: Noun, last: Token) -> bool:
+    if last.lower in w.PLURAL_ONLY:
+        return True
+    if phrase.determiner in {"a", "an", "another", "each", "every", "this", "that"} or phrase.number in {
+        "one",
+        "1",
+    }:
+        return False
+    return last.tag in {"NNS", "NNPS"} or (bool(phrase.number) and phrase.number not in {"one", "1"})
+
+
+def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
+    """A verb group from `at` on: "is also wearing", "can be seen", "placed", "appears to be smiling"."""
+    end, passive, negated, hedged, seen = at, False, False, False, ""
+    while end < len(tokens):
+        token = tokens[end]
+        if token.tag == "RB" or token.lower in w.HEDGES:
+            negated |= token.lower in {"not", "never"}
+            hedged |= token.lower in {"likely", "possibly", "probably"}
+            if not _verb_ahead(tokens, end + 1):
+                break
+        elif token.tag == "MD":
+            seen = seen or "modal"
+        elif token.tag == "BE":
+            seen, passive = "be", True
+        elif token.tag == "HV" and _verb_ahead(tokens, end + 1) and not _opens_noun(tokens, end + 1):
+            seen = seen or "have"
+        elif token.lower in {"appears", "appear", "seems", "seem"} and _to_follows(tokens, end + 1):
+            hedged, end, seen = True, end + 1, seen or "be"
+        else:
+            break
+        end += 1
+    if end < len(tokens):
+        token = tokens[end]
+        after = end + 1
+        if token.tag in {"VBG", "VBN", "VBD", "VBZ", "VBP", "VB", "HV"}:
+            shape = {"VBG": "ing", "VBN": "en", "VB": "to" if not seen else "finite"}.get(token.tag, "finite")
+            particle = ""
+            if after < len(tokens) and _is_particle(tokens, after):
+                particle, after = tokens[after].lower, after + 1
+            verb = Verb(shape, token.lower, not seen, negated, hedged, particle)
+            return verb, after
+    if passive:
+        return Verb("be", "is", False, negated, hedged), end
+    return None, at
+
+
+def _verb_ahead(tokens: Sequence[Token], at: int) -> bool:
+    while at < len(tokens) and (tokens[at].tag == "RB" or tokens[at].lower in w.HEDGES):
+        at += 1
+    return at < len(tokens) and (tokens[at].tag.startswith("V") or tokens[at].tag in {"BE", "HV", "MD"})
+
+
+def _opens_noun(tokens: Sequence[Token], at: int) -> bool:
+    return at < len(tokens) and tokens[at].tag in {"DT", "PRP$", "CD"}
+
+
+def _to_follows(tokens: Sequence[Token], at: int) -> bool:
+    return at < len(tokens) and tokens[at].lower == "to"
+
+
+_PARTICLES = frozenset(["up", "down", "out", "off", "away", "together", "apart", "back"])
+
+
+def _is_particle(tokens: Sequence[Token], at: int) -> bool:
+    if tokens[at].lower not in _PARTICLES:
+        return False
+    following = tokens[at + 1] if at + 1 < len(tokens) else None
+    return (
+        following is None
+        or following.tag in {"IN", "CC", "SUB", "RB"}
+        or tokens[at].lower in {"away", "together"}
+    )

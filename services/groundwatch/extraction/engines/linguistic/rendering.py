@@ -1,0 +1,105 @@
+"""Facts as the annotators write them: "There is a boy." "The boy is wearing a shirt." "The shirt is green."."""
+
+from __future__ import annotations
+
+import msgspec
+
+from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb
+
+ENTITY, RELATION, COLOR, COUNT, OTHER = "entity", "relation", "color", "count", "other"
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """A sentence with FaithScore's category of it."""
+
+    text: str
+    category: str
+
+
+def there_is(noun: Noun) -> Fact:
+    """The entity itself."""
+    return Fact(f"There {be(noun)} {indefinite(noun)}.", ENTITY)
+
+
+def there_are_so_many(noun: Noun) -> Fact:
+    """The entity with its number."""
+    other = " other" if noun.other else ""
+    return Fact(f"There {be(noun)} {noun.number}{other} {name(noun)}.", COUNT)
+
+
+def attribute(noun: Noun, adjectives: list[str]) -> Fact:
+    """What the entity is like."""
+    category = COLOR if any(word in w.COLORS for word in adjectives) else OTHER
+    return Fact(f"{_The(noun)} {be(noun)} {' and '.join(adjectives)}.", category)
+
+
+def owns(owner: Noun, thing: Noun) -> Fact:
+    """A part or a possession."""
+    has = "have" if owner.plural else "has"
+    return Fact(f"{_The(owner)} {has} {indefinite(thing)}.", RELATION)
+
+
+def relation(subject: Noun, middle: str, target: Noun | None, category: str = RELATION) -> Fact:
+    """ "The boy is" + "sitting on" + "a bench"."""
+    tail = f" {mention(target)}" if target is not None else ""
+    return Fact(f"{_The(subject)} {middle}{tail}.", category)
+
+
+def phrase(verb: Verb, subject: Noun) -> str:
+    """The verb group as it follows `subject`: "is wearing", "are placed", "has"."""
+    particle = f" {verb.particle}" if verb.particle else ""
+    negation = " not" if verb.negated else ""
+    if verb.shape == "be":
+        return be(subject) + negation
+    if verb.shape in {"ing", "en"}:
+        return f"{be(subject)}{negation} {verb.word}{particle}"
+    if verb.negated:
+        return f"{'do' if subject.plural else 'does'} not {verb.lemma}{particle}"
+    return f"{w.inflect(verb.lemma, 'VBP' if subject.plural else 'VBZ')}{particle}"
+
+
+def mention(noun: Noun) -> str:
+    """An entity inside a relation."""
+    if noun.determiner == "the" and noun.nouns:
+        other = "other " if noun.other else ""
+        return f"the {other}{name(noun)}"
+    return indefinite(noun)
+
+
+def indefinite(noun: Noun) -> str:
+    """ "a boy", "an umbrella", "water", "other bags"."""
+    if noun.pronoun:
+        return noun.pronoun
+    text = ("other " if noun.other else "") + name(noun)
+    if noun.plural or noun.head in w.MASS or noun.nouns[-1][:1].isupper():
+        return text
+    return f"{article(text)} {text}"
+
+
+def article(text: str) -> str:
+    """ "a" or "an" by the first letter, with the commonest exceptions."""
+    vowel = text[:1].lower() in "aeiou" and not text.lower().startswith(("uni", "use", "one", "eu"))
+    return "an" if vowel or text.lower().startswith("hour") else "a"
+
+
+def name(noun: Noun) -> str:
+    """The compound, with what it is a pair or a piece of."""
+    text = " ".join(noun.nouns) or noun.pronoun
+    if noun.of is not None and noun.of.nouns and noun.lemma in w.MEASURES:
+        text += f" of {mention(noun.of)}" if noun.of.determiner else f" of {name(noun.of)}"
+    return text
+
+
+def _The(noun: Noun) -> str:  # noqa: N802
+    if noun.pronoun:
+        return noun.pronoun[:1].upper() + noun.pronoun[1:]
+    if noun.determiner in {"one", "another", "each", "some"} or noun.number == "one":
+        return f"{(noun.number or noun.determiner).capitalize()} {name(noun)}"
+    other = "other " if noun.other else ""
+    return f"The {other}{name(noun)}"
+
+
+def be(noun: Noun) -> str:
+    """ "is" or "are"."""
+    return "are" if noun.plural else "is"

@@ -1,0 +1,260 @@
+"""Words of a sub-sentence with parts of speech.
+
+The tagger is TextBlob's PatternTagger, a lexicon with context rules that was made for newspapers. The
+corrections here are for what captions do otherwise: "features" is a verb there, and participles without
+"be" follow nouns.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from groundwatch.extraction.engines.linguistic import words as w
+
+_WORD = re.compile(r"\d+(?:[.,:]\d+)*(?:st|nd|rd|th|s)?\b|[^\W_]+(?:[-'’&.][^\W_]+)*['’]?")
+_LIST_MARK = re.compile(r"\s*\d{1,3}[.)]\s+")
+_PHRASE_STARTS: dict[str, list[tuple[str, ...]]] = {}
+for _phrase in sorted(w.PHRASAL, key=len, reverse=True):
+    _parts = tuple(_phrase.split())
+    _PHRASE_STARTS.setdefault(_parts[0], []).append(_parts)
+
+NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
+ADJECTIVES = frozenset({"JJ", "JJR", "JJS"})
+FINITE = frozenset({"VBZ", "VBP", "VBD", "BE", "MD", "HV"})
+OPENERS = frozenset({"DT", "PRP$", "CD", "JJ"})
+LIMIT = 400
+"""Words of one sub-sentence that are looked at: people write far fewer between two marks."""
+
+
+class Token(msgspec.Struct):
+    """A word, or several that work as one. `tag` is Penn Treebank's, with BE, HV (have, do), PRO (stand-ins)
+    and W (relatives) set apart."""
+
+    text: str
+    lower: str
+    tag: str
+
+
+@lru_cache(maxsize=4096)
+def tag(text: str) -> tuple[Token, ...]:
+    """Cut a sub-sentence into tagged words. Scripts other than Latin give nouns or nothing."""
+    mark = _LIST_MARK.match(text)
+    found = _WORD.findall(text[mark.end() if mark else 0 :], 0)[:LIMIT]
+    pieces = [piece for word in found for piece in _split_clitics(word)]
+    if not pieces:
+        return ()
+    tokens = _join_phrases(_first_guess(pieces))
+    for index in range(len(tokens)):
+        _correct(tokens, index)
+    return tuple(tokens)
+
+
+def _split_clitics(word: str) -> list[str]:
+    word = word.replace("’", "'")
+    lower = word.lower()
+    if lower.endswith("n't") and len(word) > 3:
+        return [{"ca": "can", "wo": "will"}.get(lower[:-3], word[:-3]), "not"]
+    for end, full in (("'re", "are"), ("'ve", "have"), ("'ll", "will"), ("'m", "am")):
+        if lower.endswith(end):
+            return [word[: -len(end)], full]
+    if lower.endswith("'s") and len(word) > 2:
+        stem = word[:-2]
+        is_verb = stem.lower() in w.PRONOUNS | w.RELATIVES | {"there", "here", "what"}
+        return [stem, "is" if is_verb else "'s"]
+    if lower.endswith("s'"):
+        return [word[:-1], "'s"]
+    return [word.rstrip("'")] if word.rstrip("'") else []
+
+
+def _first_guess(pieces: list[str]) -> list[Token]:
+    from textblob.en import tag as pattern_tag
+
+    lowered = [pieces[0].lower(), *pieces[1:]]
+    guessed = pattern_tag(" ".join(lowered), tokenize=False)
+    tags = [found for _, found in guessed]
+    if len(tags) != len(pieces):
+        tags = [pattern_tag(piece, tokenize=False)[0][1] if piece.isalpha() else "NN" for piece in lowered]
+    return [Token(text, text.lower(), tag_) for text, tag_ in zip(pieces, tags, strict=True)]
+
+
+def _join_phrases(tokens: list[Token]) -> list[Token]:
+    joined: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        for parts in _PHRASE_STARTS.get(tokens[index].lower, ()):
+            if tuple(token.lower for token in tokens[index : index + len(parts)]) == parts:
+                phrase = " ".join(parts)
+                joined.append(Token(phrase, phrase, _PHRASE_TAGS.get(phrase, "IN")))
+                index += len(parts)
+                break
+        else:
+            joined.append(tokens[index])
+            index += 1
+    return joined
+
+
+_PHRASE_TAGS = {
+    "as well as": "CC",
+    "each other": "PRP",
+    "a lot of": "CD",
+    "lots of": "CD",
+    "at least": "RB",
+    "a few": "CD",
+}
+
+
+def _correct(tokens: list[Token], at: int) -> None:
+    token = tokens[at]
+    if " " in token.lower:
+        return
+    before = tokens[at - 1] if at else None
+    after = tokens[at + 1] if at + 1 < len(tokens) else None
+    token.tag = _closed(token, before, after) or _open(tokens, token, before, after)
+
+
+def _closed(token: Token, before: Token | None, after: Token | None) -> str:
+    word = token.lower
+    noun_follows = after is not None and (after.tag in NOUNS or after.tag in ADJECTIVES)
+    if word == "'s":
+        return "POS"
+    if word == "not":
+        return "RB"
+    if word in w.BE:
+        return "BE"
+    if (word in w.MODALS and word not in {"can", "will", "might"}) or (
+        word in w.MODALS and not _noun_before(before)
+    ):
+        return "MD"
+    if word in w.AUXILIARIES:
+        return "HV"
+    if word in w.CONJUNCTIONS:
+        return "CC"
+    if word == "that":
+        return "W" if before is not None and before.tag in NOUNS else "DT"
+    if word in w.RELATIVES:
+        return "W"
+    if word == "her":
+        return (
+            "PRP$"
+            if after is not None and after.tag not in {"IN", "CC", "BE", "MD", "TO", "DT", "RB"}
+            else "PRP"
+        )
+    if word in w.POSSESSIVES:
+        return "PRP$"
+    if word in w.PRONOUNS:
+        return "PRP"
+    if word in {"others"} or (word in w.STAND_INS and not noun_follows and not _number_like(after)):
+        return "PRO"
+    if word in w.NUMBERS or word in w.VAGUE_NUMBERS or word.replace(",", "").isdigit():
+        return "CD"
+    if word in w.DETERMINERS:
+        return "DT"
+    if word == "there":
+        return "EX" if after is not None and after.tag in {"BE", "MD", "VBZ", "VBP", "RB"} else "RB"
+    if word in w.COLORS:
+        return "JJ" if not (after is None and before is not None and before.lower in {"in", "of"}) else "NN"
+    if word in w.SUBORDINATORS:
+        return "SUB"
+    if word == "to":
+        return "TO" if after is not None and after.tag == "VB" else "IN"
+    if word in w.PREPOSITIONS:
+        return "IN"
+    return ""
+
+
+def _noun_before(before: Token | None) -> bool:
+    return before is not None and before.tag in {"DT", "JJ", "PRP$", "CD"}
+
+
+def _number_like(after: Token | None) -> bool:
+    return after is not None and (after.tag == "CD" or after.lower in w.VAGUE_NUMBERS | {"other"})
+
+
+def _open(tokens: list[Token], token: Token, before: Token | None, after: Token | None) -> str:
+    word, tag_ = token.lower, token.tag
+    previous = before.tag if before else ""
+    following = after.tag if after else ""
+    leads_noun = previous in {"DT", "PRP$", "JJ", "CD", "POS"} and following in NOUNS | ADJECTIVES
+    if word.endswith("ly") and tag_ in {"RB", "JJ", "NN"} and "ADV" in w.lemmas(word):
+        return "RB"
+    if word in {"left", "right"}:
+        return "JJ" if following in NOUNS else "NN" if previous in {"DT", "IN"} else "RB"
+    if word in {"visible", "present", "close", "full", "closer", "nearer", "ready", "available"}:
+        return "JJ"
+    if word in {"nearby", "together", "away", "further", "farther", "overhead", "apart", "forward"}:
+        return "JJ" if word == "nearby" and following in NOUNS and previous != "NNS" else "RB"
+    if "-" in word and tag_ not in {"VBG", "VBZ"} and (following in NOUNS or word.endswith(("ed", "-up"))):
+        return "JJ"
+    if word.endswith("ing") and w.verb(word):
+        return _ing(word, tag_, previous, following, leads_noun)
+    if tag_ in {"VBN", "VBD"} or (word.endswith("ed") and w.verb(word)):
+        return _past(word, previous, following, leads_noun)
+    if tag_ in {"NN", "NNS", "VBZ", "VBP", "VB", "JJ"} and w.verb(word) and not _has_finite(tokens, token):
+        guess = _present(word, previous, following, after)
+        if guess:
+            return guess
+    if tag_ in {"VBZ", "VB", "VBP"} and (previous in {"DT", "PRP$", "JJ", "CD", "POS"} or not w.verb(word)):
+        return "NNS" if word.endswith("s") and w.noun(word) != word else "NN"
+    if tag_ in {"FW", "SYM", "LS", "UH", "IN", "WDT", "WP", "PDT", "DT", "CC", "CD", "PRP", "EX", "RP"}:
+        return "NN"
+    if tag_ == "NN" and w.noun(word) != word and word.endswith("s"):
+        return "NNS"
+    return tag_
+
+
+def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) -> str:
+    if not previous and not following:
+        return "VBG"
+    if previous in {"DT", "PRP$", "POS", "CD"} and following not in NOUNS:
+        return "NN"
+    if leads_noun:
+        return "JJ" if tag_ != "NN" else "NN"
+    if previous == "JJ" and following not in {"DT", "PRP$", "IN", "PRP"}:
+        return "NN"
+    known_noun = word in w.lemmas(word).get("NOUN", ()) and tag_ == "NN"
+    if known_noun and previous in NOUNS and following not in {"DT", "PRP$", "PRP"}:
+        return "NN" if word in {"building", "clothing", "railing", "ceiling", "painting", "siding"} else "VBG"
+    if known_noun and previous in {"IN", "CC", ""} and following not in {"DT", "PRP$", "PRP", "IN"}:
+        return "NN"
+    return "VBG"
+
+
+def _past(word: str, previous: str, following: str, leads_noun: bool) -> str:
+    if leads_noun or (previous in {"IN", "CC", "RB", ""} and following in NOUNS and word.endswith("ed")):
+        return "JJ"
+    if previous in NOUNS | {"PRP"} and following in {"DT", "PRP$"}:
+        return "VBD"
+    return "VBN"
+
+
+def _present(word: str, previous: str, following: str, after: Token | None) -> str:
+    object_follows = following in OPENERS or (after is not None and after.lower in w.DETERMINERS)
+    if word.endswith("s") and not word.endswith("ss"):
+        subject = previous in NOUNS | {"PRP", "W", "PRO"} or previous == "RB"
+        preposition = after is not None and after.lower in w.PREPOSITIONS
+        if subject and (
+            object_follows or (preposition and previous in {"PRP", "W"}) or previous in {"PRP", "W"}
+        ):
+            return "VBZ"
+        if subject and preposition and not w.lemmas(word).get("NOUN"):
+            return "VBZ"
+        return ""
+    if previous in {"NNS", "PRP", "W"} and (object_follows or following == "IN" or previous in {"PRP", "W"}):
+        return "VBP"
+    if previous in {"TO", "MD"}:
+        return "VB"
+    return ""
+
+
+def _has_finite(tokens: list[Token], token: Token) -> bool:
+    for other in tokens:
+        if other is token:
+            return False
+        if other.tag in {"BE", "MD", "VBZ", "VBP"}:
+            return True
+        if other.tag in {"W", "SUB"}:
+            return False
+    return False

