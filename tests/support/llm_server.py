@@ -197,18 +197,20 @@ class LlmServer:
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while line := await reader.readline():
-                method, path, _ = line.decode().split(" ", 2)
-                headers = {}
-                while (raw := await reader.readline()).strip():
-                    name, _, value = raw.decode("latin-1").partition(":")
-                    headers[name.strip().lower()] = value.strip()
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
-                reply = await self._route(method, path, headers, body)
-                if not await _write(writer, reply):
-                    break
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                while line := await reader.readline():
+                    method, path, _ = line.decode().split(" ", 2)
+                    headers = {}
+                    while (raw := await reader.readline()).strip():
+                        name, _, value = raw.decode("latin-1").partition(":")
+                        headers[name.strip().lower()] = value.strip()
+                    body = await reader.readexactly(int(headers.get("content-length", 0)))
+                    reply = await self._route(method, path, headers, body)
+                    if not await _write(writer, reply):
+                        break
+        finally:
+            writer.close()
 
     async def _route(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Reply:
         if method == "GET" and path == "/control":

@@ -26,8 +26,8 @@ def server() -> Iterator[LlmServer]:
         yield started
 
 
-async def load_image(name: str) -> Image:
-    return STORE[name]
+async def load_image(name: str) -> Image | None:
+    return STORE.get(name)
 
 
 @asynccontextmanager
