@@ -15,6 +15,7 @@ from groundwatch.events import (
     OutcomeKind,
     ResponseRecorded,
     ResponseScored,
+    Usage,
 )
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.protocols.base import EvaluationProtocol, Stage
@@ -93,18 +94,16 @@ class Judging:
         outcomes = []
         for event in extracted:
             result = next(found) if event.claims else Verification()
-            if isinstance(result, GroundwatchError):
-                judges = {Stage.EXTRACTION.value: event.judge, Stage.VERIFICATION.value: verifier}
-                outcomes.append(self._without(event.response, result, judges))
-                continue
-            outcomes.append(
-                outcome_of(
-                    ClaimsVerified(
-                        extracted=event, judge=verifier, verdicts=result.verdicts, usage=result.usage
-                    ),
-                    self._protocol,
+            try:
+                if isinstance(result, GroundwatchError):
+                    raise result
+                judged = ClaimsVerified(
+                    extracted=event, judge=verifier, verdicts=result.verdicts, usage=result.usage
                 )
-            )
+                outcomes.append(outcome_of(judged, self._protocol))
+            except GroundwatchError as error:
+                judges = {Stage.EXTRACTION.value: event.judge, Stage.VERIFICATION.value: verifier}
+                outcomes.append(self._without(event.response, error, judges, event.usage))
         return outcomes
 
     async def _all(
@@ -129,7 +128,11 @@ class Judging:
         return [results[index] for index in range(len(inputs))]
 
     def _without(
-        self, response: ResponseRecorded, error: GroundwatchError, judges: dict[str, Judge]
+        self,
+        response: ResponseRecorded,
+        error: GroundwatchError,
+        judges: dict[str, Judge],
+        usage: Usage | None = None,
     ) -> ResponseScored:
         if isinstance(error, Unscorable):
             reason, detail = error.reason, error.detail
@@ -138,7 +141,13 @@ class Judging:
         else:
             raise error
         return without_score(
-            response, self._protocol.name, OutcomeKind.UNSCORED, reason, detail=detail, judges=judges
+            response,
+            self._protocol.name,
+            OutcomeKind.UNSCORED,
+            reason,
+            detail=detail,
+            judges=judges,
+            usage=usage,
         )
 
 

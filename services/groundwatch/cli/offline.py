@@ -5,7 +5,6 @@ Standard output holds the result and nothing else; progress goes to standard err
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run
 from groundwatch.cli.inputs import ImageFolder, Responses, no_images
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
@@ -27,10 +27,9 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.statistics import Interval, Moments, mean_interval
 from groundwatch.records import Limits
 from groundwatch.reporting import Report, render
-from groundwatch.runtime.settings import IntakeSettings, Settings, load
+from groundwatch.runtime.settings import IntakeSettings, Settings
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Annotations = Annotated[
     Path, typer.Argument(help="FaithScore's annotation file (JSON lines).", show_default=False)
 ]
@@ -56,7 +55,7 @@ def score(
     out: Annotated[
         Path | None, typer.Option(help="Write one outcome a line here, with every fact and verdict.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
     engine: Annotated[
         str, typer.Option(help="Who finds the facts: linguistic or llm. By default as in settings.")
     ] = "",
@@ -66,16 +65,17 @@ def score(
     images: Annotated[
         Path | None, typer.Option(help="A folder of images for judges that look, by SHA-256 or file name.")
     ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Judge a file with the engines of the running system; no server is needed."""
-    settings = load()
+    settings = prepare(config)
     if settings.faithscore.weights:
         registry.configure(FaithScore(settings.faithscore.weights))
     found = registry.get(protocol)
     responses = Responses(file, limits_of(settings.gateway.intake))
-    report = asyncio.run(_score(found.name, responses, out, engine, judge, images, settings))
+    report = run(_score(found.name, responses, out, engine, judge, images, settings))
     if as_json:
-        _print_json({"protocol": found.name, **report.to_dict()})
+        print_json({"protocol": found.name, **report.to_dict()})
     else:
         render(report, Console())
 
@@ -83,7 +83,7 @@ def score(
 def agree(
     protocol: ProtocolName,
     file: Annotations,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
     cross_validate: Annotated[
         bool, typer.Option("--cross-validate", help="Retrain the recogniser in folds by image.")
     ] = False,
@@ -95,19 +95,19 @@ def agree(
     answers = _annotated("agree", protocol, file)
     with _progress() as progress:
         progress.add_task("comparing with people", total=None)
-        found = asyncio.run(agreement(answers, folds=folds if cross_validate else None))
+        found = run(agreement(answers, folds=folds if cross_validate else None))
     built = msgspec.to_builtins(found)
     if as_json:
-        _print_json(built)
+        print_json(built)
     else:
         _render_agreement(built, Console())
 
 
-def tally(protocol: ProtocolName, file: Annotations, as_json: AsJson = False) -> None:
+def tally(protocol: ProtocolName, file: Annotations, as_json: JsonOption = False) -> None:
     """Do only the arithmetic, on what people judged in a published file."""
     result = tally_faithscore(_annotated("tally", protocol, file))
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     interval = result["interval"]
     shown = "–" if interval is None else _shown(interval)
@@ -211,10 +211,6 @@ def _progress() -> Progress:
         console=Console(stderr=True),
         transient=True,
     )
-
-
-def _print_json(value: object) -> None:
-    typer.echo(msgspec.json.encode(value).decode())
 
 
 def _render_agreement(found: dict[str, Any], console: Console) -> None:

@@ -29,7 +29,7 @@ class ExtractionService(StageService):
         self, settings: Settings, bus: Bus, metrics: Metrics, engine: ExtractionEngine | None = None
     ) -> None:
         super().__init__(Stage.EXTRACTION.value, settings, bus, metrics)
-        self.engine = engine or build(settings.extraction)
+        self.engine = engine or build(settings.extraction, on_call=self.count_request)
         self.consume(ResponseRecorded, self.handle, settings.extraction, self.engine)
 
     async def handle(self, works: Sequence[Work[ResponseRecorded]]) -> Sequence[Result]:

@@ -35,7 +35,7 @@ OnCall: TypeAlias = Callable[[str, float, Usage], None]
 _SHOWN_AGAIN = 8_000
 
 
-class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to reach and pay a judge. Raises `SettingsError` naming the key that is wrong.
 
     `api_key_env` names the environment variable with the key. `timeout` is for one request, `patience` for

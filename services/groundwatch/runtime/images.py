@@ -110,13 +110,13 @@ class ImageStore:
         self._known.add(sha256)
         return True
 
-    async def load(self, sha256: str) -> tuple[bytes, str] | None:
-        """The bytes and media type; None when no such image is stored."""
+    async def load(self, sha256: str) -> tuple[bytes, str]:
+        """The bytes and media type. Raises `LookupError` when no such image is stored."""
         store = await self._bucket()
         try:
             data = (await store.get(sha256)).data or b""
-        except nats.js.errors.NotFoundError:
-            return None
+        except nats.js.errors.NotFoundError as error:
+            raise LookupError(sha256) from error
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
             raise TransientError(f"cannot load image {sha256}: {error!r}") from error
         return data, await asyncio.to_thread(_media_type, data)

@@ -122,6 +122,19 @@ class Metrics:
         self.engine_cost = Counter(
             "groundwatch_engine_cost_dollars", "Cost of engine calls, US dollars", engine, registry=registry
         )
+        self.requests = Counter(
+            "groundwatch_model_requests",
+            "Requests to model endpoints",
+            ("stage", "result"),
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "groundwatch_model_request_seconds",
+            "Time of a request to a model endpoint",
+            ("stage",),
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
         self.images = Counter("groundwatch_images", "Images at the door", ("result",), registry=registry)
 
     def response(self, response: ResponseRecorded) -> None:

@@ -107,6 +107,14 @@ class NatsServer:
             os.close(self._lock)
             self._lock = None
 
+    async def restart(self) -> None:
+        """Start again on the same port and data, after the child has died."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        self._process = None
+        await self.start()
+
     def kill(self) -> None:
         """Kill −9, for fault tests."""
         if self._process is not None:

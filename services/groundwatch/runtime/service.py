@@ -84,7 +84,8 @@ class StageService:
         self._engine = engine
         batch = engine.batch if engine else CHEAP_BATCH
         waits_for_others = engine is not None and engine.batch == 1
-        concurrency = stage.concurrency or (stage.llm.concurrency if waits_for_others else CHEAP_LOOPS)
+        asked_at_once = stage.llm.concurrency if stage.llm else CHEAP_LOOPS
+        concurrency = stage.concurrency or (asked_at_once if waits_for_others else CHEAP_LOOPS)
         for durable, loops in ((self.name, concurrency), (f"{self.name}-retry", 1)):
             self._stages.append(
                 Stage(
@@ -149,6 +150,11 @@ class StageService:
                 usage=getattr(result, "usage", Usage()),
             )
         return results
+
+    def count_request(self, result: str, seconds: float, usage: Usage) -> None:
+        """Count one request to a model's endpoint; an engine call can take several."""
+        self.metrics.requests.labels(self.name, result).inc()
+        self.metrics.request_seconds.labels(self.name).observe(seconds)
 
     async def _watch(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from groundwatch.errors import SettingsError
+from groundwatch.models.openai_compatible import ChatSettings
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 
@@ -48,33 +49,15 @@ class RetrySettings(Section, frozen=True, kw_only=True):
     max_delay: float = 300.0
 
 
-class LlmSettings(Section, frozen=True, kw_only=True):
-    """An OpenAI-compatible endpoint. Prices are US dollars for a million tokens, `timeout` seconds.
-
-    `api_key_env` names the environment variable that holds the key; the key itself is never a setting.
-    `structured` is how the endpoint constrains replies: json_schema, json_object or none.
-    """
-
-    base_url: str = ""
-    model: str = ""
-    api_key_env: str = "OPENAI_API_KEY"
-    timeout: float = 60.0
-    concurrency: int = 16
-    structured: str = "json_schema"
-    input_price: float = 0.0
-    output_price: float = 0.0
-    max_tokens: int = 4096
-
-
 class StageSettings(Section, frozen=True, kw_only=True):
     """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight.
 
-    Empty and 0 mean the stage's own default.
+    Empty and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`.
     """
 
     engine: str = ""
     concurrency: int = 0
-    llm: LlmSettings = LlmSettings()
+    llm: ChatSettings | None = None
 
 
 class SamplingRule(Section, frozen=True, kw_only=True):
@@ -225,5 +208,8 @@ def _check(settings: Settings) -> None:
         if not 0 <= rule.rate <= 1:
             raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")
     for stage in ("extraction", "verification", "matching", "scoring"):
-        if getattr(settings, stage).concurrency < 0:
+        section: StageSettings = getattr(settings, stage)
+        if section.concurrency < 0:
             raise SettingsError(f"setting '{stage}.concurrency': must not be negative")
+        if section.engine == "llm" and section.llm is None:
+            raise SettingsError(f"setting '{stage}.llm': engine llm needs at least base_url and model here")

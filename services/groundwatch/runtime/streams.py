@@ -10,6 +10,7 @@ import nats.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 if TYPE_CHECKING:
+    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
 BATCH = 2_000
@@ -17,13 +18,14 @@ PATIENCE = 5.0
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as the stream holds it. `time` in seconds since the epoch."""
+    """A message as the stream holds it. `time` in seconds since the epoch; `pending` are still to come."""
 
     subject: str
     data: bytes
     headers: dict[str, str]
     sequence: int
     time: float
+    pending: int = 0
 
 
 async def read_stream(
@@ -69,20 +71,48 @@ async def read_stream(
                     return
                 continue
             for message in messages:
-                # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
-                tokens = message.reply.split(".")
-                first = 2 if len(tokens) == 9 else 4
-                sequence = int(tokens[first + 3])
-                left = int(tokens[first + 6])
-                if sequence > last:
+                read = _read(message)
+                left = read.pending
+                if read.sequence > last:
                     return
-                yield Read(
-                    subject=message.subject,
-                    data=message.data,
-                    headers=message.headers or {},
-                    sequence=sequence,
-                    time=int(tokens[first + 5]) / 1e9,
-                )
+                yield read
     finally:
         await subscription.unsubscribe()
         await js.delete_consumer(stream, info.name)
+
+
+async def follow_stream(
+    js: JetStreamContext, stream: str, *, subjects: Sequence[str] = (), start_sequence: int = 1
+) -> AsyncIterator[Read]:
+    """Every message from `start_sequence` on, and then the new ones as they come, without end.
+
+    An ordered consumer: it starts itself again behind the last message seen when it misses one or the
+    server restarts.
+    """
+    subscription = await js.subscribe(
+        subjects[0] if subjects else ">",
+        stream=stream,
+        ordered_consumer=True,
+        config=ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=max(start_sequence, 1)
+        ),
+    )
+    try:
+        async for message in subscription.messages:
+            yield _read(message)
+    finally:
+        await subscription.unsubscribe()
+
+
+def _read(message: Msg) -> Read:
+    # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
+    tokens = message.reply.split(".")
+    first = 2 if len(tokens) == 9 else 4
+    return Read(
+        subject=message.subject,
+        data=message.data,
+        headers=message.headers or {},
+        sequence=int(tokens[first + 3]),
+        time=int(tokens[first + 5]) / 1e9,
+        pending=int(tokens[first + 6]),
+    )

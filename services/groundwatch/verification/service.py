@@ -25,7 +25,9 @@ class VerificationService(ClaimService):
     ) -> None:
         super().__init__(Stage.VERIFICATION.value, settings, bus, metrics)
         self.engine = engine or build(
-            settings.verification, load_image=lambda sha256: ImageStore(bus.js).load(sha256)
+            settings.verification,
+            load_image=lambda sha256: ImageStore(bus.js).load(sha256),
+            on_call=self.count_request,
         )
         self.consume(ClaimsExtracted, self.handle, settings.verification, self.engine)
 

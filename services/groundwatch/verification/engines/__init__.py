@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from groundwatch.errors import SettingsError
+from groundwatch.models.openai_compatible import OnCall
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines.base import VerificationEngine
 
 DEFAULT = "reference"
 
-LoadImage = Callable[[str], Awaitable[tuple[bytes, str] | None]]
-"""Takes a SHA-256; gives the bytes and media type, None when no such image is stored."""
+LoadImage = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Takes a SHA-256; gives the bytes and media type. Raises `LookupError` when no such image is stored."""
 
 
-def build(settings: StageSettings, *, load_image: LoadImage) -> VerificationEngine:
+def build(
+    settings: StageSettings, *, load_image: LoadImage, on_call: OnCall | None = None
+) -> VerificationEngine:
     """The engine that settings name; `reference`, which needs no model, when they name none.
 
     Raises `SettingsError` listing the known names.
@@ -25,9 +28,12 @@ def build(settings: StageSettings, *, load_image: LoadImage) -> VerificationEngi
 
             return ReferenceEngine()
         case "llm":
+            from groundwatch.models.openai_compatible import ChatModel
             from groundwatch.verification.engines.llm import LlmVerificationEngine
 
-            return LlmVerificationEngine(settings.llm, load_image=load_image)
+            if settings.llm is None:
+                raise SettingsError("setting 'verification.llm': engine llm needs base_url and model here")
+            return LlmVerificationEngine(ChatModel(settings.llm, on_call=on_call), load_image)
         case "noop":
             from groundwatch.verification.engines.noop import NoopVerificationEngine
 

@@ -1,0 +1,107 @@
+"""What the commands share: settings, connection, output."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from groundwatch.runtime import logs
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.settings import Settings, load
+
+T = TypeVar("T")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="Settings file (TOML).", show_default=False)
+]
+NatsOption = Annotated[
+    str,
+    typer.Option(
+        "--nats", help="NATS address; the running `groundwatch up` when absent.", show_default=False
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+ADDRESS_FILE = "running.json"
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a running `groundwatch up` can be reached; written into its data folder."""
+
+    nats: str
+    gateway: str
+    pid: int
+
+
+def prepare(config: Path | None, nats_url: str = "") -> Settings:
+    """Settings with logging set up by them; `nats_url` wins over the file."""
+    settings = load(config)
+    logs.configure(level=settings.telemetry.log_level, style=settings.telemetry.log_format)
+    if nats_url:
+        settings = with_nats(settings, nats_url)
+    return settings
+
+
+def with_nats(settings: Settings, url: str) -> Settings:
+    """The same settings for another NATS server."""
+    return msgspec.structs.replace(settings, nats=msgspec.structs.replace(settings.nats, url=url))
+
+
+def data_dir(settings: Settings) -> Path:
+    """Where `groundwatch up` keeps its data."""
+    if settings.data_dir:
+        return Path(settings.data_dir).expanduser()
+    return Path.home() / ".local" / "share" / "groundwatch"
+
+
+def find_running(settings: Settings) -> Running | None:
+    """The `groundwatch up` on this machine, if one wrote down where it is."""
+    try:
+        return msgspec.json.decode((data_dir(settings) / ADDRESS_FILE).read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def client_settings(config: Path | None, nats_url: str) -> Settings:
+    """Settings for a command that talks to a running system, found by itself on this machine."""
+    settings = prepare(config, nats_url)
+    if not settings.nats.url and (running := find_running(settings)):
+        settings = with_nats(settings, running.nats)
+    if not settings.nats.url:
+        settings = with_nats(settings, "nats://127.0.0.1:4222")
+    return settings
+
+
+@asynccontextmanager
+async def connected(settings: Settings, name: str = "cli") -> AsyncIterator[Bus]:
+    """A connection for one command."""
+    bus = Bus(settings.nats, name=name)
+    await bus.connect(patience=3.0)
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine on the fast loop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(coroutine)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(coroutine)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output."""
+    encoded = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(encoded.decode() + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,154 @@
+"""Commands about what became of every event: audit, dead list, dead retry."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from groundwatch.cli.common import (
+    ConfigOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    connected,
+    print_json,
+    run,
+)
+from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.events import LIVE
+from groundwatch.runtime.audit import Ledger, audit
+from groundwatch.runtime.dead import DeadLetter, dead_letters, send_again
+
+dead = typer.Typer(help="Events that could not be processed.", no_args_is_help=True)
+
+
+def audit_command(
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+    run_name: Annotated[str, typer.Option("--run", help="Which run to count.")] = LIVE,
+) -> None:
+    """Count the ledger from the streams; exit status 1 when it does not balance."""
+    settings = client_settings(config, nats)
+
+    async def work() -> Ledger:
+        async with connected(settings, "audit") as bus:
+            return await audit(bus.js, run_name)
+
+    ledger = run(work())
+    if as_json:
+        print_json(ledger)
+    else:
+        show_ledger(ledger, Console())
+    if not ledger.balanced:
+        raise CheckFailed(
+            f"the ledger does not balance: {ledger.lost} lost, {ledger.orphans} outcomes without a response"
+        )
+
+
+def show_ledger(ledger: Ledger, console: Console) -> None:
+    """The ledger as people read it."""
+    table = Table(title=f"Ledger of run {ledger.run}", title_justify="left", show_header=False, box=None)
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row(f"{ledger.recorded:,}", f"recorded   ({ledger.responses:,} responses × protocols asked)")
+    table.add_row(f"{ledger.scored:,}", "scored")
+    for kind, count in (("unscored", ledger.unscored), ("declined", ledger.declined)):
+        reasons = ", ".join(
+            f"{reason.removeprefix(f'{kind}: ')} {number:,}"
+            for reason, number in ledger.reasons.items()
+            if reason.startswith(f"{kind}: ")
+        )
+        table.add_row(f"{count:,}", f"{kind}   {reasons}".rstrip())
+    places = ", ".join(f"{stage} {number:,}" for stage, number in ledger.in_flight_at.items())
+    table.add_row(f"{ledger.in_flight:,}", f"in flight   {places}".rstrip())
+    for count, name in (
+        (ledger.lost, "LOST: acknowledged, without an outcome"),
+        (ledger.orphans, "ORPHANS: outcomes of responses that were never recorded"),
+        (ledger.expired, "outcomes whose responses retention has removed"),
+        (ledger.foreign, "foreign messages in the source stream"),
+        (ledger.dead_letters, "dead letters (groundwatch dead list)"),
+    ):
+        if count:
+            table.add_row(f"{count:,}", name)
+    console.print(table)
+    console.print("balanced" if ledger.balanced else "[bold red]NOT BALANCED[/]")
+
+
+@dead.command("list")
+def dead_list(
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+    limit: Annotated[int, typer.Option(help="Show so many, the newest.")] = 50,
+) -> None:
+    """List the dead letters, each with its reason."""
+    settings = client_settings(config, nats)
+
+    async def work() -> list[DeadLetter]:
+        async with connected(settings, "dead") as bus:
+            return [letter async for letter in dead_letters(bus)]
+
+    letters = run(work())
+    if as_json:
+        print_json({"count": len(letters), "dead_letters": [_readable(one) for one in letters[-limit:]]})
+        return
+    console = Console()
+    if not letters:
+        console.print("no dead letters")
+        return
+    table = Table("number", "when", "stage", "protocols", "reason", box=None)
+    for letter in letters[-limit:]:
+        when = datetime.fromtimestamp(letter.time, UTC).strftime("%m-%d %H:%M:%S")
+        table.add_row(
+            str(letter.sequence), when, letter.stage, ",".join(letter.protocols) or "–", letter.reason[:200]
+        )
+    console.print(table)
+    console.print(f"{len(letters)} in all. Send again: groundwatch dead retry NUMBER… or --all")
+
+
+@dead.command("retry")
+def dead_retry(
+    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers from `dead list`.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Give dead letters back to their stage; one that succeeds now replaces its unscored outcome."""
+    wanted = set(numbers or ())
+    if not wanted and not every:
+        raise UsageError("say which: numbers from `groundwatch dead list`, or --all")
+    settings = client_settings(config, nats)
+
+    async def work() -> tuple[int, set[int]]:
+        async with connected(settings, "dead") as bus:
+            chosen = [one async for one in dead_letters(bus) if every or one.sequence in wanted]
+            for letter in chosen:
+                await send_again(bus, letter)
+            return len(chosen), wanted - {letter.sequence for letter in chosen}
+
+    sent, unknown = run(work())
+    if as_json:
+        print_json({"sent": sent, "unknown": sorted(unknown)})
+    else:
+        typer.echo(f"sent {sent} again")
+    if unknown:
+        raise UsageError(f"no dead letter has number {', '.join(map(str, sorted(unknown)))}")
+
+
+def _readable(letter: DeadLetter) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.structs.asdict(letter)
+    fields["payload"] = letter.payload[:2_000].decode("utf-8", "replace")
+    return fields
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("audit")(audit_command)
+    app.add_typer(dead, name="dead")

@@ -1,0 +1,129 @@
+"""The live view in the terminal: rates per model, and the sentences that are wrong."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from groundwatch.events import Decision, OutcomeKind, ResponseScored
+from groundwatch.protocols.statistics import Interval, wilson
+
+LATEST = 6
+RECENT = 40
+"""Responses over which the trend is shown."""
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+class ModelLine:
+    """What the live table shows of one model; constant in size."""
+
+    def __init__(self) -> None:
+        self.outcomes = dict.fromkeys(OutcomeKind, 0)
+        self.score_sum = 0.0
+        self.refuted = 0
+        self.decided = 0
+        self.eligible = 0
+        self.recent: deque[tuple[int, int]] = deque(maxlen=RECENT)
+        self.history: deque[tuple[int, int]] = deque(maxlen=RECENT * 10)
+
+    def add(self, outcome: ResponseScored) -> None:
+        """Count one outcome."""
+        self.outcomes[outcome.outcome] += 1
+        if outcome.score is None:
+            return
+        refuted = sum(claim.decision is Decision.REFUTED for claim in outcome.claims)
+        self.score_sum += outcome.score
+        self.refuted += refuted
+        self.decided += outcome.decided
+        self.eligible += outcome.eligible
+        self.recent.append((refuted, outcome.decided))
+        self.history.append((refuted, outcome.decided))
+
+    @property
+    def recent_rate(self) -> float | None:
+        """Hallucinated by decided facts over the latest responses."""
+        return _rate(self.recent)
+
+    def sparkline(self, width: int = 16) -> str:
+        """The rate over the latest responses, oldest first; a full bar is 50 % or more."""
+        steps = list(self.history)
+        size = max(1, -(-len(steps) // width))
+        rates = [_rate(steps[start : start + size]) for start in range(0, len(steps), size)]
+        return "".join(BARS[min(8, round((rate or 0) * 16))] for rate in rates)
+
+
+class LiveView:
+    """Takes in outcomes; draws itself as a rich renderable."""
+
+    def __init__(self, title: str = "groundwatch") -> None:
+        self._title = title
+        self._lines: dict[tuple[str, str], ModelLine] = {}
+        self._latest: deque[Text] = deque(maxlen=LATEST)
+        self.seen = 0
+
+    def add(self, outcome: ResponseScored) -> None:
+        """Count one outcome, and keep it for show when it has a wrong fact."""
+        self.seen += 1
+        key = (outcome.model, outcome.protocol)
+        self._lines.setdefault(key, ModelLine()).add(outcome)
+        wrong = [claim for claim in outcome.claims if claim.decision is Decision.REFUTED]
+        if outcome.score is not None and wrong:
+            self._latest.append(_story(outcome, wrong[0].text, wrong[0].unit))
+
+    def __rich__(self) -> RenderableType:
+        table = Table(
+            title=f"{self._title} · {self.seen:,} outcomes", title_justify="left", box=None, pad_edge=False
+        )
+        table.add_column("model", no_wrap=True)
+        for heading in (
+            "scored",
+            "unscored",
+            "FaithScore",
+            "facts not in the image",
+            f"last {RECENT}",
+            "coverage",
+        ):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("trend", no_wrap=True)
+        for (model, _), line in sorted(self._lines.items()):
+            table.add_row(model, *_cells(line))
+        if not self._latest:
+            return table
+        return Group(
+            table, Text(""), Text("latest facts that are not in the image", style="bold"), *self._latest
+        )
+
+
+def _cells(line: ModelLine) -> list[str]:
+    scored = line.outcomes[OutcomeKind.SCORED]
+    unscored = line.outcomes[OutcomeKind.UNSCORED]
+    interval: Interval | None = wilson(line.refuted, line.decided) if line.decided else None
+    rate = f"{interval.value:6.1%} [{interval.low:.1%}, {interval.high:.1%}]" if interval is not None else "–"
+    recent = line.recent_rate
+    return [
+        f"{scored:,}",
+        f"{unscored:,}",
+        f"{line.score_sum / scored:.3f}" if scored else "–",
+        rate,
+        f"{recent:.1%}" if recent is not None else "–",
+        f"{line.decided / line.eligible:.0%}" if line.eligible else "–",
+        line.sparkline(),
+    ]
+
+
+def _story(outcome: ResponseScored, fact: str, unit: int) -> Text:
+    sentence = outcome.units[unit].text.strip() if unit < len(outcome.units) else ""
+    story = Text.from_markup(f"  {escape(outcome.model)}  [red]✗ {escape(fact)}[/]", overflow="ellipsis")
+    story.append(f"  “{sentence}”", style="dim")
+    story.no_wrap = True
+    return story
+
+
+def _rate(pairs: deque[tuple[int, int]] | list[tuple[int, int]]) -> float | None:
+    decided = sum(decided for _, decided in pairs)
+    return sum(refuted for refuted, _ in pairs) / decided if decided else None

@@ -1,0 +1,187 @@
+"""Sending a file of recorded responses to a gateway, with its images, patiently."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from groundwatch.cli.inputs import annotated_response, is_annotation
+from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.protocols.faithscore.annotation import read_annotations
+
+BATCH = 250
+PATIENCE = 60.0
+"""Seconds to keep trying while the gateway says that it is full."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_ENCODER = msgspec.json.Encoder()
+
+
+class LineError(msgspec.Struct, kw_only=True):
+    """Why one line was refused."""
+
+    line: int
+    id: str = ""
+    field: str = ""
+    error: str = ""
+
+
+class Sent(msgspec.Struct, kw_only=True):
+    """What became of a file."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    errors: list[LineError] = []
+
+
+class Sender:
+    """Sends one file in batches. Lines go as they are; what is wrong with one, the gateway says."""
+
+    def __init__(self, gateway: str, path: Path, *, model: str = "", tenant: str = "") -> None:
+        self._path = path
+        self._model = model
+        self._tenant = tenant
+        self._annotated = is_annotation(path)
+        self.total = sum(1 for _ in self._lines())
+        self.result = Sent(errors=[])
+        self._http = httpx.AsyncClient(base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0))
+        self._uploaded: dict[Path, str] = {}
+
+    async def __aenter__(self) -> Sender:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def send(self) -> AsyncIterator[int]:
+        """Send everything; yields how many lines are done."""
+        batch: list[tuple[int, bytes]] = []
+        done = 0
+        for number, line in self._lines():
+            batch.append((number, await self._with_images(number, line)))
+            if len(batch) == BATCH:
+                await self._post(batch)
+                done += len(batch)
+                batch = []
+                yield done
+        if batch:
+            await self._post(batch)
+            yield done + len(batch)
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Every line with its number, in the gateway's format."""
+        if self._annotated:
+            for number, annotated in enumerate(read_annotations(self._path), start=1):
+                response = annotated_response(number, annotated)
+                yield number, _ENCODER.encode(response)
+            return
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if stripped := line.strip():
+                    yield number, self._adapted(number, stripped)
+
+    def _adapted(self, number: int, line: bytes) -> bytes:
+        """Give a line what the command line knows of it; captions as POPE publishes them become responses."""
+        caption = b'"image_id"' in line and b'"text"' in line and b'"answer"' not in line
+        if not (self._model or self._tenant or caption):
+            return line
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return line
+        if not isinstance(record, dict):
+            return line
+        if caption:
+            model = self._model or self._path.stem
+            record = {
+                "id": f"{model}-{record['image_id']}-{number}",
+                "model": model,
+                "prompt": record.get("prompt", ""),
+                "answer": record["text"],
+                "tags": {"image": str(record["image_id"])},
+            }
+        if self._model:
+            record.setdefault("model", self._model)
+        if self._tenant:
+            record.setdefault("tenant", self._tenant)
+        return _ENCODER.encode(record)
+
+    async def _with_images(self, number: int, line: bytes) -> bytes:
+        """Upload images that the line names by file, relative to its own file, and name them by hash."""
+        if b'"images"' not in line:
+            return line
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return line
+        images = record.get("images") if isinstance(record, dict) else None
+        if not isinstance(images, list) or not any(map(_names_file, images)):
+            return line
+        record["images"] = [
+            await self._upload(number, image) if _names_file(image) else image for image in images
+        ]
+        return _ENCODER.encode(record)
+
+    async def _upload(self, number: int, name: str) -> str:
+        path = (self._path.parent / name).resolve()
+        if path in self._uploaded:
+            return self._uploaded[path]
+        try:
+            data = await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            raise FileFormatError(
+                self._path, f"key 'images': {name} cannot be read ({error.strerror})", line=number
+            ) from error
+        reply = await self._request("/v1/images", data, "application/octet-stream")
+        if reply.status_code >= 400:
+            raise FileFormatError(
+                self._path, f"key 'images': {name}: {reply.json().get('error', reply.text)}", line=number
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        self._uploaded[path] = digest
+        return digest
+
+    async def _post(self, batch: list[tuple[int, bytes]]) -> None:
+        body = b"\n".join(line for _, line in batch) + b"\n"
+        reply = await self._request("/v1/responses", body, "application/x-ndjson")
+        if reply.status_code != 200:
+            raise UsageError(f"{self._http.base_url} answered {reply.status_code}: {reply.text[:300]}")
+        told: dict[str, Any] = reply.json()
+        self.result.accepted += told["accepted"]
+        self.result.duplicates += told["duplicates"]
+        self.result.refused += told["refused"]
+        for problem in msgspec.convert(told["errors"], list[LineError]):
+            problem.line = batch[problem.line - 1][0]
+            self.result.errors.append(problem)
+
+    async def _request(self, path: str, body: bytes, media_type: str) -> httpx.Response:
+        """Post, waiting while the gateway is full or restarting. Sending twice is safe: ids are."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                reply = await self._http.post(path, content=body, headers={"content-type": media_type})
+                if reply.status_code != 503:
+                    return reply
+                wait = float(reply.headers.get("retry-after", "1"))
+                why = reply.text
+            except httpx.TransportError as error:
+                wait, why = 1.0, repr(error)
+            if asyncio.get_running_loop().time() > deadline:
+                raise UsageError(f"the gateway at {self._http.base_url} does not take anything: {why[:300]}")
+            await asyncio.sleep(wait)
+
+
+def _names_file(image: object) -> bool:
+    return (
+        isinstance(image, str)
+        and not _DIGEST.match(image)
+        and not image.startswith(("data:", "http:", "https:"))
+    )

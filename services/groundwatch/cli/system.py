@@ -1,0 +1,254 @@
+"""Commands that run the system: up, serve, provision."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from groundwatch.cli.common import (
+    ADDRESS_FILE,
+    ConfigOption,
+    JsonOption,
+    NatsOption,
+    Running,
+    client_settings,
+    connected,
+    data_dir,
+    prepare,
+    print_json,
+    run,
+    with_nats,
+)
+from groundwatch.errors import SettingsError, UsageError
+from groundwatch.protocols import registry
+from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.provision import missing, provision
+from groundwatch.runtime.run import problems_of, running, until_told_to_stop
+from groundwatch.runtime.service import Service
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry import telemetry_server
+
+STAGES = ("gateway", "extraction", "matching", "verification", "scoring")
+READY_SECONDS = 60.0
+
+
+def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> Service:
+    """The service of this name. Imported only when wanted: a light one must not pay for a heavy one."""
+    match name:
+        case "gateway":
+            from groundwatch.gateway.service import GatewayService
+
+            return GatewayService(settings, bus, metrics)
+        case "extraction":
+            from groundwatch.extraction.service import ExtractionService
+
+            return ExtractionService(settings, bus, metrics)
+        case "matching":
+            from groundwatch.matching.service import MatchingService
+
+            return MatchingService(settings, bus, metrics)
+        case "verification":
+            from groundwatch.verification.service import VerificationService
+
+            return VerificationService(settings, bus, metrics)
+        case "scoring":
+            from groundwatch.scoring.service import ScoringService
+
+            return ScoringService(settings, bus, metrics)
+    raise UsageError(f"no service '{name}'; there are {', '.join(STAGES)}")
+
+
+def configure_protocols(settings: Settings) -> None:
+    """Give protocols their settings and check those that name protocols."""
+    try:
+        registry.configure(FaithScore(weights=settings.faithscore.weights))
+    except ValueError as error:
+        raise SettingsError(f"setting 'faithscore.weights': {error}") from error
+    for name in settings.gateway.protocols:
+        if name not in registry.names():
+            raise SettingsError(
+                f"setting 'gateway.protocols': no protocol '{name}'; known are {', '.join(registry.names())}"
+            )
+
+
+class System(msgspec.Struct, frozen=True, kw_only=True):
+    """A running system on this machine."""
+
+    settings: Settings
+    bus: Bus
+    metrics: Metrics
+    nats_url: str
+    gateway_url: str
+    server: NatsServer | None
+
+
+@contextlib.asynccontextmanager
+async def whole_system(settings: Settings, folder: Path) -> AsyncIterator[System]:
+    """Every service in this process, with our own nats-server unless settings name another."""
+    configure_protocols(settings)
+    metrics = Metrics(max_labels=settings.telemetry.max_labels)
+    async with contextlib.AsyncExitStack() as stack:
+        server = None
+        if not settings.nats.url:
+            server = NatsServer(folder / "nats", max_payload=settings.nats.max_payload)
+            await server.start()
+            stack.push_async_callback(server.stop)
+            settings = with_nats(settings, server.url)
+            guard = asyncio.create_task(_keep_alive(server))
+            stack.callback(guard.cancel)
+        bus = Bus(settings.nats, name="groundwatch")
+        await bus.connect()
+        await provision(bus.js, replicas=settings.nats.replicas)
+        services = [make_service(name, settings, bus, metrics) for name in STAGES]
+        await stack.enter_async_context(running(services, bus))
+        await _wait_ready(services)
+        gateway = services[0]
+        port: int = getattr(gateway, "port", settings.gateway.port)
+        yield System(
+            settings=settings,
+            bus=bus,
+            metrics=metrics,
+            nats_url=settings.nats.url,
+            gateway_url=f"http://{settings.gateway.host}:{port}",
+            server=server,
+        )
+
+
+async def _wait_ready(services: list[Service]) -> None:
+    deadline = asyncio.get_running_loop().time() + READY_SECONDS
+    while found := problems_of(services):
+        if asyncio.get_running_loop().time() > deadline:
+            raise UsageError(f"the system did not become ready: {'; '.join(found)}")
+        await asyncio.sleep(0.02)
+
+
+async def _keep_alive(server: NatsServer) -> None:
+    """Start our server again when it dies; the clients reconnect by themselves."""
+    while True:
+        status = await server.wait()
+        logger.error("nats.died", status=status)
+        await server.restart()
+
+
+def up(
+    config: ConfigOption = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the pages and the HTTP intake; 0: a free one.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Option("--data-dir", help="Where the streams are kept.")] = None,
+) -> None:
+    """Run the whole system on this machine, NATS included, pages at a port."""
+    settings = prepare(config)
+    if port is not None:
+        settings = msgspec.structs.replace(
+            settings, gateway=msgspec.structs.replace(settings.gateway, port=port)
+        )
+    if folder is not None:
+        settings = msgspec.structs.replace(settings, data_dir=str(folder))
+    run(_up(settings))
+
+
+async def _up(settings: Settings) -> None:
+    folder = data_dir(settings)
+    async with whole_system(settings, folder) as system:
+        address = folder / ADDRESS_FILE
+        with writing_address(address, system):
+            typer.echo(f"groundwatch is up: {system.gateway_url}   (NATS {system.nats_url}, data {folder})")
+            typer.echo(
+                f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses"
+            )
+            typer.echo("  look           groundwatch watch · groundwatch report · groundwatch audit")
+            typer.echo("  stop           Ctrl-C")
+            await until_told_to_stop()
+            typer.echo("draining…")
+
+
+@contextlib.contextmanager
+def writing_address(path: Path, system: System):  # type: ignore[no-untyped-def]
+    """Lets the other commands on this machine find the system while the block runs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    running_now = Running(nats=system.nats_url, gateway=system.gateway_url, pid=os.getpid())
+    path.write_bytes(msgspec.json.encode(running_now))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def serve(
+    stage: Annotated[str, typer.Argument(help=f"One of {', '.join(STAGES)}.")],
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port of /metrics and health; 0: a free one.")
+    ] = None,
+) -> None:
+    """Run one service: a container's entry point."""
+    if stage not in STAGES:
+        raise UsageError(f"no service '{stage}'; there are {', '.join(STAGES)}")
+    settings = prepare(config, nats)
+    if metrics_port is not None:
+        settings = msgspec.structs.replace(
+            settings, telemetry=msgspec.structs.replace(settings.telemetry, port=metrics_port)
+        )
+    if not settings.nats.url:
+        raise SettingsError("setting 'nats.url' is needed here: set it, GROUNDWATCH_NATS__URL, or --nats")
+    configure_protocols(settings)
+    run(_serve(stage, settings))
+
+
+async def _serve(stage: str, settings: Settings) -> None:
+    metrics = Metrics(max_labels=settings.telemetry.max_labels)
+    bus = Bus(settings.nats, name=stage)
+    await bus.connect()
+    if absent := await missing(bus.js):
+        await bus.close()
+        raise UsageError(f"not provisioned ({', '.join(absent)} missing): run groundwatch provision first")
+    service = make_service(stage, settings, bus, metrics)
+    problems: Callable[[], list[str]] = service.problems
+    telemetry = telemetry_server(
+        metrics, problems, host=settings.telemetry.host, port=settings.telemetry.port
+    )
+    await telemetry.start()
+    logger.info("telemetry.started", service=stage, port=telemetry.port)
+    async with running([service], bus):
+        await until_told_to_stop()
+    await telemetry.stop(2)
+
+
+def provision_command(
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Create the streams and consumers, or change them without dropping anything."""
+    settings = client_settings(config, nats)
+
+    async def work() -> None:
+        async with connected(settings, "provision") as bus:
+            done = await provision(bus.js, replicas=settings.nats.replicas)
+        if as_json:
+            print_json({one.name: one.change for one in done})
+            return
+        for one in done:
+            typer.echo(f"{one.change:<10} {one.kind:<9} {one.name}")
+
+    run(work())
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("up")(up)
+    app.command("serve")(serve)
+    app.command("provision")(provision_command)

@@ -1,0 +1,157 @@
+"""Commands about the traffic of a running system: submit, watch, report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from groundwatch.cli.common import (
+    ConfigOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    connected,
+    find_running,
+    prepare,
+    print_json,
+    run,
+)
+from groundwatch.cli.live import LiveView
+from groundwatch.cli.sending import Sender, Sent
+from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.events import LIVE, ResponseScored
+from groundwatch.reporting import Report, render
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.streams import follow_stream, read_stream
+from groundwatch.topology import OUTCOMES, PREFIX
+
+REFRESH = 4
+_SCORED = msgspec.json.Decoder(ResponseScored)
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(help="Recorded responses (JSONL), or FaithScore's annotations.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.", show_default=False),
+    ] = "",
+    model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
+    tenant: Annotated[str, typer.Option(help="Tenant for lines that do not name one.")] = "",
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send recorded responses into a running system; exit status 1 when some were refused."""
+    settings = prepare(config)
+    if not to:
+        found = find_running(settings)
+        if found is None:
+            raise UsageError(
+                "no running groundwatch found on this machine: start `groundwatch up`, or say --to URL"
+            )
+        to = found.gateway
+
+    async def work() -> Sent:
+        with _progress(as_json) as progress:
+            async with Sender(to, file, model=model, tenant=tenant) as sender:
+                task = progress.add_task("sending", total=sender.total)
+                async for done in sender.send():
+                    progress.update(task, completed=done)
+                return sender.result
+
+    sent = run(work())
+    if as_json:
+        print_json(sent)
+    else:
+        typer.echo(f"accepted {sent.accepted:,}, already there {sent.duplicates:,}, refused {sent.refused:,}")
+        for problem in sent.errors[:20]:
+            where = f"{file}:{problem.line}" + (f" (id {problem.id})" if problem.id else "")
+            typer.echo(f"  {where}: {problem.field + ': ' if problem.field else ''}{problem.error}", err=True)
+    if sent.refused:
+        raise CheckFailed(f"{sent.refused} responses were refused")
+
+
+def watch(
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after so many seconds.", show_default=False)
+    ] = None,
+    run_name: Annotated[str, typer.Option("--run", help="Which run to watch.")] = LIVE,
+) -> None:
+    """Live scores in the terminal, until Ctrl-C."""
+    settings = client_settings(config, nats)
+
+    async def work() -> None:
+        async with connected(settings, "watch") as bus:
+            view = LiveView("groundwatch watch")
+            console = Console()
+            live = Live(view, console=console, refresh_per_second=REFRESH, transient=False)
+            with live, contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    async for outcome in outcomes(bus, run_name, follow=True):
+                        view.add(outcome)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run(work())
+
+
+def report(
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+    run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
+) -> None:
+    """Results per model with confidence intervals, from the recorded outcomes."""
+    settings = client_settings(config, nats)
+
+    async def work() -> Report:
+        async with connected(settings, "report") as bus:
+            found = Report()
+            async for outcome in outcomes(bus, run_name, follow=False):
+                found.add(outcome)
+            return found
+
+    found = run(work())
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        render(found, Console())
+
+
+async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:
+    """The run's outcomes from the beginning; with `follow`, the new ones for ever."""
+    subjects = (f"{PREFIX}.outcome.{run_name}.>",)
+    read = follow_stream if follow else read_stream
+    async for message in read(bus.js, OUTCOMES, subjects=subjects):
+        # An outcome that this version cannot read was written by a newer one: it is not ours to show.
+        with contextlib.suppress(msgspec.DecodeError):
+            yield _SCORED.decode(message.data)
+
+
+def _progress(quiet: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        disable=quiet or not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("submit")(submit)
+    app.command("watch")(watch)
+    app.command("report")(report)

@@ -1,0 +1,50 @@
+"""The run loop of a process: start services, wait for the end, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Sequence
+
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.service import Service
+
+DRAIN_SECONDS = 25.0
+"""Below Kubernetes' default of 30 seconds between SIGTERM and SIGKILL."""
+
+
+@contextlib.asynccontextmanager
+async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
+    """Services started inside the block, drained after it in the order of the flow, then disconnected."""
+    started: list[Service] = []
+    try:
+        for service in services:
+            await service.start()
+            started.append(service)
+            logger.info("service.started", service=service.name)
+        yield
+    finally:
+        for service in started:
+            logger.info("service.draining", service=service.name)
+            await service.drain(DRAIN_SECONDS)
+        await bus.close()
+
+
+async def until_told_to_stop() -> None:
+    """Return on SIGTERM or Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    try:
+        await told.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def problems_of(services: Sequence[Service]) -> list[str]:
+    """Everything that keeps these services from being ready."""
+    return [problem for service in services for problem in service.problems()]

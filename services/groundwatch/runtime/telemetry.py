@@ -1,0 +1,95 @@
+"""The small HTTP server beside every service: metrics for Prometheus, health for Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from groundwatch.errors import UsageError
+from groundwatch.runtime.metrics import Metrics
+
+
+def telemetry_routes(metrics: Metrics, problems: Callable[[], Sequence[str]]) -> list[Route]:
+    """`/metrics`, `/healthz` (the process answers) and `/readyz` (503 with what is wrong)."""
+
+    async def show_metrics(_: Request) -> Response:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        found = list(problems())
+        return JSONResponse({"ready": not found, "problems": found}, status_code=503 if found else 200)
+
+    return [
+        Route("/metrics", show_metrics),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+    ]
+
+
+class _Embedded(uvicorn.Server):
+    """A uvicorn server that leaves signals to the run loop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
+
+
+class HttpServer:
+    """An ASGI app on a port, inside the running event loop."""
+
+    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
+        self._host = host
+        self.port = port
+        self._server = _Embedded(
+            uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises `UsageError` when the port is taken."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self._host, self.port))
+        except OSError as error:
+            listener.close()
+            raise UsageError(
+                f"cannot listen on {self._host}:{self.port} ({error.strerror}): choose another port"
+            ) from error
+        self.port = listener.getsockname()[1]
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name=f"http-{self.port}")
+        while not self._server.started and not self._task.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def stop(self, patience: float) -> None:
+        """Take no more connections, finish open requests within `patience` seconds."""
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        try:
+            await asyncio.wait_for(asyncio.shield(self._task), patience)
+        except TimeoutError:
+            self._server.force_exit = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._task, 2)
+
+
+def telemetry_server(
+    metrics: Metrics, problems: Callable[[], Sequence[str]], *, host: str, port: int
+) -> HttpServer:
+    """A server with nothing but the telemetry."""
+    return HttpServer(Starlette(routes=telemetry_routes(metrics, problems)), host=host, port=port)
