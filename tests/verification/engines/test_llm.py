@@ -26,8 +26,10 @@ def server() -> Iterator[LlmServer]:
         yield started
 
 
-async def load_image(name: str) -> Image | None:
-    return STORE.get(name)
+async def load_image(name: str) -> Image:
+    if name == "no file":
+        raise FileNotFoundError(name)
+    return STORE[name]
 
 
 @asynccontextmanager
@@ -93,8 +95,9 @@ async def test_without_an_image_the_reference_has_to_do(
     assert isinstance(server.requests[0]["messages"][1]["content"], str)
 
 
-async def test_a_missing_image_is_unscorable_whatever_else_is_known(server: LlmServer) -> None:
-    event = extracted(*CLAIMS, images=("ball", "gone"), reference=Reference(objects=("ball",)))
+@pytest.mark.parametrize("gone", ["no file", "not stored"])
+async def test_a_missing_image_is_unscorable_whatever_else_is_known(server: LlmServer, gone: str) -> None:
+    event = extracted(*CLAIMS, images=("ball", gone), reference=Reference(objects=("ball",)))
     assert reason(await verify(server, "ok", event)) == "missing_image"
     assert not server.requests
 

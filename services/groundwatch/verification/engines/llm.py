@@ -15,8 +15,11 @@ from groundwatch.verification.engines.base import Verification
 VERSION = "1"
 """Part of the judge's name: raised when the same prompts could give other verdicts."""
 
-LoadImage: TypeAlias = Callable[[str], Awaitable[Image | None]]
-"""From an image's SHA-256 digest to its bytes and media type; None for an image that is not stored."""
+LoadImage: TypeAlias = Callable[[str], Awaitable[Image]]
+"""From an image's SHA-256 digest to its bytes and media type.
+
+Raises `LookupError` or `FileNotFoundError` for an image that is not there.
+"""
 
 
 class LlmVerificationEngine:
@@ -74,10 +77,10 @@ class LlmVerificationEngine:
             raise Unscorable("nothing_to_look_at", "neither an image nor a reference")
         images = []
         for name in response.images:
-            image = await self._load_image(name)
-            if image is None:
-                raise Unscorable("missing_image", name)
-            images.append(image)
+            try:
+                images.append(await self._load_image(name))
+            except (LookupError, FileNotFoundError) as error:
+                raise Unscorable("missing_image", name) from error
         return images
 
 
