@@ -274,7 +274,7 @@ async def test_retries_are_shared_by_question_and_repair(server: LlmServer) -> N
 
 
 async def test_a_slow_judge_is_given_up_and_tried_again(server: LlmServer) -> None:
-    completion, calls = await complete(server, "ok:5,ok", timeout=0.15)
+    completion, calls = await complete(server, "ok:5,ok", timeout=0.6)
     assert completion.reply == REFUTED
     assert calls.kinds == ["timeout", "ok"]
 
@@ -282,7 +282,7 @@ async def test_a_slow_judge_is_given_up_and_tried_again(server: LlmServer) -> No
         with pytest.raises(TransientError, match="did not answer in time"):
             await model.complete(STEP)
     assert calls.kinds == ["timeout", "timeout"]
-    assert all(0.09 < seconds < 1.0 for seconds in calls.seconds)
+    assert all(0.09 < seconds < 3.0 for seconds in calls.seconds)
 
 
 async def test_nobody_listening_is_transient() -> None:
@@ -310,7 +310,7 @@ async def test_a_longer_rate_limit_is_handed_back_with_its_wait(server: LlmServe
         started = time.monotonic()
         with pytest.raises(RateLimited) as caught:
             await model.complete(STEP, [CAT])
-        assert time.monotonic() - started < 0.5
+        assert time.monotonic() - started < 5
         assert caught.value.retry_after == 30
         assert calls.kinds == ["rate_limited"]
 
@@ -337,13 +337,13 @@ async def test_no_more_requests_at_once_than_allowed(server: LlmServer) -> None:
 
 
 async def test_cancelling_some_waiters_leaves_the_others_alone(server: LlmServer) -> None:
-    async with chat(server, "ok:0.1", concurrency=2) as (model, _):
+    async with chat(server, "ok:0.2", concurrency=2) as (model, _):
         tasks = [asyncio.create_task(model.complete(STEP, [CAT])) for _ in range(8)]
         await asyncio.sleep(0.03)
         for doomed in (tasks[0], tasks[3], tasks[5]):
             doomed.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        again = await asyncio.wait_for(model.complete(STEP, [CAT]), 2)
+        again = await asyncio.wait_for(model.complete(STEP, [CAT]), 5)
 
     cancelled = [isinstance(result, asyncio.CancelledError) for result in results]
     assert cancelled == [True, False, False, True, False, True, False, False]
