@@ -128,7 +128,7 @@ async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, se
     plain = _correlate(human, automatic, seed)
     eligible = sum(outcome.eligible for outcome in outcomes)
     return Agreement(
-        recogniser=Recogniser(accuracy=accuracy, folds=folds),
+        recogniser=Recogniser(accuracy=float(accuracy), folds=folds),
         decomposer=Decomposer(
             precision=facts.precision,
             recall=facts.recall,

@@ -104,7 +104,13 @@ def _breakdown(
 
 
 def _table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        min_width=len(title) + 2,
+    )
     table.add_column(first, overflow="fold")
     return table
 
