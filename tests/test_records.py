@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from groundwatch.errors import FileFormatError
 from groundwatch.events import ResponseRecorded
@@ -118,3 +120,28 @@ def test_one_bad_line_leaves_the_others_alone():
 def test_a_file_that_cannot_be_read(tmp_path: Path):
     with pytest.raises(FileFormatError, match=r"nowhere\.jsonl: cannot be read"):
         list(read_file(tmp_path / "nowhere.jsonl"))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ("id", "model", "answer", "prompt", "images", "reference", "tags", "tenant", "recorded_at")
+
+
+@given(st.binary() | st.dictionaries(st.sampled_from(FIELDS), VALUES).map(lambda d: json.dumps(d).encode()))
+def test_nothing_but_a_response_or_a_refusal_comes_out(record: bytes):
+    found = read_record(record)
+    assert isinstance(found, ResponseRecorded | Refusal)
+    assert isinstance(found, ResponseRecorded) or found.message
+
+
+@given(
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    st.dictionaries(st.text(max_size=20), st.text(max_size=20)),
+)
+def test_texts_arrive_as_they_were_sent(answer: str, tags: dict[str, str]):
+    sent = json.dumps(GOOD | {"answer": answer, "tags": tags}).encode("utf-8", "surrogatepass")
+    found = read_record(sent)
+    assert isinstance(found, Refusal) or (found.answer, found.tags) == (answer, tags)
