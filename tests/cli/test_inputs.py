@@ -28,7 +28,7 @@ def picture() -> bytes:
     ("content", "expected"),
     [
         (b'{"id": "1", "answer": "a", "stage 1": {}, "stage 2": {}}\n', True),
-        (b'\n\n{"stage 1": {}}\n', True),
+        (b'\n\n{"stage 2": {}}\n', True),
         (RECORD, False),
         (b"", False),
         (b"[1]\n", False),

@@ -20,7 +20,7 @@ UNNAMED_MODEL = "annotated"
 
 
 def is_annotation(path: str | Path) -> bool:
-    """Whether the first line that says something is FaithScore's: it has a key `stage 1`.
+    """Whether the first line that says something is FaithScore's: it has a key `stage 1` or `stage 2`.
 
     Raises `FileFormatError` when the file cannot be read.
     """
@@ -33,7 +33,7 @@ def is_annotation(path: str | Path) -> bool:
         record = msgspec.json.decode(first)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return isinstance(record, dict) and "stage 1" in record
+    return isinstance(record, dict) and not record.keys().isdisjoint(("stage 1", "stage 2"))
 
 
 def annotated_response(number: int, annotated: AnnotatedAnswer) -> ResponseRecorded:
