@@ -9,7 +9,7 @@ from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.memory import Memory
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb, starts_clause
 from groundwatch.extraction.engines.linguistic.rendering import Fact
-from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, FINITE, Token
+from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, Token
 
 _LISTING = frozenset({"including", "such as", "like", "in addition to", "along with", "together with"})
 _GUESSING = frozenset({"could", "might", "may", "would", "should", "must", "will"})
@@ -19,8 +19,7 @@ class Reader:
     """Reads the sub-sentences of one answer in order and remembers what they were about.
 
     `_subjects` are what the clause is about, `_last` the phrase that was just read (a participle or a
-    "with" after it belongs to it), `_object` whether that phrase was governed by a preposition, `_frame`
-    the verb whose list of objects may go on in the next sub-sentence.
+    "with" after it belongs to it), `_object` whether that phrase was governed by a preposition.
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,6 @@ class Reader:
         self._last: list[Noun] = []
         self._governed = False
         self._trail: list[Noun] = []
-        self._frame: tuple[list[Noun], Verb, str] | None = None
         self._place: tuple[str, Noun] | None = None
         self._focus = ""
 
@@ -41,7 +39,6 @@ class Reader:
         self._facts, self._tokens, self._at = [], tokens, 0
         self._last, self._governed, self._focus = [], False, ""
         if opens_sentence:
-            self._frame = self._place = None
             self._trail = []
             if not tokens or tokens[0].tag not in {"VBG", "VBN"}:
                 self._subjects = []
@@ -62,7 +59,6 @@ class Reader:
         elif token.tag == "W":
             self._relative(token.lower)
         elif token.tag == "SUB":
-            self._frame = None
             self._last = []
         elif token.lower == "with":
             self._with()
@@ -70,7 +66,10 @@ class Reader:
             self._listing()
         elif token.tag in {"IN", "TO"}:
             self._preposition(token.lower)
-        elif token.tag in {"CC", "RB"} and not self._adverbs_lead_to_verb():
+        elif token.tag == "CC":
+            if (verb := read_verb(self._tokens, self._at + 1)[0]) is not None and verb.bare:
+                self._last = []
+        elif token.tag == "RB" and not self._adverbs_lead_to_verb():
             return
         else:
             self._clause_or_list(token)
@@ -95,26 +94,45 @@ class Reader:
         if not nouns:
             return
         self._at = end
-        if starts_clause(self._tokens, end):
+        if self._is_subject(nouns):
             self._subject(nouns)
             return
-        frame = self._frame
         found = self._introduce(nouns)
-        if frame is not None:
-            self._relate(frame[0], frame[1], found, frame[2])
-        else:
-            self._subjects = found or self._subjects
+        self._subjects = self._subjects or found
         self._follow(found)
 
+    def _is_subject(self, nouns: list[Noun]) -> bool:
+        """Whether a finite verb follows, right away or after "in the image"; "one", "some" always begin anew."""
+        if nouns[0].pronoun in w.STAND_INS | {"other"}:
+            return True
+        at = self._at
+        while at < len(self._tokens):
+            if starts_clause(self._tokens, at):
+                return True
+            token = self._tokens[at]
+            following = self._tokens[at + 1] if at + 1 < len(self._tokens) else None
+            if token.tag in {"VBN", "JJ", "VBG"} and following is not None and following.tag == "IN":
+                at += 1
+            elif token.tag == "IN" and token.lower not in _LISTING:
+                inner, after = read_nouns(self._tokens, at + 1)
+                if not inner:
+                    return False
+                at = after
+            else:
+                return False
+        return False
+
     def _subject(self, nouns: list[Noun]) -> None:
-        self._frame = None
         self._focus = ""
         (head,) = nouns[:1]
-        if head.lemma in w.FOCUSES and head.adjectives:
+        if head.lemma in w.FOCUSES and head.adjectives and not head.plural:
             self._focus = f"{' '.join(head.adjectives)} {' '.join(head.nouns)}"
             if head.of is not None and not is_picture(head.of):
                 self._focus += f" of {r.mention(head.of)}"
             self._subjects = self._last = [head]
+            return
+        if head.lemma in w.FOCUSES and self._lists_follow(bool(head.adjectives)):
+            self._subjects, self._last = [head], []
             return
         if head.lemma in w.QUALITIES and head.of is not None and len(nouns) == 1:
             self._subjects = self._last = self._introduce([head.of])
@@ -123,6 +141,11 @@ class Reader:
         self._follow(self._subjects)
         self._memory.talk_about(self._subjects)
 
+    def _lists_follow(self, qualified: bool) -> bool:
+        """"The objects on the table include", "The main items are": what follows is what is there."""
+        words = {token.lower for token in self._tokens[self._at :]}
+        return bool(words & {"include", "includes", "consist"} or (qualified and words & {"is", "are"}))
+
     def _doers(self, verb: Verb) -> list[Noun]:
         """Whose verb it is: a participle after a noun is that noun's; otherwise it is the clause's."""
         if verb.bare and verb.shape in {"ing", "en"} and self._last:
@@ -130,10 +153,8 @@ class Reader:
         return self._subjects or self._last
 
     def _skip_object(self) -> None:
-        nouns, self._at = read_nouns(self._tokens, self._at)
+        _, self._at = read_nouns(self._tokens, self._at)
         self._last = []
-        self._frame = None
-        del nouns
 
     def _follow(self, nouns: list[Noun], *, governed: bool = False) -> None:
         if nouns:
@@ -145,11 +166,25 @@ class Reader:
         _, self._at = read_verb(self._tokens, self._at)
         nouns, self._at = read_nouns(self._tokens, self._at)
         found = self._introduce(nouns)
-        self._subjects, self._frame = found, None
+        self._subjects = found
         self._follow(found)
         self._memory.talk_about(found)
         if self._place is not None:
             self._locate(found, *self._place)
+        self._presence(found)
+
+    def _presence(self, things: list[Noun]) -> None:
+        """"visible in the image" is a fact of its own to the annotators."""
+        state, where = self._peek(), self._peek(1)
+        if state is None or where is None or state.lower not in {"visible", "present"} or where.tag != "IN":
+            return
+        nouns, end = read_nouns(self._tokens, self._at + 2)
+        if nouns and nouns[0].lemma in w.PICTURES:
+            self._at = end
+            for thing in things:
+                if is_thing(thing):
+                    middle = f"{r.be(thing)} {state.lower} {where.lower}"
+                    self._facts.append(r.relation(thing, middle, nouns[0], r.OTHER))
 
     def _listing(self) -> None:
         self._at += 1
@@ -158,7 +193,6 @@ class Reader:
 
     def _relative(self, word: str) -> None:
         self._at += 1
-        self._frame = None
         if not starts_clause(self._tokens, self._at):
             return
         plural = self._tokens[self._at].lower in {"are", "were", "have"}
@@ -175,7 +209,7 @@ class Reader:
     def _with(self) -> None:
         """ "with a hat" is had; "with a dog lying nearby" is a clause of its own."""
         self._at += 1
-        owners = self._subjects if self._governed and self._subjects else self._last or self._subjects
+        owners = self._owners()
         nouns, self._at = read_nouns(self._tokens, self._at)
         if not nouns:
             return
@@ -185,14 +219,34 @@ class Reader:
             follower.tag in {"VBG", "VBN", "RB", "JJ"}
             or (follower.tag == "IN" and follower.lower in w.PLACES)
         )
-        if not clause or (follower is not None and follower.tag == "IN"):
-            for owner in owners:
-                for noun in found:
-                    if is_thing(owner) and is_thing(noun):
-                        self._facts.append(r.owns(owner, noun))
+        if clause and follower is not None and self._owners_act(owners, found, follower):
+            self._own(owners, found)
+            self._last = owners
+            return
+        if not clause or (follower is not None and follower.tag == "IN" and not nouns[0].pronoun):
+            self._own(owners, found)
         if clause:
             self._subjects = found
         self._follow(found)
+
+    def _owners(self) -> list[Noun]:
+        """Who has what "with" names: the person, where there is one, else the phrase just before."""
+        near = self._last or self._subjects
+        if self._governed and not is_person(near) and is_person(self._subjects):
+            return self._subjects
+        return near
+
+    def _owners_act(self, owners: list[Noun], nouns: list[Noun], follower: Token) -> bool:
+        """"a man with long hair wearing a tie": hair wears nothing."""
+        return w.verb(follower.lower) in w.DONE_BY_PEOPLE and is_person(owners) and not is_person(nouns)
+
+    def _own(self, owners: list[Noun], things: list[Noun]) -> None:
+        for owner in owners:
+            for thing in things:
+                if thing.determiner in w.POSSESSIVES and owner.possessor is not None:
+                    owner = owner.possessor
+                if is_thing(owner) and (is_thing(thing) or thing.lemma in w.QUALITIES):
+                    self._facts.append(r.owns(owner, thing))
 
     def _preposition(self, preposition: str) -> None:
         self._at += 1
@@ -205,7 +259,8 @@ class Reader:
             return
         holders = self._last or self._subjects
         targets = self._introduce(nouns, governed=True)
-        if not holders:
+        listed = bool(holders) and holders[0].lemma in w.FOCUSES and holders == self._subjects and not self._last
+        if not holders or listed:
             if targets and is_thing(targets[0]) and preposition in w.PLACES:
                 self._place = (preposition, targets[0])
             return
@@ -214,7 +269,7 @@ class Reader:
         self._follow([target for target in targets if is_thing(target)], governed=True)
 
     def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
-        if is_picture(target):
+        if is_picture(target) or target.lemma in w.NOT_THINGS:
             return
         for thing in things:
             if is_thing(thing):
@@ -222,31 +277,34 @@ class Reader:
 
     def _predicate(self, subjects: list[Noun], verb: Verb) -> None:
         subjects = subjects or self._memory.anyone()
-        if any(is_picture(subject) for subject in subjects):
-            if verb.shape != "be" or not self._focus:
-                nouns, self._at = read_nouns(self._tokens, self._at)
-                found = self._introduce(nouns)
-                self._subjects = found or self._subjects
-                self._frame = None
-                self._follow(found)
-                self._memory.talk_about(found)
-                return
-        if self._focus and verb.lemma in {"be", "include", "consist"}:
-            self._focused(subjects)
+        frame = any(is_picture(subject) or subject.lemma in w.FOCUSES for subject in subjects)
+        if frame and verb.shape != "en" and not self._focus:
+            nouns, self._at = read_nouns(self._tokens, self._at)
+            found = self._introduce(nouns)
+            self._subjects = found or self._subjects
+            self._follow(found)
+            self._memory.talk_about(found)
+            if self._place is not None:
+                self._locate(found, *self._place)
             return
-        if verb.word == "seen":
+        if self._focus and verb.lemma in {"be", "include", "consist"}:
+            self._focused()
+            return
+        if verb.word in {"seen", "pictured"} or (verb.shape == "en" and verb.lemma in w.SHOWING):
             self._last = subjects
+            return
+        if verb.lemma in w.INTERPRETING and verb.shape != "en":
+            self._skip_object()
             return
         if verb.shape == "be":
             self._copula(subjects, verb)
             return
-        if verb.lemma in w.STATES and verb.shape == "ing":
-            verb = Verb("finite", verb.lemma)
+        if verb.lemma in w.STATES and verb.shape in {"ing", "finite"}:
+            verb = Verb("finite", "have" if verb.lemma == "feature" else verb.lemma)
         nouns, self._at = read_nouns(self._tokens, self._at)
         if nouns:
             objects = self._introduce(nouns)
             self._relate(subjects, verb, objects)
-            self._frame = (subjects, verb, "")
             self._follow(objects)
             return
         token = self._peek()
@@ -259,7 +317,6 @@ class Reader:
                 self._at = end
                 found = self._introduce(targets, governed=True)
                 self._relate(subjects, verb, found, token.lower)
-                self._frame = (subjects, verb, token.lower)
                 self._follow([target for target in found if is_thing(target)], governed=True)
                 return
         adverb = ""
@@ -276,9 +333,11 @@ class Reader:
             if is_picture(subject):
                 continue
             for target in objects:
+                if verb.lemma == "include" and target.lemma == subject.lemma:
+                    continue
                 self._facts.append(r.relation(subject, r.phrase(verb, subject) + link, target))
 
-    def _focused(self, subjects: list[Noun]) -> None:
+    def _focused(self) -> None:
         """ "The main object in the image is a clock"."""
         nouns, self._at = read_nouns(self._tokens, self._at)
         found = self._introduce(nouns)
@@ -287,7 +346,6 @@ class Reader:
                 self._facts.append(
                     Fact(f"The {r.name(noun)} {r.be(noun)} the {self._focus} in the image.", r.OTHER)
                 )
-        del subjects
         self._subjects, self._focus = found, ""
         self._follow(found)
         self._memory.talk_about(found)
@@ -302,7 +360,8 @@ class Reader:
             for subject in subjects:
                 if subject.nouns and subject.lemma not in w.FOCUSES:
                     for noun in found:
-                        self._facts.append(r.relation(subject, r.be(subject), noun, r.OTHER))
+                        if is_thing(noun) and noun.plural == subject.plural:
+                            self._facts.append(r.relation(subject, r.be(subject), noun, r.OTHER))
             self._follow(found)
             return
         adjectives, at = [], self._at
@@ -320,6 +379,19 @@ class Reader:
                     self._facts.append(r.relation(subject, f"{r.be(subject)} {token.lower}", None, r.OTHER))
             return
         self._at = at
+        token = self._peek()
+        if token is not None and token.tag == "IN" and token.lower not in _LISTING:
+            targets, end = read_nouns(self._tokens, at + 1)
+            if targets:
+                self._at = end
+                found = self._introduce(targets, governed=True)
+                for subject in subjects:
+                    for target in found:
+                        if not is_picture(subject):
+                            middle = f"{r.be(subject)} {' and '.join(adjectives)} {token.lower}"
+                            self._facts.append(r.relation(subject, middle, target))
+                self._follow([target for target in found if is_thing(target)], governed=True)
+                return
         for subject in subjects:
             if not is_picture(subject):
                 self._facts.append(r.attribute(subject, adjectives))
@@ -336,12 +408,24 @@ class Reader:
                 found.append(resolved)
                 continue
             thing = core(noun)
+            if governed and noun.lemma in w.SPOTS and not is_thing(noun):
+                if noun.of is not None:
+                    self._introduce([noun.of])
+                found.append(noun)
+                continue
+            if thing.pronoun == "each other":
+                found.append(thing)
+                continue
             if thing.pronoun:
                 thing = self._memory.resolve(thing)
                 if thing.pronoun:
                     continue
             found.append(thing)
+            if noun.lemma == "scene" and len(noun.nouns) > 1:
+                self._scene(noun)
             if not is_thing(thing):
+                continue
+            if thing.other and not thing.plural and thing.determiner == "the":
                 continue
             bare = not thing.determiner and not thing.number and not thing.plural and not thing.adjectives
             if governed and bare and thing.head not in w.MASS and len(thing.nouns) == 1:
@@ -349,6 +433,13 @@ class Reader:
             self._memory.remember(thing)
             self._state(thing)
         return found
+
+    def _scene(self, noun: Noun) -> None:
+        """"a busy street scene": there is a street, and the scene is busy."""
+        self._introduce([Noun(determiner="a", nouns=noun.nouns[:-1], adjectives=[])])
+        for word in noun.adjectives:
+            if word not in w.EMPTY_ADJECTIVES:
+                self._facts.append(r.attribute(noun, [word]))
 
     def _state(self, thing: Noun) -> None:
         owner = None
@@ -370,7 +461,9 @@ class Reader:
 
 def core(noun: Noun) -> Noun:
     """ "a group of people" is people."""
-    while noun.of is not None and noun.lemma in w.SHELLS | w.PICTURES | w.SPOTS:
+    while noun.of is not None and (
+        noun.lemma in w.SHELLS | w.PICTURES or (noun.lemma in w.SPOTS and not is_thing(noun))
+    ):
         inner = noun.of
         if noun.of.pronoun and not noun.of.nouns:
             return noun.of
@@ -388,9 +481,13 @@ def is_picture(noun: Noun) -> bool:
     return noun.lemma in w.PICTURES
 
 
+def is_person(nouns: list[Noun]) -> bool:
+    """Whether these are people."""
+    return bool(nouns) and nouns[0].lemma in w.PEOPLE
+
+
 def is_thing(noun: Noun) -> bool:
     """Whether it can be seen in the picture: no view, no place in it, nothing abstract."""
-    return bool(noun.nouns) and noun.lemma not in w.PICTURES | w.SPOTS | w.NOT_THINGS
-
-
-_ = FINITE
+    if noun.lemma in w.AREAS:
+        return len(noun.nouns) > 1 or not w.POSITIONAL.issuperset(noun.adjectives)
+    return bool(noun.nouns) and noun.lemma not in w.PICTURES | w.SPOTS | w.NOT_THINGS | w.QUALITIES

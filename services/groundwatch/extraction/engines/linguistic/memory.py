@@ -29,7 +29,7 @@ class Memory:
     def talk_about(self, nouns: list[Noun]) -> None:
         """Make these the topic: what "it" means first."""
         if any(noun.nouns for noun in nouns):
-            self._topics = [noun for noun in nouns if noun.nouns]
+            self._topics = [*self._topics[-6:], *(noun for noun in nouns if noun.nouns)]
 
     def anyone(self) -> list[Noun]:
         """Whom a participle without a subject is about: the latest person."""

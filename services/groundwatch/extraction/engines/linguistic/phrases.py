@@ -195,6 +195,8 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
         after = end + 1
         if token.tag in {"VBG", "VBN", "VBD", "VBZ", "VBP", "VB", "HV"}:
             shape = {"VBG": "ing", "VBN": "en", "VB": "to" if not seen else "finite"}.get(token.tag, "finite")
+            if shape == "en" and seen == "have" and not passive:
+                shape = "perfect"
             particle = ""
             if after < len(tokens) and _is_particle(tokens, after):
                 particle, after = tokens[after].lower, after + 1

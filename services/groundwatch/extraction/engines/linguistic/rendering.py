@@ -1,4 +1,4 @@
-"""Facts as the annotators write them: "There is a boy." "The boy is wearing a shirt." "The shirt is green."."""
+"""Facts as the annotators write them: "There is a boy." "The boy is wearing a shirt." "The shirt is red."."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ def phrase(verb: Verb, subject: Noun) -> str:
     negation = " not" if verb.negated else ""
     if verb.shape == "be":
         return be(subject) + negation
+    if verb.shape == "perfect":
+        return f"{'have' if subject.plural else 'has'}{negation} {verb.word}{particle}"
     if verb.shape in {"ing", "en"}:
         return f"{be(subject)}{negation} {verb.word}{particle}"
     if verb.negated:
@@ -64,6 +66,10 @@ def mention(noun: Noun) -> str:
     if noun.determiner == "the" and noun.nouns:
         other = "other " if noun.other else ""
         return f"the {other}{name(noun)}"
+    if noun.determiner in w.POSSESSIVES:
+        return f"{noun.determiner} {name(noun)}"
+    if noun.other and not noun.plural:
+        return f"another {name(noun)}"
     return indefinite(noun)
 
 
@@ -71,6 +77,8 @@ def indefinite(noun: Noun) -> str:
     """ "a boy", "an umbrella", "water", "other bags"."""
     if noun.pronoun:
         return noun.pronoun
+    if noun.other and not noun.plural:
+        return f"another {name(noun)}"
     text = ("other " if noun.other else "") + name(noun)
     if noun.plural or noun.head in w.MASS or noun.nouns[-1][:1].isupper():
         return text
@@ -86,7 +94,9 @@ def article(text: str) -> str:
 def name(noun: Noun) -> str:
     """The compound, with what it is a pair or a piece of."""
     text = " ".join(noun.nouns) or noun.pronoun
-    if noun.of is not None and noun.of.nouns and noun.lemma in w.MEASURES:
+    if noun.lemma in w.SPOTS - w.AREAS | w.QUALITIES:
+        text = " ".join([*noun.adjectives, text])
+    if noun.of is not None and noun.of.nouns and noun.lemma in w.MEASURES | w.SPOTS:
         text += f" of {mention(noun.of)}" if noun.of.determiner else f" of {name(noun.of)}"
     return text
 

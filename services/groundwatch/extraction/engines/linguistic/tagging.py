@@ -103,6 +103,7 @@ _PHRASE_TAGS = {
     "lots of": "CD",
     "at least": "RB",
     "a few": "CD",
+    "side by side": "RB",
 }
 
 
@@ -148,6 +149,8 @@ def _closed(token: Token, before: Token | None, after: Token | None) -> str:
         return "PRP"
     if word in {"others"} or (word in w.STAND_INS and not noun_follows and not _number_like(after)):
         return "PRO"
+    if word in {"various", "different"}:
+        return "JJ"
     if word in w.NUMBERS or word in w.VAGUE_NUMBERS or word.replace(",", "").isdigit():
         return "CD"
     if word in w.DETERMINERS:
@@ -186,11 +189,15 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "JJ"
     if word in {"nearby", "together", "away", "further", "farther", "overhead", "apart", "forward"}:
         return "JJ" if word == "nearby" and following in NOUNS and previous != "NNS" else "RB"
+    if previous == "BE" and following in {"IN", "RB", "RP"} and tag_ in {"NN", "VB", "VBP"} and _is_participle(word):
+        return "VBN"
+    if tag_ == "VBZ" and not following and (not previous or (previous == "CC" and tokens[0] is before)):
+        return "NNS"
     if "-" in word and tag_ not in {"VBG", "VBZ"} and (following in NOUNS or word.endswith(("ed", "-up"))):
         return "JJ"
     if word.endswith("ing") and w.verb(word):
         return _ing(word, tag_, previous, following, leads_noun)
-    if tag_ in {"VBN", "VBD"} or (word.endswith("ed") and w.verb(word)):
+    if tag_ in {"VBN", "VBD"} or (word.endswith("ed") and w.verb(word) not in {"", word}):
         return _past(word, previous, following, leads_noun)
     if tag_ in {"NN", "NNS", "VBZ", "VBP", "VB", "JJ"} and w.verb(word) and not _has_finite(tokens, token):
         guess = _present(word, previous, following, after)
@@ -205,14 +212,20 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
     return tag_
 
 
+def _is_participle(word: str) -> bool:
+    return bool(w.verb(word)) and w.inflect(w.verb(word), "VBN") == word
+
+
 def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) -> str:
     if not previous and not following:
         return "VBG"
     if previous in {"DT", "PRP$", "POS", "CD"} and following not in NOUNS:
         return "NN"
-    if leads_noun:
+    if leads_noun or (previous == "RB" and following in NOUNS):
         return "JJ" if tag_ != "NN" else "NN"
     if previous == "JJ" and following not in {"DT", "PRP$", "IN", "PRP"}:
+        return "NN"
+    if previous in NOUNS and following in NOUNS and tag_ == "NN":
         return "NN"
     known_noun = word in w.lemmas(word).get("NOUN", ()) and tag_ == "NN"
     if known_noun and previous in NOUNS and following not in {"DT", "PRP$", "PRP"}:
@@ -223,7 +236,7 @@ def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) 
 
 
 def _past(word: str, previous: str, following: str, leads_noun: bool) -> str:
-    if leads_noun or (previous in {"IN", "CC", "RB", ""} and following in NOUNS and word.endswith("ed")):
+    if leads_noun or (previous == "RB" and following in NOUNS) or (previous in {"IN", "CC", ""} and following in NOUNS and word.endswith("ed")):
         return "JJ"
     if previous in NOUNS | {"PRP"} and following in {"DT", "PRP$"}:
         return "VBD"

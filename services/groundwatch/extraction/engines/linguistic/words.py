@@ -4,85 +4,27 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-COLORS = frozenset(
-    [
-        "red",
-        "orange",
-        "yellow",
-        "green",
-        "blue",
-        "purple",
-        "violet",
-        "pink",
-        "brown",
-        "black",
-        "white",
-        "gray",
-        "grey",
-        "beige",
-        "tan",
-        "gold",
-        "golden",
-        "silver",
-        "maroon",
-        "navy",
-        "turquoise",
-        "teal",
-        "magenta",
-        "cyan",
-        "crimson",
-        "scarlet",
-        "lavender",
-        "cream",
-        "khaki",
-        "bronze",
-        "blond",
-        "blonde",
-        "colorful",
-        "colourful",
-        "multicolored",
-        "multi-colored",
-        "reddish",
-        "bluish",
-        "greenish",
-        "yellowish",
-        "brownish",
-        "dark-colored",
-        "light-colored",
-    ]
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+COLORS = _words(
+    """
+    red orange yellow green blue purple violet pink brown black white gray grey beige tan gold golden silver
+    maroon navy turquoise teal magenta cyan crimson scarlet lavender cream khaki bronze blond blonde
+    colorful colourful multicolored multi-colored reddish bluish greenish yellowish brownish dark-colored
+    light-colored
+    """
 )
-NUMBERS = frozenset(
-    [
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-        "fifteen",
-        "sixteen",
-        "seventeen",
-        "eighteen",
-        "nineteen",
-        "twenty",
-        "thirty",
-        "forty",
-        "fifty",
-        "hundred",
-        "thousand",
-        "dozen",
-    ]
+NUMBERS = _words(
+    """
+    one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen twenty thirty forty fifty hundred thousand dozen
+    """
 )
-VAGUE_NUMBERS = frozenset(["several", "multiple", "many", "numerous", "few", "various", "different"])
-ARTICLES = frozenset(["a", "an", "the"])
+VAGUE_NUMBERS = _words("several multiple many numerous few")
+ARTICLES = _words("a an the")
 DETERMINERS = ARTICLES | frozenset(
     [
         "this",
@@ -100,92 +42,22 @@ DETERMINERS = ARTICLES | frozenset(
         "either",
     ]
 )
-POSSESSIVES = frozenset(["his", "her", "its", "their", "my", "your", "our"])
-PRONOUNS = frozenset(
-    [
-        "he",
-        "she",
-        "it",
-        "they",
-        "him",
-        "them",
-        "himself",
-        "herself",
-        "itself",
-        "themselves",
-        "i",
-        "we",
-        "you",
-        "us",
-        "me",
-    ]
-)
-STAND_INS = frozenset(["one", "another", "others", "some", "each", "many", "most", "both", "few", "all"])
-BE = frozenset(["is", "are", "was", "were", "be", "been", "being", "am"])
-AUXILIARIES = frozenset(["has", "have", "had", "do", "does", "did"])
-MODALS = frozenset(["can", "could", "may", "might", "must", "shall", "should", "will", "would"])
-RELATIVES = frozenset(["which", "that", "who", "whom", "whose", "where"])
-CONJUNCTIONS = frozenset(["and", "or", "but", "nor"])
-SUBORDINATORS = frozenset(
-    ["while", "as", "although", "though", "because", "since", "when", "if", "whereas", "so"]
-)
-PREPOSITIONS = frozenset(
-    [
-        "in",
-        "on",
-        "at",
-        "of",
-        "with",
-        "without",
-        "by",
-        "from",
-        "to",
-        "into",
-        "onto",
-        "near",
-        "beside",
-        "besides",
-        "behind",
-        "above",
-        "below",
-        "beneath",
-        "under",
-        "underneath",
-        "over",
-        "around",
-        "along",
-        "across",
-        "through",
-        "throughout",
-        "inside",
-        "outside",
-        "between",
-        "among",
-        "amongst",
-        "against",
-        "towards",
-        "toward",
-        "beyond",
-        "within",
-        "upon",
-        "off",
-        "for",
-        "about",
-        "like",
-        "past",
-        "opposite",
-        "alongside",
-        "up",
-        "down",
-        "amidst",
-        "amid",
-        "atop",
-        "during",
-        "after",
-        "before",
-        "including",
-        "despite",
-    ]
+POSSESSIVES = _words("his her its their my your our")
+PRONOUNS = _words("he she it they him them himself herself itself themselves i we you us me")
+STAND_INS = _words("one another others some each many most both few all")
+BE = _words("is are was were be been being am")
+AUXILIARIES = _words("has have had do does did")
+MODALS = _words("can could may might must shall should will would")
+RELATIVES = _words("which that who whom whose where")
+CONJUNCTIONS = _words("and or but nor")
+SUBORDINATORS = _words("while as although though because since when if whereas so")
+PREPOSITIONS = _words(
+    """
+    in on at of with without by from to into onto near beside besides behind above below beneath under
+    underneath over around along across through throughout inside outside between among amongst against
+    towards toward beyond within upon off for about like past opposite alongside up down amidst amid atop
+    during after before including despite
+    """
 )
 PHRASAL = (
     "in front of",
@@ -226,453 +98,145 @@ PHRASAL = (
     "lots of",
     "at least",
     "a few",
+    "side by side",
 )
 """Several words that work as one."""
 
-PLACES = frozenset(
-    [
-        "in",
-        "on",
-        "at",
-        "near",
-        "beside",
-        "behind",
-        "above",
-        "below",
-        "beneath",
-        "under",
-        "underneath",
-        "over",
-        "around",
-        "along",
-        "across",
-        "through",
-        "throughout",
-        "inside",
-        "outside",
-        "between",
-        "among",
-        "against",
-        "beyond",
-        "within",
-        "upon",
-        "alongside",
-        "atop",
-        "amid",
-        "amidst",
-        "onto",
-    ]
-) | {"in front of", "on top of", "next to", "close to", "to the left of", "to the right of", "on the side of"}
-PLACES = PLACES | {
+PLACES = _words(
+    """
+    in on at near beside behind above below beneath under underneath over around along across through
+    throughout inside outside between among against beyond within upon alongside atop amid amidst onto
+    """
+) | {
+    "in front of",
+    "on top of",
+    "next to",
+    "close to",
+    "closer to",
+    "nearer to",
+    "to the left of",
+    "to the right of",
+    "on the side of",
     "in the middle of",
     "in the center of",
     "in the centre of",
     "at the edge of",
     "adjacent to",
-}
-PLACES = PLACES | {
-    "closer to",
-    "nearer to",
     "away from",
     "further away from",
     "farther away from",
     "far from",
 }
+"""Prepositions that say where one thing is with respect to another."""
 
-PICTURES = frozenset(
-    [
-        "image",
-        "photo",
-        "picture",
-        "photograph",
-        "scene",
-        "view",
-        "shot",
-        "snapshot",
-        "painting",
-        "close-up",
-        "closeup",
-        "depiction",
-        "focus",
-        "composition",
-        "foreground",
-        "background",
-    ]
+PICTURES = _words(
+    """
+    image photo picture photograph scene view shot snapshot painting close-up closeup depiction focus
+    composition
+    """
 )
 """What shows the things, rather than a thing shown."""
 
-SPOTS = frozenset(
-    [
-        "side",
-        "left",
-        "right",
-        "center",
-        "centre",
-        "middle",
-        "front",
-        "back",
-        "top",
-        "bottom",
-        "edge",
-        "corner",
-        "background",
-        "foreground",
-        "distance",
-        "end",
-        "part",
-        "area",
-        "way",
-        "position",
-        "location",
-        "space",
-        "row",
-        "direction",
-        "total",
-        "addition",
-        "surface",
-        "interior",
-        "exterior",
-        "vicinity",
-        "spot",
-        "portion",
-        "place",
-        "line",
-        "surroundings",
-        "forefront",
-    ]
+SPOTS = _words(
+    """
+    side left right center centre middle front back top bottom edge corner background foreground distance
+    end part area way position location space row direction total addition surface interior exterior
+    vicinity spot portion place line surroundings forefront
+    """
 )
 """Where something is, rather than a thing."""
 
-SHELLS = frozenset(
-    [
-        "group",
-        "variety",
-        "number",
-        "bunch",
-        "couple",
-        "lot",
-        "set",
-        "array",
-        "assortment",
-        "collection",
-        "series",
-        "range",
-        "selection",
-        "mix",
-        "pile",
-        "type",
-        "kind",
-        "sort",
-        "plenty",
-        "handful",
-        "display",
-        "crowd",
-        "herd",
-        "flock",
-        "view",
-        "image",
-        "picture",
-        "photo",
-        "close-up",
-        "style",
-        "cluster",
-        "combination",
-        "part",
-        "majority",
-        "rest",
-        "team",
-        "line",
-        "row",
-    ]
+SHELLS = _words(
+    """
+    group variety number bunch couple lot set array assortment collection series range selection mix pile
+    type kind sort plenty mix mixture handful display crowd herd flock view image picture photo close-up style cluster
+    combination part majority rest team line row
+    """
 )
 """In "a group of people" the people are what is there."""
 
-FOCUSES = frozenset(
-    [
-        "focus",
-        "object",
-        "subject",
-        "item",
-        "objects",
-        "items",
-        "subjects",
-        "feature",
-        "focal",
-        "element",
-        "elements",
-        "thing",
-    ]
+FOCUSES = _words(
+    """
+    focus object subject item objects items subjects feature focal element elements thing
+    """
 )
-QUALITIES = frozenset(
-    [
-        "color",
-        "colour",
-        "colors",
-        "position",
-        "pattern",
-        "shape",
-        "size",
-        "material",
-        "design",
-        "type",
-        "location",
-    ]
+QUALITIES = _words(
+    """
+    color colour position pattern shape size material design type location flavor flavour texture style
+    expression look color-scheme finish height length
+    """
 )
-EMPTY_ADJECTIVES = frozenset(
-    [
-        "main",
-        "other",
-        "various",
-        "different",
-        "several",
-        "certain",
-        "such",
-        "same",
-        "overall",
-        "own",
-        "visible",
-        "additional",
-        "particular",
-        "primary",
-        "many",
-        "more",
-        "few",
-        "first",
-        "second",
-        "last",
-        "next",
-        "focal",
-        "multiple",
-        "numerous",
-        "central",
-        "total",
-        "only",
-        "potential",
-        "possible",
-        "actual",
-        "prominent",
-        "specific",
-    ]
+"""Told of a thing with its adjective: "a heart-shaped design"."""
+
+POSITIONAL = _words("left right middle far near same back front top bottom upper lower opposite other center")
+AREAS = _words("area surface space spot")
+"""Things when they are told apart: "a grassy area"."""
+
+INTERPRETING = _words(
+    "make give offer add create provide suggest indicate enhance contribute allow help evoke convey imply ensure"
 )
-MASS = frozenset(
-    [
-        "water",
-        "grass",
-        "snow",
-        "sand",
-        "clothing",
-        "luggage",
-        "furniture",
-        "food",
-        "traffic",
-        "greenery",
-        "vegetation",
-        "foliage",
-        "equipment",
-        "attire",
-        "sunlight",
-        "light",
-        "fruit",
-        "hair",
-        "glass",
-        "fur",
-        "dirt",
-        "smoke",
-        "ice",
-        "rain",
-        "mud",
-        "wood",
-        "metal",
-    ]
+EMPTY_ADJECTIVES = _words(
+    """
+    main other various different several certain such same overall own visible additional particular primary
+    many more few first second last next focal multiple numerous central total only potential possible
+    actual prominent specific
+    """
 )
-PLURAL_ONLY = frozenset(
-    [
-        "people",
-        "sunglasses",
-        "glasses",
-        "pants",
-        "shorts",
-        "jeans",
-        "trousers",
-        "scissors",
-        "clothes",
-        "goggles",
-        "cattle",
-        "police",
-    ]
+MASS = _words(
+    """
+    water grass snow sand clothing luggage furniture food traffic greenery vegetation foliage equipment
+    attire sunlight light fruit hair glass fur dirt smoke ice rain mud wood metal leather fabric brick stone plastic paper cardboard
+    concrete siding cotton wool bread meat rice cement lumber debris shade greenery cheese sauce coffee tea milk wine beer
+    """
 )
-PEOPLE = frozenset(
-    [
-        "man",
-        "woman",
-        "boy",
-        "girl",
-        "person",
-        "child",
-        "kid",
-        "baby",
-        "lady",
-        "gentleman",
-        "guy",
-        "player",
-        "skier",
-        "surfer",
-        "skateboarder",
-        "rider",
-        "pedestrian",
-        "toddler",
-        "individual",
-        "officer",
-        "chef",
-        "bride",
-        "groom",
-        "batter",
-        "pitcher",
-        "catcher",
-        "umpire",
-        "driver",
-        "passenger",
-        "worker",
-        "customer",
-        "student",
-        "teacher",
-        "snowboarder",
-        "cyclist",
-        "motorcyclist",
-        "skater",
-        "athlete",
-        "someone",
-        "father",
-        "mother",
-        "couple",
-        "adult",
-        "teenager",
-        "human",
-        "cook",
-        "waiter",
-        "farmer",
-        "men",
-        "women",
-        "people",
-        "children",
-    ]
+PLURAL_ONLY = _words(
+    """
+    people sunglasses glasses pants shorts jeans trousers scissors clothes goggles cattle police
+    """
 )
-MEN = frozenset(["man", "boy", "gentleman", "guy", "groom", "father", "king", "son", "brother"])
-WOMEN = frozenset(["woman", "girl", "lady", "bride", "mother", "queen", "daughter", "sister"])
-MEASURES = frozenset(
-    [
-        "pair",
-        "piece",
-        "slice",
-        "cup",
-        "glass",
-        "bottle",
-        "bowl",
-        "plate",
-        "loaf",
-        "can",
-        "jar",
-        "bag",
-        "basket",
-    ]
+PEOPLE = _words(
+    """
+    man woman boy girl person child kid baby lady gentleman guy player skier surfer skateboarder rider
+    pedestrian toddler individual officer chef bride groom batter pitcher catcher umpire driver passenger
+    worker customer student teacher snowboarder cyclist motorcyclist skater athlete someone father mother
+    couple adult teenager human cook waiter farmer men women people children
+    """
 )
+MEN = _words("man boy gentleman guy groom father king son brother")
+WOMEN = _words("woman girl lady bride mother queen daughter sister")
+MEASURES = _words("pair piece slice cup glass bottle bowl plate loaf can jar body")
 """In "a glass of wine" both are there, under one name."""
 
-STATES = frozenset(
-    [
-        "contain",
-        "include",
-        "feature",
-        "resemble",
-        "have",
-        "belong",
-        "overlook",
-        "consist",
-        "represent",
-        "cover",
-        "depict",
-        "display",
-        "own",
-        "surround",
-        "line",
-        "show",
-        "reveal",
-    ]
+STATES = _words(
+    """
+    contain include feature resemble have belong overlook consist represent cover depict display own
+    surround line show reveal
+    """
 )
 """Verbs that do not go with "is …ing"."""
 
-SHOWING = frozenset(
-    [
-        "show",
-        "feature",
-        "depict",
-        "capture",
-        "display",
-        "include",
-        "contain",
-        "present",
-        "portray",
-        "showcase",
-        "illustrate",
-        "comprise",
-        "consist",
-        "reveal",
-    ]
+DONE_BY_PEOPLE = _words("wear hold carry ride talk walk look eat drink smile play read watch sit use")
+
+SHOWING = _words(
+    """
+    show feature depict capture display include contain present portray showcase illustrate comprise consist
+    reveal
+    """
 )
-HEDGES = frozenset(
-    [
-        "likely",
-        "possibly",
-        "perhaps",
-        "probably",
-        "potentially",
-        "maybe",
-        "also",
-        "too",
-        "even",
-        "currently",
-        "overall",
-    ]
+HEDGES = _words(
+    """
+    likely possibly perhaps probably potentially maybe also too even currently overall
+    """
 )
-NOT_THINGS = frozenset(
-    [
-        "atmosphere",
-        "sense",
-        "presence",
-        "appearance",
-        "addition",
-        "experience",
-        "ambiance",
-        "mood",
-        "feeling",
-        "touch",
-        "process",
-        "action",
-        "attention",
-        "fact",
-        "day",
-        "time",
-        "moment",
-        "manner",
-        "fashion",
-        "variety",
-        "order",
-        "use",
-        "activity",
-        "activities",
-        "lot",
-        "way",
-        "front",
-        "enjoyment",
-        "purpose",
-        "reason",
-        "contrast",
-        "stage",
-        "stages",
-        "others",
-        "total",
-        "amount",
-    ]
+NOT_THINGS = _words(
+    """
+    atmosphere sense presence appearance addition experience ambiance mood feeling touch process action
+    attention fact day time moment manner fashion variety order use activity activities lot way front
+    enjoyment purpose reason contrast stage stages others total amount
+        purpose context lack feature combination mix event effort precaution weather ride backdrop nature beauty
+    interest enthusiasm joy condition pop contrast conclusion presence impression charm element aspect
+    arrangement possibility opportunity potential work role theme detail quality kind taste
+    """
 )
 
 
