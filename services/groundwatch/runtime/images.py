@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import threading
 import warnings
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,14 @@ if TYPE_CHECKING:
 
     from groundwatch.runtime.settings import IntakeSettings
 
-MEDIA_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
+READERS = ("JPEG", "PNG", "WEBP")
 """The only readers ever opened: the rarer ones of an imaging library are where its holes have been."""
+
+MEDIA_TYPES = {"JPEG": "image/jpeg", "MPO": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
+"""MPO is what phones write: a JPEG with previews behind it, which readers of JPEG never look at."""
+
+_opening = threading.Lock()
+"""Python's warning filters belong to the process, so only one thread may change them at a time."""
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,18 +55,21 @@ def check_image(data: bytes, limits: IntakeSettings) -> Image:
     if len(data) > limits.max_image_bytes:
         raise InputError(f"image of {len(data)} bytes is larger than {limits.max_image_bytes}")
     try:
-        with warnings.catch_warnings():
+        with _opening, warnings.catch_warnings():
             warnings.simplefilter("error", Pillow.DecompressionBombWarning)
-            with Pillow.open(io.BytesIO(data), formats=list(MEDIA_TYPES)) as opened:
-                width, height = opened.size
-                media_type = MEDIA_TYPES[opened.format or ""]
-                if width * height > limits.max_image_pixels:
-                    raise InputError(
-                        f"image of {width}×{height} pixels is larger than {limits.max_image_pixels} pixels"
-                    )
-                if getattr(opened, "n_frames", 1) > 1:
-                    raise InputError("image is animated; send a single frame")
-                opened.load()
+            opened = Pillow.open(io.BytesIO(data), formats=READERS)
+        with opened:
+            width, height = opened.size
+            media_type = MEDIA_TYPES[opened.format or ""]
+            if width * height > limits.max_image_pixels:
+                raise InputError(
+                    f"image of {width}×{height} pixels is larger than {limits.max_image_pixels} pixels"
+                )
+            if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:
+                raise InputError("image is animated; send a single frame")
+            # A JPEG is decoded at an eighth of its size: enough to find it truncated, a 64th of the memory.
+            opened.draft(None, (max(1, width // 8), max(1, height // 8)))
+            opened.load()
     except InputError:
         raise
     except (UnidentifiedImageError, KeyError) as error:
@@ -81,6 +91,10 @@ class ImageStore:
         self._js = js
         self._store: ObjectStore | None = None
         self._known: set[str] = set()
+
+    def seen(self, sha256: str) -> bool:
+        """Whether this store has met the image before: asks nobody, so False means nothing."""
+        return sha256 in self._known
 
     async def put(self, image: Image) -> bool:
         """Store it unless it is there; tells whether it was new."""
