@@ -1,0 +1,248 @@
+"""The gateway's door for HTTP: thin translations between requests and what `Intake` and `Live` do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from groundwatch.errors import InputError
+from groundwatch.gateway.attachments import DIGEST
+from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.bodies import TooLarge, read_body
+from groundwatch.gateway.bulk import Bulk
+from groundwatch.gateway.guard import Guard
+from groundwatch.gateway.intake import Intake
+from groundwatch.gateway.live import Filter, Live
+from groundwatch.gateway.lookup import look_up
+from groundwatch.gateway.pages import Page
+from groundwatch.gateway.replies import RETRY_AFTER, json, problem, refused
+from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.wire import limits, read_submission
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.telemetry import telemetry_routes
+
+NDJSON = frozenset(
+    {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+)
+MAX_WATCHERS = 500
+FORM_SLACK = 64 * 1024
+"""Bytes that a multipart form may have around its image."""
+
+CLOSE = {"Connection": "close"}
+"""Nobody reads the rest of a body that is too large."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Door:
+    """Every endpoint."""
+
+    def __init__(
+        self,
+        *,
+        settings: IntakeSettings,
+        bus: Bus,
+        metrics: Metrics,
+        store: ImageStore,
+        intake: Intake,
+        backlog: Backlog,
+        live: Live,
+        problems: Callable[[], list[str]],
+    ) -> None:
+        self._settings = settings
+        self._bounds = limits(settings)
+        self._bus = bus
+        self._metrics = metrics
+        self._store = store
+        self._intake = intake
+        self._backlog = backlog
+        self._live = live
+        self._problems = problems
+        self._page = Page()
+
+    def app(self) -> Guard:
+        """The application, with every failure answered in one line of JSON."""
+        routes: list[tuple[str, Handler, str]] = [
+            ("/", self.page, "GET"),
+            ("/v1/responses", self.post_responses, "POST"),
+            ("/v1/responses/{id:path}", self.get_response, "GET"),
+            ("/v1/images", self.post_image, "POST"),
+            ("/v1/images/{sha256}", self.get_image, "GET"),
+            ("/v1/scores", self.scores, "GET"),
+            ("/v1/report", self.report, "GET"),
+        ]
+        app = Starlette(
+            routes=[
+                *(Route(path, handler, methods=[method]) for path, handler, method in routes),
+                *telemetry_routes(self._metrics, self._problems),
+            ],
+            exception_handlers={HTTPException: _http_problem},
+        )
+        app.router.redirect_slashes = False
+        return Guard(app)
+
+    async def post_responses(self, request: Request) -> Response:
+        """One response as JSON, or many as lines of JSON."""
+        if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
+            return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
+        kind = _media_type(request)
+        if kind in NDJSON:
+            bulk = Bulk(self._intake, self._backlog, self._bounds, in_flight=self._settings.in_flight)
+            return json(await bulk.read(_chunks(request)))
+        if kind != "application/json":
+            return problem(
+                415, "send application/json for one response, application/x-ndjson for one on each line"
+            )
+        body = await _body(request, self._bounds.line)
+        if isinstance(body, TooLarge):
+            return refused(self._intake.refuse(_too_large(body)))
+        ended = await self._record(body)
+        if isinstance(ended, Refused):
+            return refused(ended)
+        return json(ended, 202 if ended.status == "recorded" else 200)
+
+    async def get_response(self, request: Request) -> Response:
+        """A recorded response with its outcomes."""
+        name = request.path_params["id"]
+        tenant = request.query_params.get("tenant") or "default"
+        found = await look_up(self._bus, tenant, name)
+        if found is None:
+            return problem(404, f"no response '{name}' of tenant '{tenant}' is recorded")
+        return json(found)
+
+    async def post_image(self, request: Request) -> Response:
+        """Store an image, sent as it is or in a multipart form."""
+        kind = _media_type(request)
+        if kind == "multipart/form-data":
+            data = await self._form_image(request)
+        elif kind.startswith("image/") or kind == "application/octet-stream":
+            data = await _body(request, self._settings.max_image_bytes)
+        else:
+            return problem(415, "send the bytes of the image as image/*, or a multipart form with one file")
+        if isinstance(data, TooLarge):
+            self._metrics.images.labels("refused").inc()
+            return problem(413, f"image is larger than {data.limit} bytes", headers=CLOSE)
+        if isinstance(data, Response):
+            return data
+        try:
+            image, new = await self._intake.attachments.store(data)
+        except InputError as error:
+            return problem(422, str(error))
+        told = {
+            "sha256": image.sha256,
+            "media_type": image.media_type,
+            "width": image.width,
+            "height": image.height,
+        }
+        return json(told, 201 if new else 200)
+
+    async def get_image(self, request: Request) -> Response:
+        """A stored image. Its name is its content, so it may be kept for ever."""
+        digest = request.path_params["sha256"]
+        loaded = await self._store.load(digest) if DIGEST.match(digest) else None
+        if loaded is None:
+            return problem(404, f"no image '{digest}' is stored")
+        data, media_type = loaded
+        headers = {
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(data, 200, headers, media_type)
+
+    async def scores(self, request: Request) -> Response:
+        """Live scores as server-sent events."""
+        query = request.query_params
+        # A browser that reconnects asks the same address again: the header knows better than `since`.
+        since = request.headers.get("last-event-id") or query.get("since") or ""
+        if since and not (since.isascii() and since.isdigit() and len(since) < 19):
+            return problem(422, "is not the sequence of an event", field="since")
+        if self._live.watchers >= MAX_WATCHERS:
+            return problem(503, f"{MAX_WATCHERS} others watch already", headers={"Retry-After": RETRY_AFTER})
+        wanted = Filter(
+            model=query.get("model", ""), tenant=query.get("tenant", ""), protocol=query.get("protocol", "")
+        )
+        return StreamingResponse(
+            self._live.frames(wanted, int(since) if since else None),
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            media_type="text/event-stream",
+        )
+
+    async def report(self, request: Request) -> Response:
+        """What live traffic looks like per model."""
+        return json(await self._live.report(), headers={"Cache-Control": "no-store"})
+
+    async def page(self, request: Request) -> Response:
+        """The live page."""
+        return Response(self._page.html, 200, self._page.headers, "text/html")
+
+    async def _record(self, body: bytes) -> Recorded | Refused:
+        if self._backlog.closed:
+            return self._intake.refuse(Refused(reason="unavailable", message="the gateway is going down"))
+        if self._backlog.full:
+            return self._intake.refuse(Refused(reason="backlog", message=self._backlog.refusal()))
+        submission = read_submission(body, self._bounds)
+        if isinstance(submission, Refused):
+            return self._intake.refuse(submission)
+        ended = await self._intake.record(submission.response, submission.images)
+        if isinstance(ended, Recorded) and ended.status == "recorded":
+            self._backlog.sent()
+        return ended
+
+    async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
+        limit = self._settings.max_image_bytes
+        if _declared(request) > limit + FORM_SLACK:
+            return TooLarge(limit)
+        try:
+            async with request.form(max_files=1, max_fields=8) as form:
+                files = [item for item in form.values() if isinstance(item, UploadFile)]
+                if len(files) != 1:
+                    return problem(422, "the form has no file", field="image")
+                data = await files[0].read(limit + 1)
+        except (HTTPException, MultiPartException) as error:
+            return problem(422, f"not a form with one image: {getattr(error, 'detail', error)}")
+        return TooLarge(limit) if len(data) > limit else data
+
+
+async def _body(request: Request, limit: int) -> bytes | TooLarge:
+    return TooLarge(limit) if _declared(request) > limit else await read_body(_chunks(request), limit)
+
+
+def _declared(request: Request) -> int:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() else 0
+
+
+async def _chunks(request: Request) -> AsyncIterator[bytes]:
+    async for chunk in request.stream():
+        if chunk:
+            yield chunk
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _too_large(body: TooLarge) -> Refused:
+    return Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        return problem(404, f"nothing is at {request.url.path}", headers=headers)
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "another method")
+        return problem(405, f"{request.method} is not for {request.url.path}: use {allowed}", headers=headers)
+    return problem(error.status_code, str(error.detail), headers=headers)

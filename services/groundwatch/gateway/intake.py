@@ -1,0 +1,187 @@
+"""Recording responses, whatever door they came through: HTTP calls this, and so will gRPC.
+
+A response is recorded once its event is in the stream, under a subject that its tenant and id make and
+that holds one event for ever. So the answer to "is this a repeat?" is the server's own, and stays right
+with many gateways and after any restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Sequence
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import InputError, SettingsError, TransientError
+from groundwatch.events import LIVE, ResponseRecorded, digest
+from groundwatch.gateway.attachments import Attachment, Attachments
+from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.sampling import declined
+from groundwatch.protocols import registry
+from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.settings import GatewaySettings
+from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, RESPONSES, recorded_subject
+
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+RETRY_SECONDS = 0.25
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A response that only has to be sent. `digest` is of what the caller said."""
+
+    response: ResponseRecorded
+    outgoing: Outgoing
+    digest: str
+
+
+class Intake:
+    """Checks, samples and publishes responses."""
+
+    def __init__(self, settings: GatewaySettings, bus: Bus, metrics: Metrics, store: ImageStore) -> None:
+        known = registry.names()
+        for protocol in settings.protocols:
+            if protocol not in known:
+                raise SettingsError(
+                    f"setting 'gateway.protocols': no protocol '{protocol}'; known are {', '.join(known)}"
+                )
+        self._settings = settings
+        self._bus = bus
+        self._metrics = metrics
+        self.attachments = Attachments(store, settings.intake, metrics)
+
+    async def record(
+        self, response: ResponseRecorded, images: Sequence[Attachment] = (), *, patience: float = 0.0
+    ) -> Recorded | Refused:
+        """Record a response; `images` take the place of its own.
+
+        `recorded_at`, `declined` and `run` are ours to say and are replaced. Faults that pass are tried
+        again for `patience` seconds.
+        """
+        deadline = time.monotonic() + patience
+        digests = await self._digests(response, images)
+        while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
+            await asyncio.sleep(RETRY_SECONDS)
+            digests = await self._digests(response, images)
+        if isinstance(digests, Refused):
+            return self.refuse(digests)
+        ready = self.prepare(msgspec.structs.replace(response, images=digests))
+        if isinstance(ready, Refused):
+            return self.refuse(ready)
+        return await self.settle(
+            ready, await self.send(ready), patience=max(0.0, deadline - time.monotonic())
+        )
+
+    def prepare(self, response: ResponseRecorded) -> Ready | Refused:
+        """Decide everything about a response whose images are stored; waits for nothing."""
+        for protocol in response.protocols:
+            if protocol not in registry.names():
+                return Refused(
+                    id=response.id,
+                    reason="unknown_protocol",
+                    field="protocols",
+                    message=f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}",
+                )
+        protocols = tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
+        said = msgspec.structs.replace(response, recorded_at=0.0, declined={}, run=LIVE)
+        said_digest = hashlib.sha256(_CANONICAL.encode(said)).hexdigest()[:32]
+        key = response.key
+        event = msgspec.structs.replace(
+            said,
+            protocols=protocols,
+            declined=declined(
+                self._settings.sampling, response.tenant, response.model, protocols, response.id
+            ),
+            recorded_at=time.time(),
+        )
+        return Ready(
+            response=event,
+            digest=said_digest,
+            outgoing=Outgoing(
+                subject=recorded_subject(LIVE, key),
+                payload=ENCODER.encode(event),
+                message_id=digest(key, "recorded")[:32],
+                headers={HEADER_PROTOCOLS: ",".join(protocols), HEADER_DIGEST: said_digest},
+            ),
+        )
+
+    async def send(self, ready: Ready) -> Awaitable[Stored] | Refused:
+        """Put it on the wire. What comes back must be given to `settle`."""
+        try:
+            return await self._bus.start_create(ready.outgoing)
+        except InputError as error:
+            return Refused(id=ready.response.id, reason="too_large", message=str(error))
+        except TransientError as error:
+            return _unavailable(ready, error)
+
+    async def settle(
+        self, ready: Ready, waiting: Awaitable[Stored] | Refused, *, patience: float = 0.0
+    ) -> Recorded | Refused:
+        """Wait until the stream has it, sending it again for `patience` seconds if the stream refuses."""
+        ended = await self._confirm(ready, waiting)
+        if isinstance(ended, Refused) and ended.passing and patience > 0:
+            deadline = time.monotonic() + patience
+            while isinstance(ended, Refused) and ended.passing and time.monotonic() < deadline:
+                await asyncio.sleep(RETRY_SECONDS)
+                ended = await self._confirm(ready, await self.send(ready), again=True)
+        if isinstance(ended, Refused):
+            return self.refuse(ended)
+        if ended.status == "recorded":
+            self._metrics.response(ready.response)
+        return ended
+
+    def refuse(self, refused: Refused) -> Refused:
+        """Count a refusal."""
+        self._metrics.refused.labels(refused.reason).inc()
+        return refused
+
+    async def _digests(
+        self, response: ResponseRecorded, images: Sequence[Attachment]
+    ) -> tuple[str, ...] | Refused:
+        try:
+            return await self.attachments.digests(response.id, images or response.images)
+        except TransientError as error:
+            return Refused(id=response.id, reason="unavailable", message=str(error))
+
+    async def _confirm(
+        self, ready: Ready, waiting: Awaitable[Stored] | Refused, *, again: bool = False
+    ) -> Recorded | Refused:
+        """`again`: an earlier attempt may have got through without our hearing of it."""
+        if isinstance(waiting, Refused):
+            return waiting
+        name, subject = ready.response.id, ready.outgoing.subject
+        try:
+            if await waiting is Stored.NEW:
+                return Recorded(id=name, status="recorded")
+            try:
+                existing = await self._bus.js.get_last_msg(RESPONSES, subject)
+            except nats.js.errors.NotFoundError:
+                # The server remembers the message id of an event that has since been erased.
+                anonymous = msgspec.structs.replace(ready.outgoing, message_id="")
+                if await self._bus.create(anonymous) is Stored.NEW:
+                    return Recorded(id=name, status="recorded")
+                existing = await self._bus.js.get_last_msg(RESPONSES, subject)
+        except TransientError as error:
+            return _unavailable(ready, error)
+        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+            return _unavailable(ready, error)
+        if again and existing.data == ready.outgoing.payload:
+            return Recorded(id=name, status="recorded")
+        if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
+            return Recorded(id=name, status="duplicate")
+        return Refused(
+            id=name,
+            reason="conflict",
+            field="id",
+            message=f"another response of tenant '{ready.response.tenant}' has the id '{name}'",
+        )
+
+
+def _unavailable(ready: Ready, error: Exception) -> Refused:
+    return Refused(id=ready.response.id, reason="unavailable", message=f"not recorded: {error}")

@@ -1,0 +1,227 @@
+"""Live scores: one reading of the outcomes, fanned out to everybody who watches.
+
+Nobody who watches can hold up the others: each has a queue of its own, and who falls behind is told how
+many outcomes were left out and from where to ask for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from groundwatch.events import ResponseScored
+from groundwatch.gateway.board import Board
+from groundwatch.gateway.follow import FAULTS, Batch, follow
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import OUTCOMES, outcome_subject
+
+SUBJECT = outcome_subject("live", "*", "*")
+HEARTBEAT_SECONDS = 15.0
+QUEUE = 1_000
+TOGETHER = 64
+REBUILD_SECONDS = 10.0
+
+_DECODER = msgspec.json.Decoder(ResponseScored)
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watcher wants to see; empty matches everything."""
+
+    model: str = ""
+    tenant: str = ""
+    protocol: str = ""
+
+    def matches(self, event: ResponseScored) -> bool:
+        """Whether this outcome is wanted."""
+        return (
+            self.model in ("", event.model)
+            and self.tenant in ("", event.tenant)
+            and self.protocol in ("", event.protocol)
+        )
+
+
+class Watcher:
+    """One who watches: a bounded queue, and how many did not fit."""
+
+    def __init__(self, wanted: Filter, size: int = QUEUE) -> None:
+        self.wanted = wanted
+        self._size = size
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._awake = asyncio.Event()
+        self._missed = 0
+        self._last = 0
+
+    def offer(self, sequence: int, frame: bytes) -> None:
+        """Take an outcome, or count it as missed until the queue has been emptied."""
+        if self._missed or len(self._queue) >= self._size:
+            self._missed += 1
+        else:
+            self._queue.append((sequence, frame))
+        self._awake.set()
+
+    def wake(self) -> None:
+        """Let it look whether it should end."""
+        self._awake.set()
+
+    async def next(self, patience: float) -> bytes:
+        """What to send next; a comment when there is nothing for `patience` seconds."""
+        if not self._queue and not self._missed:
+            self._awake.clear()
+            try:
+                async with asyncio.timeout(patience):
+                    await self._awake.wait()
+            except TimeoutError:
+                return b": heartbeat\n\n"
+        frames: list[bytes] = []
+        while self._queue and len(frames) < TOGETHER:
+            self._last, frame = self._queue.popleft()
+            frames.append(frame)
+        if not self._queue and self._missed:
+            frames.append(b'event: missed\ndata: {"count":%d,"since":%d}\n\n' % (self._missed, self._last))
+            self._missed = 0
+        return b"".join(frames)
+
+
+class Live:
+    """Reads the outcomes of live traffic once, for the report and for all watchers."""
+
+    def __init__(self, bus: Bus, *, heartbeat: float = HEARTBEAT_SECONDS, queue: int = QUEUE) -> None:
+        self._bus = bus
+        self._heartbeat = heartbeat
+        self._queue = queue
+        self._watchers: set[Watcher] = set()
+        self._board = Board()
+        self._task: asyncio.Task[None] | None = None
+        self._caught_up = asyncio.Event()
+        self._closing = False
+        self.position = 0
+        self.problem = ""
+
+    def start(self) -> None:
+        """Begin to read, from the beginning of the stream."""
+        self._task = asyncio.create_task(self._run(), name="gateway-live")
+
+    def close(self) -> None:
+        """End every watcher's stream."""
+        self._closing = True
+        for watcher in self._watchers:
+            watcher.wake()
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        self.close()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    @property
+    def watchers(self) -> int:
+        """How many watch now."""
+        return len(self._watchers)
+
+    async def report(self) -> dict[str, Any]:
+        """The report of live traffic. `sequence` is how far it has read, `complete` whether that is all."""
+        told = await self._board.tell()
+        return {**told, "sequence": self.position, "complete": self._caught_up.is_set()}
+
+    async def frames(self, wanted: Filter, since: int | None) -> AsyncIterator[bytes]:
+        """Server-sent events: outcomes after sequence `since`, or from now on, until the gateway closes."""
+        yield b"retry: 2000\n: groundwatch\n\n"
+        while not self._caught_up.is_set() and not self._closing:
+            try:
+                async with asyncio.timeout(self._heartbeat):
+                    await self._caught_up.wait()
+            except TimeoutError:
+                yield b": heartbeat\n\n"
+        if since is not None:
+            async for frame in self._past(wanted, since):
+                yield frame
+        watcher = Watcher(wanted, self._queue)
+        self._watchers.add(watcher)
+        try:
+            while not self._closing:
+                if frame := await watcher.next(self._heartbeat):
+                    yield frame
+        finally:
+            self._watchers.discard(watcher)
+
+    async def _past(self, wanted: Filter, since: int) -> AsyncIterator[bytes]:
+        """From the stream itself, until nothing lies between it and what is fanned out."""
+        position = min(since, self.position)
+        while position < self.position and not self._closing:
+            last = self.position
+            try:
+                async for read in read_stream(
+                    self._bus.js,
+                    OUTCOMES,
+                    subjects=[SUBJECT],
+                    start_sequence=position + 1,
+                    last_sequence=last,
+                ):
+                    event = _decode(read.subject, read.data)
+                    if event is not None and wanted.matches(event):
+                        yield _frame(read.sequence, read.data)
+                    position = read.sequence
+            except FAULTS:
+                yield b": waiting\n\n"
+                await asyncio.sleep(1.0)
+                continue
+            position = last
+
+    async def _run(self) -> None:
+        while True:
+            board, began = Board(), time.monotonic()
+            if not self._caught_up.is_set():
+                self._board = board
+            async for batch in follow(self._bus.js, OUTCOMES, SUBJECT, on_fault=self._fault):
+                self._take(batch, board)
+                if batch.pending == 0:
+                    self._board = board
+                    self._caught_up.set()
+                if board.outdated and time.monotonic() - began > REBUILD_SECONDS:
+                    break
+            else:
+                # The stream is not the one that was read so far.
+                self.position = 0
+                self._caught_up.clear()
+
+    def _take(self, batch: Batch, board: Board) -> None:
+        for sequence, subject, data in batch.messages:
+            event = _decode(subject, data)
+            if event is not None:
+                board.add(subject, event)
+            if sequence <= self.position:
+                continue
+            self.position = sequence
+            if event is None or not self._watchers:
+                continue
+            frame = _frame(sequence, data)
+            for watcher in self._watchers:
+                if watcher.wanted.matches(event):
+                    watcher.offer(sequence, frame)
+
+    def _fault(self, problem: str) -> None:
+        if problem and not self.problem:
+            logger.warning("gateway.live", problem=problem)
+        self.problem = problem
+
+
+def _frame(sequence: int, data: bytes) -> bytes:
+    return b"id: %d\nevent: outcome\ndata: %b\n\n" % (sequence, data)
+
+
+def _decode(subject: str, data: bytes) -> ResponseScored | None:
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        logger.warning("gateway.outcome", subject=subject, error=str(error))
+        return None

@@ -1,0 +1,44 @@
+"""How an attempt to record a response ended: values, because one line of many must not stop the others."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Reason = Literal[
+    "malformed",
+    "invalid",
+    "too_large",
+    "unknown_protocol",
+    "image",
+    "image_missing",
+    "conflict",
+    "backlog",
+    "unavailable",
+]
+"""Why a response was refused: bounded, since it is a metric's label."""
+
+PASSING: frozenset[Reason] = frozenset({"backlog", "unavailable"})
+"""Reasons that are not the response's fault: the same one may be sent again later."""
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The stream holds the response: since now, or since an earlier time."""
+
+    id: str
+    status: Literal["recorded", "duplicate"]
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The response was not recorded. `field` is the path of what is wrong in it, if it is its fault."""
+
+    reason: Reason
+    message: str
+    field: str = ""
+    id: str = ""
+
+    @property
+    def passing(self) -> bool:
+        """Whether sending the same again later may succeed."""
+        return self.reason in PASSING

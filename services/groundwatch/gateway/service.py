@@ -1,0 +1,89 @@
+"""The gateway as a service: a web server in the running loop, and what it serves."""
+
+from __future__ import annotations
+
+from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.http import Door
+from groundwatch.gateway.intake import Intake
+from groundwatch.gateway.live import Live
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry import HttpServer
+
+
+class GatewayService:
+    """The outside world's way in, and its view of the scores."""
+
+    name = "gateway"
+
+    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+        self._settings = settings.gateway
+        self._bus = bus
+        self._metrics = metrics
+        self._backlog = Backlog(bus, settings.gateway.intake.max_backlog)
+        self._live = Live(bus)
+        self._server: HttpServer | None = None
+        self._intake: Intake | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where it is reached from this machine."""
+        host = self._settings.host
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+        return f"http://{host}:{self.port}"
+
+    @property
+    def intake(self) -> Intake:
+        """The way in for other doors than HTTP; there once started."""
+        assert self._intake is not None
+        return self._intake
+
+    async def start(self) -> None:
+        """Listen, then serve. Raises `UsageError` when the port cannot be had."""
+        store = ImageStore(self._bus.js)
+        self._intake = Intake(self._settings, self._bus, self._metrics, store)
+        door = Door(
+            settings=self._settings.intake,
+            bus=self._bus,
+            metrics=self._metrics,
+            store=store,
+            intake=self._intake,
+            backlog=self._backlog,
+            live=self._live,
+            problems=self.problems,
+        )
+        await self._backlog.look()
+        self._backlog.start()
+        self._live.start()
+        server = HttpServer(door.app(), host=self._settings.host, port=self._settings.port)
+        await server.start()
+        self._server, self.port = server, server.port
+        logger.info("gateway.listening", url=self.url)
+
+    async def drain(self, patience: float) -> None:
+        """Accept nothing more, finish open requests, end the streams of live scores."""
+        self._backlog.close()
+        self._live.close()
+        if self._server is not None:
+            await self._server.stop(patience)
+        self._backlog.stop()
+        await self._live.stop()
+
+    def problems(self) -> list[str]:
+        """Why responses are not taken, or would not be judged."""
+        found = [] if self._bus.connected else ["not connected to NATS"]
+        if self._server is None:
+            found.append("not started")
+        if self._backlog.closed:
+            found.append("going down")
+        if self._backlog.problem:
+            found.append(self._backlog.problem)
+        elif self._backlog.full:
+            found.append(self._backlog.refusal())
+        if self._live.problem:
+            found.append(self._live.problem)
+        return [f"{self.name}: {why}" for why in found]

@@ -1,0 +1,67 @@
+"""What a caller writes over HTTP, read into events and attachments."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+import msgspec
+
+from groundwatch.errors import InputError
+from groundwatch.events import ResponseRecorded
+from groundwatch.gateway.attachments import Attachment, Encoded, read_attachment
+from groundwatch.gateway.results import Reason, Refused
+from groundwatch.records import Described, Limits, Refusal, check_record, decode_record, recorded
+from groundwatch.runtime.settings import IntakeSettings
+
+
+class Sent(Described, frozen=True, kw_only=True):
+    """A response as HTTP brings it: the id may be left to us, and images may come inside."""
+
+    id: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    images: tuple[str | Encoded, ...] = ()
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A response ready for `Intake.record`. Images that are not stored yet are not in the response."""
+
+    response: ResponseRecorded
+    images: tuple[Attachment, ...] = ()
+
+
+_SENT = msgspec.json.Decoder(Sent)
+
+
+def limits(settings: IntakeSettings) -> Limits:
+    """The settings in the form that all readers of responses share."""
+    return Limits(
+        line=settings.max_line,
+        answer=settings.max_answer,
+        prompt=settings.max_prompt,
+        images=settings.max_images,
+        reference=settings.max_reference_items,
+    )
+
+
+def read_submission(line: bytes, bounds: Limits) -> Submission | Refused:
+    """Read one JSON object; a missing id is made up."""
+    sent = decode_record(line, _SENT, bounds)
+    if isinstance(sent, Refusal):
+        return _refused(sent, "malformed" if not sent.field else "invalid")
+    name = sent.id or uuid.uuid4().hex
+    if wrong := check_record(sent, name, sent.images, bounds):
+        return _refused(wrong, "invalid")
+    images: list[Attachment] = []
+    for index, given in enumerate(sent.images):
+        try:
+            images.append(read_attachment(given))
+        except InputError as error:
+            return Refused(id=name, reason="image", field=f"images[{index}]", message=str(error))
+    return Submission(response=recorded(sent, name, ()), images=tuple(images))
+
+
+def _refused(refusal: Refusal, reason: Reason) -> Refused:
+    message = refusal.message
+    if refusal.field.startswith("images[") and message.startswith("Expected"):
+        message += ' (an image is a SHA-256, a data: URL or {"base64": "..."})'
+    return Refused(id=refusal.id, reason=reason, field=refusal.field, message=message)
