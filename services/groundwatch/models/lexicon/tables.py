@@ -34,6 +34,7 @@ class _Nouns(msgspec.Struct):
     wildcards: frozenset[str]
     pronouns: dict[str, str]
     places: frozenset[str]
+    settings: frozenset[str]
     parts: dict[str, list[str]]
     roles: dict[str, list[str]]
 
@@ -73,6 +74,9 @@ class _Relations(msgspec.Struct):
     possession: frozenset[str]
     conflicts: list[list[str]]
     irregular_verbs: dict[str, str]
+    swaps: dict[str, list[str]]
+    fills: frozenset[str]
+    everywhere: dict[str, str]
     copulas: frozenset[str]
     showing: frozenset[str]
     adverbs: frozenset[str]
@@ -101,7 +105,10 @@ class Lexicon:
                 self._parents.setdefault(self._canonical(word), set()).add(self._canonical(broad))
         self.known = frozenset(self._concepts) | frozenset(self._parents) | frozenset(nouns.narrower)
         self.longest = max(word.count(" ") for word in self.known) + 1
-        self.parts = {self._canonical(part): whole for whole, parts in nouns.parts.items() for part in parts}
+        self.parts: dict[str, list[str]] = {}
+        for whole, parts in nouns.parts.items():
+            for part in parts:
+                self.parts.setdefault(self._canonical(part), []).append(self._canonical(whole))
         self._values = {
             word: Attribute(kind, group[0])
             for kind, entry in attributes.kinds.items()
@@ -126,6 +133,7 @@ class Lexicon:
             frozenset((one, other)) for group in relations.conflicts for one in group for other in group
         }
         self._preposition_conflicts = {frozenset(pair) for pair in relations.exclusive}
+        self.social = frozenset(role for role, tools in nouns.roles.items() if not tools)
         self.ancestors = lru_cache(maxsize=8192)(self._ancestors)
 
     def _canonical(self, phrase: str) -> str:
@@ -157,6 +165,9 @@ class Lexicon:
             parents = self._parents.get(current)
             if parents is None and " " in current and current not in self._concepts:
                 parents = {self._canonical(current.split(" ", 1)[1])}
+            elif parents is None and current not in self._concepts:
+                parents = {gender for gender in ("woman", "man") if current.endswith(gender)} - {current}
+                parents = {max(parents, key=len)} if parents else None
             for parent in parents or ():
                 if parent not in found and parent != concept:
                     found.add(parent)

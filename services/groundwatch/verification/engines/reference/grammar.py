@@ -137,14 +137,22 @@ class Reader:
                 )
             return
         if rest[0] == "by" and passive and verb:
-            doers = noun_phrases(rest[1:], self.lexicon)
-            self.take(doers)
-            for subject in subjects:
-                self.asserted += [Relates(doer.concept, verb, "", subject.concept) for doer in doers]
+            self._done_by(subjects, verb, rest[1:])
             return
         if verb == "wear" and rest[0] == "in":
             rest = rest[1:]
+        elif verb in relations.fills and rest[0] == "with":
+            verb, rest = "contain", rest[1:]
+        elif passive and rest[0] in relations.swaps.get(verb, ()):
+            self._done_by(subjects, verb, rest[1:])
+            return
         self._relation(subjects, verb, rest)
+
+    def _done_by(self, subjects: list[NounPhrase], verb: str, tokens: list[str]) -> None:
+        doers = noun_phrases(tokens[: self._next_preposition(tokens)], self.lexicon)
+        self.take(doers)
+        for subject in subjects:
+            self.asserted += [Relates(doer.concept, verb, "", subject.concept) for doer in doers]
 
     def _relation(self, subjects: list[NounPhrase], verb: str, tokens: list[str]) -> None:
         """A verb's object and every prepositional phrase behind it."""

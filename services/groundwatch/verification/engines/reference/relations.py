@@ -6,12 +6,18 @@ from groundwatch.models.lexicon import Lexicon
 from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
 
 
-def entails(known: Relates, claim: Relates, words: Lexicon, *, loose: bool = False) -> bool:
-    """Whether the known relation makes the claimed one true; `loose`: "something" may be anything."""
+def entails(
+    known: Relates, claim: Relates, words: Lexicon, *, loose: bool = False, strict: bool = False
+) -> bool:
+    """Whether the known relation makes the claimed one true.
+
+    `loose`: "something" may be anything. A bare place ("on") leaves the posture open, so that "standing
+    on" follows from it, but not when `strict`.
+    """
     return (
         _covers(known.subject, claim.subject, words, loose=loose)
         and (not claim.object or _covers(known.object, claim.object, words, loose=loose))
-        and _predicate(known, claim, words)
+        and _predicate(known, claim, words, strict=strict)
     )
 
 
@@ -19,7 +25,7 @@ def _covers(narrow: str, broad: str, words: Lexicon, *, loose: bool) -> bool:
     return words.is_a(narrow, broad) or (loose and broad in words.nouns.indefinite)
 
 
-def _predicate(known: Relates, claim: Relates, words: Lexicon) -> bool:
+def _predicate(known: Relates, claim: Relates, words: Lexicon, *, strict: bool) -> bool:
     relations = words.relations
     verbs = words.entailed_verbs(known.verb) if known.verb else frozenset[str]()
     if not claim.preposition:
@@ -30,7 +36,12 @@ def _predicate(known: Relates, claim: Relates, words: Lexicon) -> bool:
         return bool(claim.verb) and claim.verb in verbs and not known.preposition
     if not claim.verb:
         return claim.preposition in relations.spatial or not known.verb
-    return claim.verb in verbs or (not known.verb and claim.verb in relations.postures)
+    return claim.verb in verbs or (not strict and not known.verb and claim.verb in relations.postures)
+
+
+def same_predicate(known: Relates, claim: Relates) -> bool:
+    """Whether both say the same verb with the same preposition."""
+    return known.verb == claim.verb and known.preposition == claim.preposition
 
 
 def contradicts(known: Relates, claim: Relates, words: Lexicon) -> bool:
@@ -53,5 +64,5 @@ def same_claim(claim: Atom, false: Atom, words: Lexicon) -> bool:
     if isinstance(claim, Number) and isinstance(false, Number):
         return claim == false
     if isinstance(claim, Relates) and isinstance(false, Relates):
-        return entails(claim, false, words)
+        return entails(claim, false, words, strict=True)
     return False

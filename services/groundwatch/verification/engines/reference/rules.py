@@ -8,10 +8,16 @@ from groundwatch.events import Decision
 from groundwatch.models.lexicon import Attribute
 from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
 from groundwatch.verification.engines.reference.knowledge import Knowledge
-from groundwatch.verification.engines.reference.relations import contradicts, entails, same_claim
+from groundwatch.verification.engines.reference.relations import (
+    contradicts,
+    entails,
+    same_claim,
+    same_predicate,
+)
 
 Decided = tuple[Decision, str]
 _OPEN: Decided = (Decision.UNDECIDED, "")
+_UNBOUND = frozenset({"", "have", "be"})
 ABSENT = "not in the complete reference"
 
 
@@ -70,6 +76,11 @@ class Rules:
         evidence = self.known.present.get(concept)
         if evidence is not None:
             return evidence
+        parts = concept.split()
+        if self.known.complete and len(parts) > 1:
+            named = [self.known.present.get(self.lexicon.concept((part,))) for part in parts]
+            if None not in named:
+                return named[-1]
         tools = self.lexicon.nouns.roles.get(concept)
         person = self.known.present.get("person") if tools else None
         if person is not None:
@@ -94,8 +105,7 @@ class Rules:
         for broad in wider:
             if broad in self.known.named and not self._explained(broad):
                 return None
-        tools = self.lexicon.nouns.roles.get(concept)
-        if tools and "person" in self.known.present:
+        if concept in self.lexicon.social and "person" in self.known.present:
             return None
         return ABSENT
 
@@ -111,9 +121,11 @@ class Rules:
         )
 
     def _has(self, atom: Has) -> str | None:
-        for known, evidence in self.known.attributes.get(atom.concept, ()):
-            if self.lexicon.entails_value(known.attribute, atom.attribute):
-                return evidence
+        for concept in self._names(atom.concept):
+            for known, evidence in self.known.attributes.get(concept, ()):
+                named = concept == atom.concept or known.concept == concept
+                if named and self.lexicon.entails_value(known.attribute, atom.attribute):
+                    return evidence
         for broad in self.lexicon.attributes.inherent.get(atom.attribute.value, ()):
             if self.lexicon.is_a(atom.concept, broad) and atom.concept in self.known.present:
                 return self.known.present[atom.concept]
@@ -179,7 +191,7 @@ class Rules:
                 for third in self.known.numbers
             )
         )
-        if narrower and not found:
+        if narrower:
             found.append((narrower, None, self.known.present.get(concept, "")))
         return found
 
@@ -190,9 +202,13 @@ class Rules:
                 return evidence
         if atom.low <= 1 and atom.high is None:
             return self.known.present.get(atom.concept)
-        if (atom.low, atom.high) == (2, None) and not atom.exact:
+        if ((atom.low, atom.high) == (2, None) and not atom.exact) or self._vaguely(atom):
             return self._several(atom.concept)
         return None
+
+    def _vaguely(self, atom: Number) -> bool:
+        """ "Several" of what a complete reference names in the plural and does not count."""
+        return self.known.complete and atom.high is None and not self._numbers(atom.concept)
 
     def _several(self, concept: str) -> str | None:
         """More than one: a plural anywhere in the reference, or two kinds of it."""
@@ -218,16 +234,62 @@ class Rules:
 
     def _related(self, atom: Relates) -> str | None:
         loose = not self.lexicon.nouns.indefinite.isdisjoint((atom.subject, atom.object))
-        if atom.subject in self.lexicon.nouns.indefinite:
-            candidates = [item for items in self.known.relations.values() for item in items]
-        else:
-            candidates = self.known.relations.get(atom.subject, [])
-        for known, evidence in candidates:
-            if entails(known, atom, self.lexicon, loose=loose) and not self._posture_differs(known, atom):
-                return evidence
-        if atom.verb == "be" and self.lexicon.is_a(atom.subject, atom.object):
-            return self.known.present.get(atom.subject)
+        for subject in self._names(atom.subject):
+            for object_ in self._names(atom.object):
+                claim = Relates(subject, atom.verb, atom.preposition, object_)
+                for known, evidence in self._candidates(subject):
+                    if subject != atom.subject and known.subject not in (subject, *self.lexicon.social):
+                        continue
+                    if entails(known, claim, self.lexicon, loose=loose) and not self._posture_differs(
+                        known, claim
+                    ):
+                        return evidence
+        return self._evident(atom)
+
+    def _candidates(self, subject: str) -> list[tuple[Relates, str]]:
+        if subject in self.lexicon.nouns.indefinite:
+            return [item for items in self.known.relations.values() for item in items]
+        return self.known.relations.get(subject, [])
+
+    def _names(self, concept: str) -> tuple[str, ...]:
+        """The concept and what else the reference may call it, once it names that concept.
+
+        Of a compound the head alone ("rod" for "fishing rod"), of whoever is known by what they do there
+        ("spectator") a person.
+        """
+        if self._exists(concept) is None:
+            return (concept,)
+        if concept in self.lexicon.social:
+            return (concept, "person")
+        head = concept.rpartition(" ")[2]
+        return (concept,) if head == concept else (concept, self.lexicon.concept((head,)))
+
+    def _evident(self, atom: Relates) -> str | None:
+        """What needs no saying: the sky is above, a named part belongs to its whole, a kind is what it is."""
+        present, words = self.known.present, self.lexicon
+        if not {atom.subject, atom.object} <= present.keys():
+            return None
+        above = words.relations.everywhere
+        if (atom.preposition == "above" and atom.subject in above) or (
+            atom.preposition == "under" and atom.object in above
+        ):
+            return present[atom.subject]
+        wholes = words.parts.get(atom.object, ()) if atom.verb == "have" and self.known.complete else ()
+        if any(words.is_a(atom.subject, whole) for whole in wholes):
+            return present[atom.object]
+        if atom.verb == "be" and words.is_a(atom.subject, atom.object):
+            return present[atom.subject]
+        setting = self.known.complete and not atom.verb and atom.preposition == "in"
+        if setting and atom.object in words.nouns.settings and not self._placed(atom.subject):
+            return present[atom.object]
         return None
+
+    def _placed(self, subject: str) -> bool:
+        """Whether the reference puts the thing in some place."""
+        return any(
+            known.preposition == "in" and known.object in self.lexicon.nouns.places
+            for known, _ in self.known.relations.get(subject, ())
+        )
 
     def _posture_differs(self, known: Relates, atom: Relates) -> bool:
         if not atom.verb or known.verb:
@@ -261,16 +323,26 @@ class Rules:
         )
         if between:
             return None
-        if (
-            atom.verb
-            and atom.verb not in self.lexicon.relations.postures
-            and self.lexicon.knows_verb(atom.verb)
-        ):
+        bound = atom.verb not in _UNBOUND and atom.verb not in self.lexicon.relations.postures
+        if bound and self.lexicon.knows_verb(atom.verb):
             for known, evidence in stated:
-                if known.verb == atom.verb and known.object:
+                if (
+                    same_predicate(known, atom)
+                    and known.object
+                    and not self._may_be(known.object, atom.object)
+                ):
                     return evidence
             for items in self.known.relations.values():
                 for known, evidence in items:
-                    if known.verb == atom.verb and known.object == atom.object:
+                    same = same_predicate(known, atom) and known.object == atom.object
+                    if same and not self._may_be(known.subject, atom.subject):
                         return evidence
         return None
+
+    def _may_be(self, one: str, other: str) -> bool:
+        """Whether two names may mean one thing: one is broader, or a person goes by role and by gender."""
+        if self.lexicon.is_a(one, other) or self.lexicon.is_a(other, one):
+            return True
+        persons = self.lexicon.is_a(one, "person") and self.lexicon.is_a(other, "person")
+        basic = ("man", "woman", "child", "boy", "girl", "baby")
+        return persons and not (one in basic and other in basic)
