@@ -12,6 +12,7 @@ from groundwatch.extraction.engines.linguistic.rendering import Fact
 from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, Token
 
 _LISTING = frozenset({"including", "such as", "like", "in addition to", "along with", "together with"})
+_NOTICED = frozenset({"seen", "pictured", "found", "spotted", "noticed", "observed"})
 _GUESSING = frozenset({"could", "might", "may", "would", "should", "must", "will"})
 
 
@@ -33,11 +34,12 @@ class Reader:
         self._trail: list[Noun] = []
         self._place: tuple[str, Noun] | None = None
         self._focus = ""
+        self._begins = False
 
     def read(self, tokens: Sequence[Token], *, opens_sentence: bool) -> list[Fact]:
         """The facts of the next sub-sentence, in order."""
         self._facts, self._tokens, self._at = [], tokens, 0
-        self._last, self._governed, self._focus = [], False, ""
+        self._last, self._governed, self._focus, self._begins = [], False, "", False
         if opens_sentence:
             self._trail = []
             if not tokens or tokens[0].tag not in {"VBG", "VBN"}:
@@ -59,7 +61,7 @@ class Reader:
         elif token.tag == "W":
             self._relative(token.lower)
         elif token.tag == "SUB":
-            self._last = []
+            self._last, self._begins = [], True
         elif token.lower == "with":
             self._with()
         elif token.lower in _LISTING:
@@ -90,7 +92,7 @@ class Reader:
                 else:
                     self._predicate(self._doers(verb), verb)
                 return
-        nouns, end = read_nouns(self._tokens, self._at)
+        nouns, end = read_nouns(self._tokens, self._at, subject=True)
         if not nouns:
             return
         self._at = end
@@ -98,7 +100,8 @@ class Reader:
             self._subject(nouns)
             return
         found = self._introduce(nouns)
-        self._subjects = self._subjects or found
+        self._subjects = found if self._begins else self._subjects or found
+        self._begins = False
         self._follow(found)
 
     def _is_subject(self, nouns: list[Noun]) -> bool:
@@ -149,7 +152,8 @@ class Reader:
     def _doers(self, verb: Verb) -> list[Noun]:
         """Whose verb it is: a participle after a noun is that noun's; otherwise it is the clause's."""
         if verb.bare and verb.shape in {"ing", "en"} and self._last:
-            return self._last
+            mixed = is_person(self._last[-1:]) != is_person(self._last[:1])
+            return self._last[-1:] if mixed else self._last
         return self._subjects or self._last
 
     def _skip_object(self) -> None:
@@ -164,6 +168,8 @@ class Reader:
     def _existence(self) -> None:
         self._at += 1
         _, self._at = read_verb(self._tokens, self._at)
+        while (token := self._peek()) is not None and token.tag == "RB" and token.lower != "at least":
+            self._at += 1
         nouns, self._at = read_nouns(self._tokens, self._at)
         found = self._introduce(nouns)
         self._subjects = found
@@ -258,7 +264,7 @@ class Reader:
         if not nouns:
             return
         holders = self._last or self._subjects
-        targets = self._introduce(nouns, governed=True)
+        targets = self._introduce(nouns, governed=True, besides=holders)
         listed = bool(holders) and holders[0].lemma in w.FOCUSES and holders == self._subjects and not self._last
         if not holders or listed:
             if targets and is_thing(targets[0]) and preposition in w.PLACES:
@@ -269,7 +275,7 @@ class Reader:
         self._follow([target for target in targets if is_thing(target)], governed=True)
 
     def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
-        if is_picture(target) or target.lemma in w.NOT_THINGS:
+        if is_picture(target) or w.abstract(target.lemma):
             return
         for thing in things:
             if is_thing(thing):
@@ -290,7 +296,7 @@ class Reader:
         if self._focus and verb.lemma in {"be", "include", "consist"}:
             self._focused()
             return
-        if verb.word in {"seen", "pictured"} or (verb.shape == "en" and verb.lemma in w.SHOWING):
+        if verb.word in _NOTICED or (verb.shape == "en" and verb.lemma in w.SHOWING):
             self._last = subjects
             return
         if verb.lemma in w.INTERPRETING and verb.shape != "en":
@@ -396,14 +402,16 @@ class Reader:
             if not is_picture(subject):
                 self._facts.append(r.attribute(subject, adjectives))
 
-    def _introduce(self, nouns: list[Noun], *, governed: bool = False) -> list[Noun]:
+    def _introduce(
+        self, nouns: list[Noun], *, governed: bool = False, besides: Sequence[Noun] = ()
+    ) -> list[Noun]:
         """State the entities of these phrases with their attributes; gives them with pronouns resolved."""
         found = []
         shared = nouns[0].possessor if nouns else None
         for noun in nouns:
             if shared is not None and noun.possessor is None and not noun.determiner and noun.nouns:
                 noun.possessor = shared
-            resolved = self._memory.resolve(noun)
+            resolved = self._memory.resolve(noun, besides)
             if resolved is not noun:
                 found.append(resolved)
                 continue
@@ -465,8 +473,8 @@ def core(noun: Noun) -> Noun:
         noun.lemma in w.SHELLS | w.PICTURES or (noun.lemma in w.SPOTS and not is_thing(noun))
     ):
         inner = noun.of
-        if noun.of.pronoun and not noun.of.nouns:
-            return noun.of
+        if inner.pronoun and noun.lemma in w.PICTURES:
+            return noun
         noun = inner
     return noun
 
@@ -490,4 +498,4 @@ def is_thing(noun: Noun) -> bool:
     """Whether it can be seen in the picture: no view, no place in it, nothing abstract."""
     if noun.lemma in w.AREAS:
         return len(noun.nouns) > 1 or not w.POSITIONAL.issuperset(noun.adjectives)
-    return bool(noun.nouns) and noun.lemma not in w.PICTURES | w.SPOTS | w.NOT_THINGS | w.QUALITIES
+    return bool(noun.nouns) and noun.lemma not in w.PICTURES | w.SPOTS | w.QUALITIES and not w.abstract(noun.lemma)

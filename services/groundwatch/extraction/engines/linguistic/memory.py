@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -36,11 +36,12 @@ class Memory:
         found = self._latest(lambda thing: thing.lemma in w.PEOPLE)
         return [found] if found is not None else []
 
-    def resolve(self, noun: Noun) -> Noun:
-        """The entity that a pronoun means, or the phrase itself."""
+    def resolve(self, noun: Noun, besides: Sequence[Noun] = ()) -> Noun:
+        """The entity that a pronoun means, or the phrase itself; `besides` are not meant."""
         word = noun.pronoun
         if not word:
             return noun
+        names = {other.head for other in besides}
         found = None
         if word in _SINGULAR_PEOPLE:
             barred = w.WOMEN if word.startswith("h") and word not in {"her", "herself"} else w.MEN
@@ -48,11 +49,13 @@ class Memory:
                 lambda thing: not thing.plural and thing.lemma in w.PEOPLE and thing.lemma not in barred
             )
         elif word in _PLURALS:
-            found = self._latest(lambda thing: thing.plural and thing.lemma in w.PEOPLE) or self._latest(
-                lambda thing: thing.plural
+            found = self._latest(lambda t: t.plural and t.lemma in w.PEOPLE and t.head not in names) or self._latest(
+                lambda thing: thing.plural and thing.head not in names
             )
         elif word in {"it", "itself"}:
-            found = self._latest(lambda thing: not thing.plural and thing.lemma not in w.PEOPLE)
+            found = self._latest(
+                lambda thing: not thing.plural and thing.lemma not in w.PEOPLE and thing.head not in names
+            )
         elif word in _PARTS or word in w.NUMBERS:
             return self._part(noun, word)
         if found is None:

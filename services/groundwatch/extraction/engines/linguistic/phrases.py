@@ -51,15 +51,18 @@ class Verb(msgspec.Struct):
         return w.verb(self.word) or self.word
 
 
-def read_nouns(tokens: Sequence[Token], at: int) -> tuple[list[Noun], int]:
-    """Coordinated noun phrases from `at` on, with the place after them; none when none starts there."""
+def read_nouns(tokens: Sequence[Token], at: int, *, subject: bool = False) -> tuple[list[Noun], int]:
+    """Coordinated noun phrases from `at` on, with the place after them; none when none starts there.
+
+    Unless they are a `subject`, a noun phrase with a finite verb after it begins a clause of its own.
+    """
     first, end = read_noun(tokens, at)
     if first is None:
         return [], at
     found = [first]
     while end < len(tokens) and tokens[end].tag == "CC" and tokens[end].lower not in {"but", "nor"}:
         following, after = read_noun(tokens, end + 1)
-        if following is None or following.pronoun or starts_clause(tokens, after):
+        if following is None or following.pronoun or (not subject and starts_clause(tokens, after)):
             break
         found.append(following)
         end = after
@@ -148,6 +151,10 @@ def _simple_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
             return Noun(pronoun="other", determiner=phrase.determiner, adjectives=[], nouns=[]), end
         return None, at
     last = tokens[end - 1]
+    if phrase.adjectives and f"{phrase.adjectives[-1]} {w.noun(phrase.nouns[0].lower())}" in w.COMPOUNDS:
+        phrase.nouns.insert(0, phrase.adjectives.pop())
+    if last.tag == "NN" and len(phrase.nouns) > 1 and last.lower not in w.PLURAL_ONLY and phrase.number:
+        phrase.number = ""
     phrase.plural = _is_plural(phrase, last)
     return phrase, end
 
@@ -185,8 +192,10 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
             seen, passive = "be", True
         elif token.tag == "HV" and _verb_ahead(tokens, end + 1) and not _opens_noun(tokens, end + 1):
             seen = seen or "have"
-        elif token.lower in {"appears", "appear", "seems", "seem"} and _to_follows(tokens, end + 1):
+        elif token.lower in _SEEMING and _to_follows(tokens, end + 1):
             hedged, end, seen = True, end + 1, seen or "be"
+        elif token.lower in _SEEMING and end + 1 < len(tokens) and tokens[end + 1].tag in ADJECTIVES:
+            hedged, seen, passive = True, seen or "be", True
         else:
             break
         end += 1
@@ -221,6 +230,7 @@ def _to_follows(tokens: Sequence[Token], at: int) -> bool:
     return at < len(tokens) and tokens[at].lower == "to"
 
 
+_SEEMING = frozenset({"appears", "appear", "seems", "seem", "looks"})
 _PARTICLES = frozenset(["up", "down", "out", "off", "away", "together", "apart", "back"])
 
 

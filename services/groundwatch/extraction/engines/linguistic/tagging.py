@@ -14,7 +14,7 @@ import msgspec
 
 from groundwatch.extraction.engines.linguistic import words as w
 
-_WORD = re.compile(r"\d+(?:[.,:]\d+)*(?:st|nd|rd|th|s)?\b|[^\W_]+(?:[-'’&.][^\W_]+)*['’]?")
+_WORD = re.compile(r"\d+(?:[.,:]\d+)*(?:st|nd|rd|th|['’]?s)?\b|[^\W_]+(?:[-'’&.][^\W_]+)*['’]?")
 _LIST_MARK = re.compile(r"\s*\d{1,3}[.)]\s+")
 _PHRASE_STARTS: dict[str, list[tuple[str, ...]]] = {}
 for _phrase in sorted(w.PHRASAL, key=len, reverse=True):
@@ -178,9 +178,18 @@ def _number_like(after: Token | None) -> bool:
 
 def _open(tokens: list[Token], token: Token, before: Token | None, after: Token | None) -> str:
     word, tag_ = token.lower, token.tag
+    at = next(index for index, other in enumerate(tokens) if other is token)
+    earlier = tokens[at - 2].tag if at > 1 else ""
     previous = before.tag if before else ""
     following = after.tag if after else ""
-    leads_noun = previous in {"DT", "PRP$", "JJ", "CD", "POS"} and following in NOUNS | ADJECTIVES
+    leads_noun = following in NOUNS | ADJECTIVES and (
+        previous in {"DT", "PRP$", "JJ", "CD", "POS"}
+        or (previous == "RB" and earlier in {"DT", "PRP$", "JJ", "CC"} and following in NOUNS)
+    )
+    if word[0].isdigit():
+        return "JJ"
+    if previous == "DT" and tag_ in ADJECTIVES and after is not None and after.lower == "of":
+        return "NN"
     if word.endswith("ly") and tag_ in {"RB", "JJ", "NN"} and "ADV" in w.lemmas(word):
         return "RB"
     if word in {"left", "right"}:
@@ -188,6 +197,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
     if word in {"visible", "present", "close", "full", "closer", "nearer", "ready", "available"}:
         return "JJ"
     if word in {"nearby", "together", "away", "further", "farther", "overhead", "apart", "forward"}:
+        if word == "nearby" and following in {"DT", "PRP$"}:
+            return "IN"
         return "JJ" if word == "nearby" and following in NOUNS and previous != "NNS" else "RB"
     if previous == "BE" and following in {"IN", "RB", "RP"} and tag_ in {"NN", "VB", "VBP"} and _is_participle(word):
         return "VBN"
@@ -199,10 +210,13 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return _ing(word, tag_, previous, following, leads_noun)
     if tag_ in {"VBN", "VBD"} or (word.endswith("ed") and w.verb(word) not in {"", word}):
         return _past(word, previous, following, leads_noun)
-    if tag_ in {"NN", "NNS", "VBZ", "VBP", "VB", "JJ"} and w.verb(word) and not _has_finite(tokens, token):
+    finite = not _has_finite(tokens, token) and not _governed(tokens, at)
+    if tag_ in {"NN", "NNS", "VBZ", "VBP", "VB", "JJ"} and w.verb(word) and finite:
         guess = _present(word, previous, following, after)
         if guess:
             return guess
+    if tag_ == "VBZ" and w.noun(word) != word and (not finite or previous in {"VBG", "VBN", "VBD", "IN", "CC"}):
+        return "NNS"
     if tag_ in {"VBZ", "VB", "VBP"} and (previous in {"DT", "PRP$", "JJ", "CD", "POS"} or not w.verb(word)):
         return "NNS" if word.endswith("s") and w.noun(word) != word else "NN"
     if tag_ in {"FW", "SYM", "LS", "UH", "IN", "WDT", "WP", "PDT", "DT", "CC", "CD", "PRP", "EX", "RP"}:
@@ -221,7 +235,7 @@ def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) 
         return "VBG"
     if previous in {"DT", "PRP$", "POS", "CD"} and following not in NOUNS:
         return "NN"
-    if leads_noun or (previous == "RB" and following in NOUNS):
+    if leads_noun:
         return "JJ" if tag_ != "NN" else "NN"
     if previous == "JJ" and following not in {"DT", "PRP$", "IN", "PRP"}:
         return "NN"
@@ -236,7 +250,7 @@ def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) 
 
 
 def _past(word: str, previous: str, following: str, leads_noun: bool) -> str:
-    if leads_noun or (previous == "RB" and following in NOUNS) or (previous in {"IN", "CC", ""} and following in NOUNS and word.endswith("ed")):
+    if leads_noun or (previous in {"IN", "CC", ""} and following in NOUNS and word.endswith("ed")):
         return "JJ"
     if previous in NOUNS | {"PRP"} and following in {"DT", "PRP$"}:
         return "VBD"
@@ -260,6 +274,14 @@ def _present(word: str, previous: str, following: str, after: Token | None) -> s
     if previous in {"TO", "MD"}:
         return "VB"
     return ""
+
+
+def _governed(tokens: list[Token], at: int) -> bool:
+    """Whether the nouns before this word are a preposition's: then they are nobody's subject."""
+    at -= 1
+    while at >= 0 and tokens[at].tag in NOUNS | ADJECTIVES | {"DT", "PRP$", "CD", "POS"}:
+        at -= 1
+    return at >= 0 and tokens[at].tag == "IN" and tokens[at].lower not in {"of", "with"}
 
 
 def _has_finite(tokens: list[Token], token: Token) -> bool:

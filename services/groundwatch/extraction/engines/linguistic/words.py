@@ -173,12 +173,15 @@ AREAS = _words("area surface space spot")
 """Things when they are told apart: "a grassy area"."""
 
 INTERPRETING = _words(
-    "make give offer add create provide suggest indicate enhance contribute allow help evoke convey imply ensure"
+    """
+    make give offer add create provide suggest indicate enhance contribute allow help evoke convey imply ensure
+    emphasize symbolize highlight reflect demonstrate represent prompt encourage invite
+    """
 )
 EMPTY_ADJECTIVES = _words(
     """
     main other various different several certain such same overall own visible additional particular primary
-    many more few first second last next focal multiple numerous central total only potential possible
+    many more few first second third fourth fifth sixth last next focal multiple numerous central total only potential possible
     actual prominent specific
     """
 )
@@ -228,6 +231,20 @@ HEDGES = _words(
     likely possibly perhaps probably potentially maybe also too even currently overall
     """
 )
+_SEEN_ALL_THE_SAME = _words(
+    """
+    city university facility entrance fence ambulance appliance station decoration intersection installation
+    construction vegetation plantation reflection television audience celebration location conference witness
+    harness television competition procession fortress residence
+    """
+)
+
+COMPOUNDS = {
+    *("hot dog", "potted plant", "stuffed animal", "living room", "dining room", "parking lot", "parking meter"),
+    *("remote control", "french fry", "high chair", "soft drink", "cutting board", "frying pan", "green bean"),
+}
+"""Names of things whose first word is no attribute."""
+
 NOT_THINGS = _words(
     """
     atmosphere sense presence appearance addition experience ambiance mood feeling touch process action
@@ -258,8 +275,18 @@ def verb(word: str) -> str:
 @lru_cache(maxsize=8192)
 def noun(word: str) -> str:
     """The singular of a noun, the word itself when unknown."""
+    if word == "people":
+        return "person"
     found = lemmas(word).get("NOUN", ())
     return found[0] if found else word
+
+
+@lru_cache(maxsize=8192)
+def abstract(word: str) -> bool:
+    """Whether a singular noun names no thing that can be seen, by list or by its ending."""
+    if word in NOT_THINGS:
+        return True
+    return word.endswith(("ness", "ity", "ism", "ance", "ence", "tion", "sion")) and word not in _SEEN_ALL_THE_SAME
 
 
 @lru_cache(maxsize=8192)
