@@ -19,6 +19,7 @@ import nats.errors
 import nats.js.errors
 from faststream.nats import NatsBroker
 from faststream.security import BaseSecurity
+from nats.js import JetStreamContext
 
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.runtime.logs import logger
@@ -26,7 +27,7 @@ from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
-    from nats.js import JetStreamContext
+    from nats.aio.msg import Msg
 
     from groundwatch.runtime.settings import NatsSettings
 
@@ -51,6 +52,21 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str = ""
     headers: dict[str, str] = {}
     expect: int | None = 0
+
+
+class _JetStream(JetStreamContext):
+    """nats-py raises what the server answers to an asynchronous publish past the one who waits for it.
+
+    Without this every refusal, such as "the subject has a message already", looks like a timeout.
+    """
+
+    async def _handle_async_reply(self, msg: Msg) -> None:
+        try:
+            await super()._handle_async_reply(msg)
+        except nats.js.errors.APIError as error:
+            future = self._publish_async_futures.get(msg.subject.rpartition(".")[2])
+            if future is not None and not future.done():
+                future.set_exception(error)
 
 
 class Bus:
@@ -89,7 +105,7 @@ class Bus:
     def js(self) -> JetStreamContext:
         """JetStream over the same connection."""
         if self._js is None:
-            self._js = self.client.jetstream(timeout=self._settings.publish_timeout)
+            self._js = _JetStream(self.client, timeout=self._settings.publish_timeout)
         return self._js
 
     @property
