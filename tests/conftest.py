@@ -1,0 +1,83 @@
+"""What tests of several rooms share: a real NATS server for each test process, provisioned."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import nats.js.errors
+import pytest
+
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.provision import provision
+from groundwatch.runtime.settings import NatsSettings
+from groundwatch.topology import IMAGES_BUCKET, STREAMS
+
+BusFactory = Callable[..., Awaitable[Bus]]
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    """A nats-server of this test process alone, provisioned. It outlives every test's event loop, so a
+    thread with a loop of its own looks after the child."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="nats-server", daemon=True)
+    thread.start()
+
+    async def start(folder: Path) -> NatsServer:
+        server = NatsServer(folder)
+        await server.start()
+        bus = Bus(NatsSettings(url=server.url), name="provision")
+        await bus.connect()
+        await provision(bus.js)
+        await bus.close()
+        return server
+
+    with tempfile.TemporaryDirectory(prefix="groundwatch-test-", ignore_cleanup_errors=True) as folder:
+        server = asyncio.run_coroutine_threadsafe(start(Path(folder)), loop).result(60)
+        try:
+            yield server
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(30)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(10)
+
+
+@pytest.fixture
+async def bus_factory(nats_server: NatsServer) -> AsyncIterator[BusFactory]:
+    """Makes connected buses, closed after the test: `await bus_factory("name", publish_timeout=1.0)`."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(name: str = "test", **settings: object) -> Bus:
+            bus = Bus(NatsSettings(**({"url": nats_server.url} | settings)), name=name)
+            await bus.connect()
+            stack.push_async_callback(bus.close)
+            return bus
+
+        yield make
+
+
+@pytest.fixture
+async def bus(bus_factory: BusFactory) -> Bus:
+    """A connected bus."""
+    return await bus_factory()
+
+
+@pytest.fixture
+async def clean_streams(bus: Bus) -> None:
+    """Streams, consumers and images as new.
+
+    Made anew and not purged: the server remembers message ids beyond a purge, so an event that an earlier
+    test had published would not be taken.
+    """
+    for stream in STREAMS:
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            await bus.js.delete_stream(stream.name)
+    with contextlib.suppress(nats.js.errors.NotFoundError):
+        await bus.js.delete_object_store(IMAGES_BUCKET)
+    await provision(bus.js)
