@@ -72,9 +72,17 @@ def _head(claim: Claim) -> str:
     return claim.parts[0] if claim.parts else claim.text
 
 
-@lru_cache(maxsize=8192)
 def _concept(text: str) -> str:
-    """The concept of a name, or of the thing in a sentence such as "There is a dog."."""
+    """The concept of a name, or of the thing in a sentence such as "There is a dog."; short ones are kept."""
+    return _kept(text) if len(text) <= 100 else _read(text)
+
+
+@lru_cache(maxsize=8192)
+def _kept(text: str) -> str:
+    return _read(text)
+
+
+def _read(text: str) -> str:
     tokens = tokenise(text)
     if tokens[:1] == ["there"]:
         tokens = [token for token in tokens[1:] if token not in lexicon().relations.copulas]

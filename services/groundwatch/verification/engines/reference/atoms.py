@@ -53,3 +53,8 @@ class Statement(msgspec.Struct, frozen=True):
     negated: bool = False
     asserted: frozenset[Atom] = frozenset()
     given: frozenset[Atom] = frozenset()
+
+
+def about(atom: Atom) -> str:
+    """The concept that an atom is about."""
+    return atom.subject if isinstance(atom, Relates) else atom.concept

@@ -68,7 +68,7 @@ class Reader:
             self.asserted.append(Number(phrase.concept, 2, None, exact=False))
         if phrase.owner:
             self.asserted.append(Relates(phrase.owner, "have", "", phrase.concept))
-        if phrase.of:
+        if phrase.of and not phrase.concept.startswith(f"{phrase.of} "):
             self.given.append(Exists(phrase.of))
 
     def take(self, phrases: list[NounPhrase]) -> None:

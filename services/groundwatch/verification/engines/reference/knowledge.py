@@ -9,8 +9,19 @@ import msgspec
 
 from groundwatch.events import Reference
 from groundwatch.models.lexicon import Lexicon, lexicon
-from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates, Statement
+from groundwatch.verification.engines.reference.atoms import (
+    Atom,
+    Exists,
+    Has,
+    Number,
+    Relates,
+    Statement,
+    about,
+)
 from groundwatch.verification.engines.reference.statement import name, statement, triplet
+
+KEPT_ITEMS = 500
+"""A reference with more items is read anew each time, so that the cache stays small."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -49,7 +60,7 @@ class Knowledge:
         self.relations: dict[str, list[tuple[Relates, str]]] = defaultdict(list)
         self.pairs: dict[tuple[str, str], list[tuple[Relates, str]]] = defaultdict(list)
         self.related = False
-        self.false: list[Known] = []
+        self.false: dict[str, list[Known]] = defaultdict(list)
         self.false_together: list[tuple[frozenset[Atom], str]] = []
         self.texts: dict[str, set[tuple[bool, str]]] = defaultdict(set)
         self.shapes: dict[frozenset[Atom], set[tuple[bool, str]]] = defaultdict(set)
@@ -81,10 +92,7 @@ class Knowledge:
 
     def _indefinite(self, read: Statement) -> bool:
         """Whether the statement is about some thing or other, so that another text means another thing."""
-        about = self.lexicon.nouns.wildcards
-        return any(
-            (atom.subject if isinstance(atom, Relates) else atom.concept) in about for atom in read.asserted
-        )
+        return any(about(atom) in self.lexicon.nouns.wildcards for atom in read.asserted)
 
     def _hold(self, read: Statement, evidence: str, *, named: bool = False) -> None:
         if named:
@@ -126,9 +134,14 @@ class Knowledge:
             return
         left = [atom for atom in (*read.asserted, *read.given) if not self._certain(atom)]
         if len(left) == 1:
-            self.false.append(Known(left[0], evidence))
+            self.false[about(left[0])].append(Known(left[0], evidence))
         elif left:
             self.false_together.append((frozenset(left), evidence))
+
+    def denials(self, atom: Atom) -> list[Known]:
+        """False atoms about the same thing or a broader one."""
+        concepts = self._wider(about(atom)) if self.false else ()
+        return [false for concept in concepts for false in self.false.get(concept, ())]
 
     def _certain(self, atom: Atom) -> bool:
         if isinstance(atom, Exists):
@@ -165,7 +178,12 @@ def _implied(atom: Relates, words: Lexicon) -> list[Relates]:
     return found
 
 
-@lru_cache(maxsize=128)
 def knowledge(reference: Reference) -> Knowledge:
-    """The reference as knowledge; kept, for every claim of an image asks the same one."""
+    """The reference as knowledge; kept, for every claim of an image asks the same one, unless it is huge."""
+    items = len(reference.facts) + len(reference.triplets) + len(reference.objects)
+    return _kept(reference) if items <= KEPT_ITEMS else Knowledge(reference)
+
+
+@lru_cache(maxsize=64)
+def _kept(reference: Reference) -> Knowledge:
     return Knowledge(reference)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from groundwatch.events import Decision
 from groundwatch.models.lexicon import Attribute
 from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
+from groundwatch.verification.engines.reference.counting import is_unique, other_number, supporting_number
 from groundwatch.verification.engines.reference.knowledge import Knowledge
 from groundwatch.verification.engines.reference.relations import (
     contradicts,
@@ -44,7 +45,7 @@ class Rules:
         elif isinstance(atom, Has):
             refuted = self._other_value(atom, beside)
         elif isinstance(atom, Number):
-            refuted = None if given else self._other_number(atom)
+            refuted = None if given else other_number(atom, self.known)
         else:
             refuted = self._other_relation(atom)
         return (Decision.REFUTED, refuted) if refuted is not None else _OPEN
@@ -63,11 +64,11 @@ class Rules:
         if isinstance(atom, Has):
             return self._has(atom)
         if isinstance(atom, Number):
-            return self._counted(atom)
+            return supporting_number(atom, self.known)
         return self._related(atom)
 
     def _denied(self, atom: Atom) -> str | None:
-        for false in self.known.false:
+        for false in self.known.denials(atom):
             if same_claim(atom, false.atom, self.lexicon):
                 return false.evidence
         return None
@@ -153,7 +154,7 @@ class Rules:
         )
         if together and not self.known.complete:
             return None
-        if self.known.complete or (len(sources) == 1 and self._unique(rivals[0][0].concept)):
+        if self.known.complete or (len(sources) == 1 and is_unique(self.known, rivals[0][0].concept)):
             return rivals[0][1]
         return None
 
@@ -167,70 +168,6 @@ class Rules:
         if concept in self.known.present:
             return ()
         return tuple(sorted(b for b in self.lexicon.ancestors(concept) if b in self.known.named))
-
-    def _unique(self, concept: str) -> bool:
-        numbers = self.known.numbers.get(concept)
-        if numbers and any(known.exact and known.high == 1 for known, _ in numbers):
-            return True
-        return not any(known.exact or known.low > 2 for known, _ in numbers or ())
-
-    def _numbers(self, concept: str) -> list[tuple[int, int | None, str]]:
-        found = [
-            (known.low, known.high if known.exact else None, ev)
-            for known, ev in self.known.numbers.get(concept, ())
-        ]
-        narrower = sum(
-            max((known.low for known, _ in items), default=0)
-            for other, items in self.known.numbers.items()
-            if other != concept
-            and concept in self.lexicon.ancestors(other)
-            and not any(
-                third != other
-                and third in self.lexicon.ancestors(other)
-                and concept in self.lexicon.ancestors(third)
-                for third in self.known.numbers
-            )
-        )
-        if narrower:
-            found.append((narrower, None, self.known.present.get(concept, "")))
-        return found
-
-    def _counted(self, atom: Number) -> str | None:
-        """A part of the known number ("two of them …") is no support for a definite claim."""
-        for low, high, evidence in self._numbers(atom.concept):
-            if low >= atom.low and (atom.high is None or (high is not None and high <= atom.high)):
-                return evidence
-        if atom.low <= 1 and atom.high is None:
-            return self.known.present.get(atom.concept)
-        if ((atom.low, atom.high) == (2, None) and not atom.exact) or self._vaguely(atom):
-            return self._several(atom.concept)
-        return None
-
-    def _vaguely(self, atom: Number) -> bool:
-        """ "Several" of what a complete reference names in the plural and does not count."""
-        return self.known.complete and atom.high is None and not self._numbers(atom.concept)
-
-    def _several(self, concept: str) -> str | None:
-        """More than one: a plural anywhere in the reference, or two kinds of it."""
-        kinds = [name for name in self.known.named if self.lexicon.is_a(name, concept)]
-        if (
-            any(name in self.known.plural or name in self.known.categories for name in kinds)
-            or len(kinds) > 1
-        ):
-            return self.known.present.get(concept)
-        return None
-
-    def _other_number(self, atom: Number) -> str | None:
-        found = self._numbers(atom.concept)
-        for low, high, evidence in found:
-            if high is not None and high < atom.low:
-                return evidence
-            if atom.exact and atom.high is not None and low > atom.high:
-                return evidence
-        single = self.known.complete and not found and atom.concept in self.known.named
-        if single and atom.low > 1 and atom.concept not in self.known.plural:
-            return self.known.named[atom.concept]
-        return None
 
     def _related(self, atom: Relates) -> str | None:
         loose = not self.lexicon.nouns.indefinite.isdisjoint((atom.subject, atom.object))
@@ -310,7 +247,7 @@ class Rules:
             if item[0].subject == subject
         ]
         for known, evidence in stated:
-            if contradicts(known, atom, words) and self._unique(known.subject):
+            if contradicts(known, atom, words) and is_unique(self.known, known.subject):
                 return evidence
         if not self.known.complete or not atom.object or self.is_vague(atom.object):
             return None

@@ -6,16 +6,28 @@ from functools import lru_cache
 
 from groundwatch.models.lexicon import Lexicon, lexicon, noun_phrases, tokenise
 from groundwatch.models.lexicon.phrases import DETERMINERS, MAX_WORDS
-from groundwatch.verification.engines.reference.atoms import Exists, Number, Statement
+from groundwatch.verification.engines.reference.atoms import Exists, Number, Statement, about
 from groundwatch.verification.engines.reference.grammar import Reader
 
 _NEGATIONS = frozenset({"no", "not", "never", "none"})
 _EMPTY = DETERMINERS | frozenset({"there", "and", ",", "'s", "of", "or", "some"})
 
 
-@lru_cache(maxsize=16384)
+KEPT_CHARACTERS = 300
+"""Longer texts are read anew each time, so that the cache stays small."""
+
+
 def statement(text: str) -> Statement:
     """Read one sentence. Never fails: a text beyond the grammar keeps its words and asserts nothing."""
+    return _kept(text) if len(text) <= KEPT_CHARACTERS else _read(text)
+
+
+@lru_cache(maxsize=8192)
+def _kept(text: str) -> Statement:
+    return _read(text)
+
+
+def _read(text: str) -> Statement:
     words = lexicon()
     tokens = [part for token in tokenise(text) for part in _uncontracted(token)]
     positive = [token for token in tokens if token not in _NEGATIONS]
@@ -32,12 +44,12 @@ def statement(text: str) -> Statement:
     reader.sentence(positive)
     asserted, given = frozenset(reader.asserted), frozenset(reader.given)
     if negated:
-        about = {getattr(atom, "concept", "") or getattr(atom, "subject", "") for atom in asserted}
-        given = frozenset(atom for atom in given if isinstance(atom, Exists) and atom.concept in about)
+        concepts = {about(atom) for atom in asserted}
+        given = frozenset(atom for atom in given if isinstance(atom, Exists) and atom.concept in concepts)
     return Statement(key, lemmas, negated, asserted, given - asserted)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def triplet(subject: str, relation: str, object_: str) -> Statement:
     """Read a (subject, relation, object) of a scene graph; attributes and counts by their own relations."""
     words = lexicon()
@@ -62,7 +74,7 @@ def triplet(subject: str, relation: str, object_: str) -> Statement:
     return Statement(key, lemmas, False, frozenset(reader.asserted), frozenset(reader.given))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def name(text: str) -> Statement:
     """Read the name of an object in the image."""
     words = lexicon()

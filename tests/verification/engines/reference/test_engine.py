@@ -1,0 +1,80 @@
+"""The reference engine as the verification service sees it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from groundwatch.errors import Unscorable
+from groundwatch.events import (
+    Claim,
+    ClaimsExtracted,
+    Decision,
+    Judge,
+    KnownFact,
+    Reference,
+    ResponseRecorded,
+)
+from groundwatch.protocols import registry
+from groundwatch.verification.engines.base import Verification
+from groundwatch.verification.engines.reference import ReferenceEngine
+
+PROTOCOL = registry.get("faithscore")
+
+
+def extracted(reference: Reference | None, *texts: str) -> ClaimsExtracted:
+    return ClaimsExtracted(
+        response=ResponseRecorded(id="1", model="m", answer=" ".join(texts), reference=reference),
+        protocol="faithscore",
+        judge=Judge(engine="test"),
+        claims=tuple(Claim(text=text, category="entity") for text in texts),
+    )
+
+
+async def test_every_claim_has_a_verdict_in_order() -> None:
+    reference = Reference(facts=(KnownFact(text="There is a dog.", holds=True),), complete=True)
+    event = extracted(reference, "There is a dog.", "There is a cat.", "The mood is calm.")
+    (result,) = await ReferenceEngine().verify([event], PROTOCOL)
+    assert isinstance(result, Verification)
+    assert [verdict.decision for verdict in result.verdicts] == [
+        Decision.SUPPORTED,
+        Decision.REFUTED,
+        Decision.UNDECIDED,
+    ]
+    assert result.verdicts[0].evidence == "There is a dog."
+
+
+async def test_without_a_reference_there_is_no_score() -> None:
+    known = Reference(objects=("dog",))
+    events = [
+        extracted(None, "There is a dog."),
+        extracted(Reference(), "There is a dog."),
+        extracted(known, "There is a dog."),
+    ]
+    missing, empty, judged = await ReferenceEngine().verify(events, PROTOCOL)
+    assert isinstance(missing, Unscorable)
+    assert missing.reason == "no_reference"
+    assert isinstance(empty, Unscorable)
+    assert isinstance(judged, Verification)
+
+
+async def test_a_response_without_claims_has_no_verdicts() -> None:
+    (result,) = await ReferenceEngine().verify([extracted(Reference(objects=("dog",)))], PROTOCOL)
+    assert result == Verification()
+
+
+def test_the_judge_is_told_by_its_data() -> None:
+    judge = ReferenceEngine().judge(PROTOCOL)
+    assert judge.engine == "reference"
+    assert judge.model == ""
+    assert "-" in judge.version
+    assert judge == ReferenceEngine().judge(PROTOCOL)
+
+
+def test_the_engine_is_light() -> None:
+    code = (
+        "import sys; import groundwatch.verification.engines.reference.engine;"
+        "print([name for name in ('torch', 'numpy', 'transformers', 'nltk') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

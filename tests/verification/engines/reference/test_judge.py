@@ -1,0 +1,302 @@
+"""What the reference judge says of claims, by kind of claim and of reference."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groundwatch.events import Decision, KnownFact, Reference
+from groundwatch.verification.engines.reference.judge import Ruling, rule
+from groundwatch.verification.engines.reference.knowledge import Knowledge
+
+SUPPORTED, REFUTED, UNDECIDED = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
+
+PARK = Reference(
+    complete=True,
+    objects=(
+        "man",
+        "dog",
+        "dogs",
+        "bench",
+        "park",
+        "hat",
+        "umbrella",
+        "shirt",
+        "car",
+        "table",
+        "wine bottle",
+    ),
+    triplets=(
+        ("man", "sitting on", "bench"),
+        ("man", "wearing", "hat"),
+        ("hat", "is", "black"),
+        ("man", "holding", "umbrella"),
+        ("umbrella", "is", "light blue"),
+        ("man", "wearing", "shirt"),
+        ("shirt", "is", "green"),
+        ("dogs", "count", "two"),
+        ("dog", "lying on", "grass"),
+        ("dog", "is", "brown"),
+        ("dog", "next to", "man"),
+        ("bench", "to the left of", "table"),
+        ("car", "behind", "bench"),
+        ("car", "is", "red"),
+        ("sandwich", "on", "table"),
+        ("table", "is", "wooden"),
+        ("lamp", "above", "table"),
+    ),
+)
+
+PEOPLE_SAID = Reference(
+    facts=tuple(
+        KnownFact(text=text, holds=holds)
+        for text, holds in (
+            ("There is a dog.", False),
+            ("A woman is riding a bicycle.", True),
+            ("The bicycle is red.", True),
+            ("There are three apples.", True),
+            ("The hat is gray.", True),
+            ("The woman is smiling.", True),
+            ("There is a table.", True),
+            ("The table is round.", False),
+            ("A cat is sitting on the table.", True),
+            ("There is a bird.", True),
+            ("The bird is on the fence.", False),
+            ("The shirt is white.", True),
+            ("The shirt is blue.", True),
+            ("There are two shirts.", True),
+            ("There is no car.", True),
+        )
+    )
+)
+
+
+def judged(text: str, reference: Reference) -> Ruling:
+    return rule(text, Knowledge(reference))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is a man.",
+        "There is a person.",
+        "A gentleman is visible in the picture.",
+        "There are two dogs.",
+        "There are 2 dogs.",
+        "There is a pair of dogs.",
+        "There are dogs.",
+        "There are two animals.",
+        "The dog is brown.",
+        "The canine is brown.",
+        "A guy is seated on the bench.",
+        "The man sits on the bench.",
+        "A hat is worn by the man.",
+        "The man wears a black hat.",
+        "The man is dressed in a green shirt.",
+        "The man's shirt is green.",
+        "The hat is black in color.",
+        "The color of the hat is black.",
+        "The umbrella is blue.",
+        "The parasol is light blue.",
+        "A person is holding an umbrella.",
+        "The table is to the right of the bench.",
+        "The bench is in front of the car.",
+        "There is a red vehicle.",
+        "The sandwich is on top of the table.",
+        "The sandwich is placed atop the wooden table.",
+        "The table is under the lamp.",
+        "The lamp is over the table.",
+        "The table is made of wood.",
+        "The man is beside the dog.",
+        "The man is in the park.",
+        "There is a bottle of wine.",
+        "There is no cat.",
+        "The hat is not white.",
+    ],
+)
+def test_a_complete_reference_supports_what_it_says_in_other_words(text: str) -> None:
+    assert judged(text, PARK).decision is SUPPORTED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is a woman.",
+        "There is a cat.",
+        "There are three dogs.",
+        "There is one dog.",
+        "There are several dogs.",
+        "There are two men.",
+        "The man is standing on the bench.",
+        "The hat is white.",
+        "The umbrella is dark blue.",
+        "There is a blue car.",
+        "The table is to the left of the bench.",
+        "The car is in front of the bench.",
+        "The lamp is below the table.",
+        "The table is metal.",
+        "The cat is sleeping.",
+        "There is no dog.",
+        "The hat is not black.",
+        "The shirt is red and white.",
+        "The man is wearing a scarf.",
+    ],
+)
+def test_a_complete_reference_refutes_what_contradicts_it_or_is_absent(text: str) -> None:
+    assert judged(text, PARK).decision is REFUTED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is a background.",
+        "The scene is peaceful.",
+        "The dog is happy.",
+        "The man has a nose.",
+        "The car has wheels.",
+        "It seems to be a nice day.",
+        "",
+        "🙂",
+    ],
+)
+def test_a_complete_reference_leaves_open_what_it_would_not_name(text: str) -> None:
+    assert judged(text, PARK).decision is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ("The dog is brown.", REFUTED),
+        ("There is a puppy.", REFUTED),
+        ("The woman is walking a dog.", REFUTED),
+        ("There is a bike.", SUPPORTED),
+        ("A lady rides a bike.", SUPPORTED),
+        ("There is a red bike.", SUPPORTED),
+        ("The bike is green.", REFUTED),
+        ("The woman is grinning.", SUPPORTED),
+        ("There are 3 apples.", SUPPORTED),
+        ("There are five apples.", REFUTED),
+        ("There are several apples.", SUPPORTED),
+        ("The table is circular.", REFUTED),
+        ("The table is square.", UNDECIDED),
+        ("The hat is grey.", SUPPORTED),
+        ("The cat is on the table.", SUPPORTED),
+        ("A bird is sitting on the fence.", REFUTED),
+        ("There is a fence.", UNDECIDED),
+        ("The shirt is blue.", SUPPORTED),
+        ("The shirt is red.", UNDECIDED),
+        ("There is a car.", REFUTED),
+        ("There is no dog.", SUPPORTED),
+        ("There is a horse.", UNDECIDED),
+        ("There is a man.", UNDECIDED),
+        ("The woman is tall.", UNDECIDED),
+    ],
+)
+def test_facts_decide_and_absence_leaves_open(text: str, decision: Decision) -> None:
+    assert judged(text, PEOPLE_SAID).decision is decision
+
+
+def test_a_broader_name_does_not_support_a_narrower_one() -> None:
+    known = Reference(objects=("person",), complete=True)
+    assert judged("There is a man.", known).decision is UNDECIDED
+    known = Reference(objects=("person", "woman"), complete=True)
+    assert judged("There is a man.", known).decision is REFUTED
+
+
+def test_evidence_is_the_item_that_was_used() -> None:
+    assert judged("The hat is white.", PARK).evidence == "hat is black"
+    assert judged("The dog is brown.", PEOPLE_SAID).evidence == "There is a dog."
+
+
+def test_who_bites_whom_matters() -> None:
+    known = Reference(facts=(KnownFact(text="The boy is chasing the girl.", holds=True),))
+    assert judged("The girl is chased by the boy.", known).decision is SUPPORTED
+    assert judged("The girl is chasing the boy.", known).decision is UNDECIDED
+
+
+def test_a_reference_that_contradicts_itself_decides_nothing() -> None:
+    known = Reference(
+        facts=(KnownFact(text="There is a cup.", holds=True), KnownFact(text="There is a cup.", holds=False))
+    )
+    assert judged("There is a cup.", known).decision is UNDECIDED
+
+
+NOUNS = st.sampled_from(["dog", "cat", "man", "red car", "wooden table", "umbrella", "glorp", "two birds"])
+SENTENCES = st.one_of(
+    st.builds("There is a {}.".format, NOUNS),
+    st.builds("The {} is {}.".format, NOUNS, st.sampled_from(["red", "large", "sitting", "zorby", "open"])),
+    st.builds("The {} is next to the {}.".format, NOUNS, NOUNS),
+    st.builds("The {} is holding a {}.".format, NOUNS, NOUNS),
+    st.text(alphabet=st.characters(categories=("L", "N", "P", "Zs", "So")), min_size=1, max_size=40),
+)
+FACTS = st.dictionaries(SENTENCES, st.booleans(), min_size=1, max_size=8)
+
+
+@given(FACTS)
+def test_a_fact_equal_to_a_known_one_has_its_truth(facts: dict[str, bool]) -> None:
+    text, holds = next(iter(facts.items()))
+    known = Reference(facts=(KnownFact(text=text, holds=holds),))
+    assert judged(text, known).decision is (SUPPORTED if holds else REFUTED)
+
+
+@given(FACTS, st.randoms(), SENTENCES, st.booleans())
+def test_the_order_of_the_reference_does_not_matter(
+    facts: dict[str, bool], random: st.DataObject, claim: str, complete: bool
+) -> None:
+    items = [KnownFact(text=text, holds=holds) for text, holds in facts.items()]
+    first = judged(claim, Reference(facts=tuple(items), objects=("cat", "person"), complete=complete))
+    random.shuffle(items)
+    second = judged(claim, Reference(facts=tuple(items), objects=("person", "cat"), complete=complete))
+    assert first == second
+
+
+@given(FACTS, NOUNS, st.booleans())
+def test_negation_flips_existence(facts: dict[str, bool], noun: str, complete: bool) -> None:
+    known = Reference(
+        facts=tuple(KnownFact(text=text, holds=holds) for text, holds in facts.items()), complete=complete
+    )
+    opposite = {SUPPORTED: REFUTED, REFUTED: SUPPORTED, UNDECIDED: UNDECIDED}
+    positive, negative = judged(f"There is a {noun}.", known), judged(f"There is no {noun}.", known)
+    assert negative.decision is opposite[positive.decision]
+
+
+@given(FACTS, NOUNS)
+def test_absence_refutes_in_complete_references_only(facts: dict[str, bool], noun: str) -> None:
+    true = tuple(KnownFact(text=text, holds=True) for text in facts if "is" in text)
+    open_, closed = Reference(facts=true), Reference(facts=true, complete=True)
+    claim = f"There is a {noun}."
+    if judged(claim, open_).decision is SUPPORTED:
+        assert judged(claim, closed).decision is SUPPORTED
+
+
+TOKENS = (
+    "a an the there is are no not two several of on in to left right next with wearing has made red "
+    "light color dog man men image and , 's that which by group pair wooden standing sky it"
+)
+WORDS = st.sampled_from(TOKENS.split())
+
+
+@given(st.lists(WORDS, max_size=14).map(" ".join), st.booleans())
+def test_word_salad_is_judged_without_failing(text: str, complete: bool) -> None:
+    known = Reference(facts=(KnownFact(text=text, holds=True),), objects=(text,), complete=complete)
+    assert judged(text, known).decision in Decision
+    assert judged(text, Reference(triplets=((text, text, text),), complete=True)).decision in Decision
+
+
+@given(st.text(alphabet=st.characters(), max_size=100))
+def test_unusual_text_is_judged_without_failing(text: str) -> None:
+    assert judged(text, PARK).decision in Decision
+    assert judged(text, Reference(facts=(KnownFact(text=text, holds=True),))).decision in Decision
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["x", "the dog ", "a, ", "big ", "(", "'", "next to ", "\ud800", "🐶", "كلب ", "is not ", "a's of "],
+)
+@pytest.mark.timeout(60)
+def test_a_million_characters_take_linear_time(piece: str) -> None:
+    """Quadratic work on this text would take minutes."""
+    text = "There is a " + piece * (1_000_000 // len(piece))
+    assert judged(text, PARK).decision in Decision
+    assert judged(text, Reference(facts=(KnownFact(text=text, holds=True),))).decision in Decision
