@@ -33,14 +33,15 @@ class Reader:
         self._governed = False
         self._trail: list[Noun] = []
         self._place: tuple[str, Noun] | None = None
-        self._focus = ""
+        self._focus: Noun | None = None
         self._begins = False
 
     def read(self, tokens: Sequence[Token], *, opens_sentence: bool) -> list[Fact]:
         """The facts of the next sub-sentence, in order."""
         self._facts, self._tokens, self._at = [], tokens, 0
-        self._last, self._governed, self._focus, self._begins = [], False, "", False
+        self._last, self._governed, self._focus, self._begins = [], False, None, False
         if opens_sentence:
+            self._place = None
             self._trail = []
             if not tokens or tokens[0].tag not in {"VBG", "VBN"}:
                 self._subjects = []
@@ -126,12 +127,10 @@ class Reader:
         return False
 
     def _subject(self, nouns: list[Noun]) -> None:
-        self._focus = ""
+        self._focus = None
         (head,) = nouns[:1]
         if head.lemma in w.FOCUSES and head.adjectives and not head.plural:
-            self._focus = f"{' '.join(head.adjectives)} {' '.join(head.nouns)}"
-            if head.of is not None and not is_picture(head.of):
-                self._focus += f" of {r.mention(head.of)}"
+            self._focus = head
             self._subjects = self._last = [head]
             return
         if head.lemma in w.FOCUSES and self._lists_follow(bool(head.adjectives)):
@@ -152,6 +151,10 @@ class Reader:
     def _doers(self, verb: Verb) -> list[Noun]:
         """Whose verb it is: a participle after a noun is that noun's; otherwise it is the clause's."""
         if verb.bare and verb.shape in {"ing", "en"} and self._last:
+            if verb.shape == "ing" and self._governed and verb.lemma not in w.STATES:
+                near, clause = is_person(self._last), is_person(self._subjects)
+                if clause and not near:
+                    return self._subjects
             mixed = is_person(self._last[-1:]) != is_person(self._last[:1])
             return self._last[-1:] if mixed else self._last
         return self._subjects or self._last
@@ -229,11 +232,16 @@ class Reader:
             self._own(owners, found)
             self._last = owners
             return
-        if not clause or (follower is not None and follower.tag == "IN" and not nouns[0].pronoun):
+        if not clause or (follower is not None and follower.tag == "IN" and not nouns[0].pronoun and not self._spot_follows()):
             self._own(owners, found)
         if clause:
             self._subjects = found
         self._follow(found)
+
+    def _spot_follows(self) -> bool:
+        """"with hills in the background": they are there, and nobody's."""
+        nouns, _ = read_nouns(self._tokens, self._at + 1)
+        return bool(nouns) and nouns[0].lemma in w.SPOTS | w.PICTURES
 
     def _owners(self) -> list[Noun]:
         """Who has what "with" names: the person, where there is one, else the phrase just before."""
@@ -275,7 +283,7 @@ class Reader:
         self._follow([target for target in targets if is_thing(target)], governed=True)
 
     def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
-        if is_picture(target) or w.abstract(target.lemma):
+        if is_picture(target) or w.abstract(target.lemma) or is_bare(target):
             return
         for thing in things:
             if is_thing(thing):
@@ -313,24 +321,41 @@ class Reader:
             self._relate(subjects, verb, objects)
             self._follow(objects)
             return
-        token = self._peek()
-        if (token is not None and token.tag == "IN" and token.lower not in {"by", "as"} | _LISTING) or (
-            token is not None and token.lower == "by" and verb.shape == "en"
-        ):
+        if not self._governs(subjects, verb):
+            self._bare_predicate(subjects, verb)
+
+    def _governs(self, subjects: list[Noun], verb: Verb) -> bool:
+        """Read "on a bench" after a verb, or pass over the "to smile" that follows one."""
+        token, following = self._peek(), self._peek(1)
+        if token is not None and token.tag == "RB" and following is not None and following.tag == "IN":
             self._at += 1
-            targets, end = read_nouns(self._tokens, self._at)
-            if targets:
+            token = following
+        if token is None or token.tag not in {"IN", "TO"} or token.lower in _LISTING | {"as"}:
+            return False
+        if token.lower == "by" and verb.shape != "en":
+            return False
+        targets, end = read_nouns(self._tokens, self._at + 1)
+        if not targets:
+            infinitive, end = read_verb(self._tokens, self._at + 1)
+            if token.lower == "to" and infinitive is not None:
                 self._at = end
-                found = self._introduce(targets, governed=True)
-                self._relate(subjects, verb, found, token.lower)
-                self._follow([target for target in found if is_thing(target)], governed=True)
-                return
-        adverb = ""
+                self._skip_object()
+                return True
+            return False
+        self._at = end
+        found = self._introduce(targets, governed=True)
+        self._relate(subjects, verb, found, token.lower)
+        self._follow([target for target in found if is_thing(target)], governed=True)
+        return True
+
+    def _bare_predicate(self, subjects: list[Noun], verb: Verb) -> None:
+        token, adverb = self._peek(), ""
         if token is not None and token.tag == "RB":
             adverb = f" {token.lower}"
             self._at += 1
         for subject in subjects:
-            self._facts.append(r.relation(subject, r.phrase(verb, subject) + adverb, None, r.OTHER))
+            if not is_picture(subject):
+                self._facts.append(r.relation(subject, r.phrase(verb, subject) + adverb, None, r.OTHER))
         self._last = []
 
     def _relate(self, subjects: list[Noun], verb: Verb, objects: list[Noun], preposition: str = "") -> None:
@@ -345,14 +370,15 @@ class Reader:
 
     def _focused(self) -> None:
         """ "The main object in the image is a clock"."""
+        head = self._focus
+        if head is None:
+            return
         nouns, self._at = read_nouns(self._tokens, self._at)
         found = self._introduce(nouns)
         for noun in found:
             if is_thing(noun):
-                self._facts.append(
-                    Fact(f"The {r.name(noun)} {r.be(noun)} the {self._focus} in the image.", r.OTHER)
-                )
-        self._subjects, self._focus = found, ""
+                self._facts.append(r.focus(noun, head))
+        self._subjects, self._focus = found, None
         self._follow(found)
         self._memory.talk_about(found)
 
@@ -365,8 +391,11 @@ class Reader:
             found = self._introduce(nouns)
             for subject in subjects:
                 if subject.nouns and subject.lemma not in w.FOCUSES:
+                    for noun in nouns:
+                        if noun.lemma in w.FOCUSES and noun.adjectives and not noun.plural:
+                            self._facts.append(r.focus(subject, noun))
                     for noun in found:
-                        if is_thing(noun) and noun.plural == subject.plural:
+                        if is_thing(noun) and noun.lemma not in w.FOCUSES and noun.plural == subject.plural:
                             self._facts.append(r.relation(subject, r.be(subject), noun, r.OTHER))
             self._follow(found)
             return
@@ -411,6 +440,8 @@ class Reader:
         for noun in nouns:
             if shared is not None and noun.possessor is None and not noun.determiner and noun.nouns:
                 noun.possessor = shared
+            if not noun.determiner and not noun.plural and nouns[0].determiner in {"a", "an"}:
+                noun.determiner = "a"
             resolved = self._memory.resolve(noun, besides)
             if resolved is not noun:
                 found.append(resolved)
@@ -435,8 +466,7 @@ class Reader:
                 continue
             if thing.other and not thing.plural and thing.determiner == "the":
                 continue
-            bare = not thing.determiner and not thing.number and not thing.plural and not thing.adjectives
-            if governed and bare and thing.head not in w.MASS and len(thing.nouns) == 1:
+            if governed and is_bare(thing):
                 continue
             self._memory.remember(thing)
             self._state(thing)
@@ -452,12 +482,16 @@ class Reader:
     def _state(self, thing: Noun) -> None:
         owner = None
         if thing.possessor is not None and thing.possessor.nouns:
-            owner = next(iter(self._introduce([thing.possessor])), None)
+            owner = thing.possessor
+            if is_person([owner]):
+                (owner,) = self._introduce([owner]) or (None,)
         self._facts.append(r.there_are_so_many(thing) if counted(thing) else r.there_is(thing))
         if owner is not None and is_thing(owner):
             self._facts.append(r.owns(owner, thing))
         if thing.of is not None and thing.of.nouns and thing.lemma not in {"pair", "piece", "slice"}:
             self._introduce([thing.of])
+        if thing.lemma in w.AREAS:
+            return
         adjectives = [word for word in thing.adjectives if word not in w.EMPTY_ADJECTIVES]
         colors = [word for word in adjectives if word in w.COLORS]
         for word in adjectives:
@@ -482,6 +516,13 @@ def core(noun: Noun) -> Noun:
 def counted(noun: Noun) -> bool:
     """Whether it has a number worth a fact."""
     return bool(noun.number) and noun.number not in {"one", "1", "various", "different"}
+
+
+def is_bare(noun: Noun) -> bool:
+    """Whether it is "display" in "on display": no thing, for all its looks."""
+    if noun.determiner or noun.number or noun.plural or noun.adjectives:
+        return False
+    return len(noun.nouns) == 1 and noun.head not in w.MASS
 
 
 def is_picture(noun: Noun) -> bool:

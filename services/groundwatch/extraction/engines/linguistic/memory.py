@@ -23,13 +23,13 @@ class Memory:
 
     def remember(self, noun: Noun) -> None:
         """Name an entity."""
-        if noun.nouns and noun.lemma not in w.SPOTS:
+        if _is_thing(noun):
             self._things = [*self._things[-40:], noun]
 
     def talk_about(self, nouns: list[Noun]) -> None:
         """Make these the topic: what "it" means first."""
-        if any(noun.nouns for noun in nouns):
-            self._topics = [*self._topics[-6:], *(noun for noun in nouns if noun.nouns)]
+        known = [noun for noun in nouns if _is_thing(noun)]
+        self._topics = [*self._topics[-6:], *known]
 
     def anyone(self) -> list[Noun]:
         """Whom a participle without a subject is about: the latest person."""
@@ -81,3 +81,7 @@ class Memory:
     def _latest(self, fits: Callable[[Noun], bool]) -> Noun | None:
         recent = (*reversed(self._topics), *reversed(self._things))
         return next((thing for thing in recent if fits(thing)), None)
+
+
+def _is_thing(noun: Noun) -> bool:
+    return bool(noun.nouns) and noun.lemma not in w.SPOTS | w.PICTURES and not w.abstract(noun.lemma)

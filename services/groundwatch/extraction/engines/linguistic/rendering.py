@@ -46,6 +46,14 @@ def relation(subject: Noun, middle: str, target: Noun | None, category: str = RE
     return Fact(f"{_The(subject)} {middle}{tail}.", category)
 
 
+def focus(noun: Noun, what: Noun) -> Fact:
+    """What the picture is about: "The clock is the main object in the image."."""
+    of = " in the image"
+    if what.of is not None and what.of.nouns:
+        of = f" of {mention(what.of)}"
+    return Fact(f"{_The(noun)} {be(noun)} the {' '.join([*what.adjectives, *what.nouns])}{of}.", OTHER)
+
+
 def phrase(verb: Verb, subject: Noun) -> str:
     """The verb group as it follows `subject`: "is wearing", "are placed", "has"."""
     particle = f" {verb.particle}" if verb.particle else ""
@@ -70,6 +78,8 @@ def mention(noun: Noun) -> str:
         return f"{noun.determiner} {name(noun)}"
     if noun.other and not noun.plural:
         return f"another {name(noun)}"
+    if noun.nouns and not noun.determiner and not noun.number and not noun.plural and not noun.other:
+        return name(noun)
     return indefinite(noun)
 
 
@@ -80,9 +90,12 @@ def indefinite(noun: Noun) -> str:
     if noun.other and not noun.plural:
         return f"another {name(noun)}"
     text = ("other " if noun.other else "") + name(noun)
-    if noun.plural or noun.head in w.MASS or noun.nouns[-1][:1].isupper():
+    if noun.plural or (noun.head in w.MASS and noun.determiner not in _ONE) or noun.nouns[-1][:1].isupper():
         return text
     return f"{article(text)} {text}"
+
+
+_ONE = frozenset({"a", "an", "one", "another", "each"})
 
 
 def article(text: str) -> str:
@@ -94,7 +107,7 @@ def article(text: str) -> str:
 def name(noun: Noun) -> str:
     """The compound, with what it is a pair or a piece of."""
     text = " ".join(noun.nouns) or noun.pronoun
-    if noun.lemma in w.SPOTS - w.AREAS | w.QUALITIES:
+    if noun.lemma in w.SPOTS | w.QUALITIES:
         text = " ".join([*noun.adjectives, text])
     if noun.of is not None and noun.of.nouns and noun.lemma in w.MEASURES | w.SPOTS:
         text += f" of {mention(noun.of)}" if noun.of.determiner else f" of {name(noun.of)}"

@@ -183,7 +183,7 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
     previous = before.tag if before else ""
     following = after.tag if after else ""
     leads_noun = following in NOUNS | ADJECTIVES and (
-        previous in {"DT", "PRP$", "JJ", "CD", "POS"}
+        previous in {"DT", "PRP$", "CD", "POS"} | ADJECTIVES
         or (previous == "RB" and earlier in {"DT", "PRP$", "JJ", "CC"} and following in NOUNS)
     )
     if word[0].isdigit():
@@ -196,6 +196,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "JJ" if following in NOUNS else "NN" if previous in {"DT", "IN"} else "RB"
     if word in {"visible", "present", "close", "full", "closer", "nearer", "ready", "available"}:
         return "JJ"
+    if word in {"male", "female", "adult"}:
+        return "JJ" if following in NOUNS else "NN"
     if word in {"nearby", "together", "away", "further", "farther", "overhead", "apart", "forward"}:
         if word == "nearby" and following in {"DT", "PRP$"}:
             return "IN"
@@ -233,7 +235,7 @@ def _is_participle(word: str) -> bool:
 def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) -> str:
     if not previous and not following:
         return "VBG"
-    if previous in {"DT", "PRP$", "POS", "CD"} and following not in NOUNS:
+    if previous in {"DT", "PRP$", "POS", "CD"} and following not in NOUNS | ADJECTIVES:
         return "NN"
     if leads_noun:
         return "JJ" if tag_ != "NN" else "NN"
@@ -285,11 +287,12 @@ def _governed(tokens: list[Token], at: int) -> bool:
 
 
 def _has_finite(tokens: list[Token], token: Token) -> bool:
+    found = False
     for other in tokens:
         if other is token:
-            return False
+            break
         if other.tag in {"BE", "MD", "VBZ", "VBP"}:
-            return True
-        if other.tag in {"W", "SUB"}:
-            return False
-    return False
+            found = True
+        elif other.tag in {"W", "SUB", "CC"}:
+            found = False
+    return found

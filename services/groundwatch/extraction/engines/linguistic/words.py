@@ -43,7 +43,7 @@ DETERMINERS = ARTICLES | frozenset(
     ]
 )
 POSSESSIVES = _words("his her its their my your our")
-PRONOUNS = _words("he she it they him them himself herself itself themselves i we you us me")
+PRONOUNS = _words("he she someone something anyone everyone it they him them himself herself itself themselves i we you us me")
 STAND_INS = _words("one another others some each many most both few all")
 BE = _words("is are was were be been being am")
 AUXILIARIES = _words("has have had do does did")
@@ -53,6 +53,7 @@ CONJUNCTIONS = _words("and or but nor")
 SUBORDINATORS = _words("while as although though because since when if whereas so")
 PREPOSITIONS = _words(
     """
+    aboard
     in on at of with without by from to into onto near beside besides behind above below beneath under
     underneath over around along across through throughout inside outside between among amongst against
     towards toward beyond within upon off for about like past opposite alongside up down amidst amid atop
@@ -105,7 +106,7 @@ PHRASAL = (
 PLACES = _words(
     """
     in on at near beside behind above below beneath under underneath over around along across through
-    throughout inside outside between among against beyond within upon alongside atop amid amidst onto
+    throughout inside outside between among against beyond within upon alongside atop amid amidst onto aboard
     """
 ) | {
     "in front of",
@@ -199,6 +200,7 @@ PLURAL_ONLY = _words(
 )
 PEOPLE = _words(
     """
+    male female
     man woman boy girl person child kid baby lady gentleman guy player skier surfer skateboarder rider
     pedestrian toddler individual officer chef bride groom batter pitcher catcher umpire driver passenger
     worker customer student teacher snowboarder cyclist motorcyclist skater athlete someone father mother
@@ -241,7 +243,7 @@ _SEEN_ALL_THE_SAME = _words(
 
 COMPOUNDS = {
     *("hot dog", "potted plant", "stuffed animal", "living room", "dining room", "parking lot", "parking meter"),
-    *("remote control", "french fry", "high chair", "soft drink", "cutting board", "frying pan", "green bean"),
+    *("remote control", "french fry", "living space", "high chair", "soft drink", "cutting board", "frying pan", "green bean"),
 }
 """Names of things whose first word is no attribute."""
 
