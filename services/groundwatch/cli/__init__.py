@@ -7,7 +7,9 @@ import sys
 
 import typer
 
+import groundwatch.cli.bench as bench
 import groundwatch.cli.ledger as ledger
+import groundwatch.cli.offline as offline
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__
@@ -38,7 +40,7 @@ def options(
     """Options that stand before every command."""
 
 
-for register in (system.register, traffic.register, ledger.register):
+for register in (bench.register, offline.register, system.register, traffic.register, ledger.register):
     register(app)
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Awaitable
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,29 +17,21 @@ import nats.errors
 import nats.js.errors
 from faststream.nats import NatsBroker
 from faststream.security import BaseSecurity
-from nats.js import JetStreamContext
 
-from groundwatch.errors import InputError, TransientError, UsageError
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.logs import logger
+from groundwatch.runtime.publisher import Publisher, Receipt, Stored, settle
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
-    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
 
     from groundwatch.runtime.settings import NatsSettings
 
-WRONG_LAST_SEQUENCE = 10071
-"""JetStream's error code when the subject already holds another message than expected."""
+__all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "settle"]
 
 ENCODER = msgspec.json.Encoder()
-
-
-class Stored(Enum):
-    """What became of an event that was to be created."""
-
-    NEW = "new"
-    EXISTED = "existed"
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,21 +42,6 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str = ""
     headers: dict[str, str] = {}
     expect: int | None = 0
-
-
-class _JetStream(JetStreamContext):
-    """nats-py raises what the server answers to an asynchronous publish past the one who waits for it.
-
-    Without this every refusal, such as "the subject has a message already", looks like a timeout.
-    """
-
-    async def _handle_async_reply(self, msg: Msg) -> None:
-        try:
-            await super()._handle_async_reply(msg)
-        except nats.js.errors.APIError as error:
-            future = self._publish_async_futures.get(msg.subject.rpartition(".")[2])
-            if future is not None and not future.done():
-                future.set_exception(error)
 
 
 class Bus:
@@ -94,6 +69,7 @@ class Bus:
             **_security(settings),
         )
         self._js: JetStreamContext | None = None
+        self._publisher: Publisher | None = None
         self.reconnects = 0
 
     @property
@@ -105,7 +81,7 @@ class Bus:
     def js(self) -> JetStreamContext:
         """JetStream over the same connection."""
         if self._js is None:
-            self._js = _JetStream(self.client, timeout=self._settings.publish_timeout)
+            self._js = self.client.jetstream(timeout=self._settings.publish_timeout)
         return self._js
 
     @property
@@ -129,6 +105,8 @@ class Bus:
                 "nats.url (GROUNDWATCH_NATS__URL)"
             ) from error
         _ = self.js
+        self._publisher = Publisher(self.client, timeout=self._settings.publish_timeout)
+        await self._publisher.start()
 
     async def close(self) -> None:
         """Drain and close. A broken connection is closed without waiting for it."""
@@ -142,31 +120,19 @@ class Bus:
         """
         return await (await self.start_create(outgoing))
 
-    async def start_create(self, outgoing: Outgoing) -> Awaitable[Stored]:
+    async def start_create(self, outgoing: Outgoing) -> Receipt:
         """Like `create`, but return once the event is sent, with what waits for the acknowledgement.
 
-        Many can be in the air at once; the caller must await each.
+        Many can be in the air at once; the caller must await or `settle` each.
         """
         headers = dict(outgoing.headers)
         if outgoing.message_id:
             headers[HEADER_MESSAGE_ID] = outgoing.message_id
         if outgoing.expect is not None:
             headers[HEADER_EXPECT_SEQUENCE] = str(outgoing.expect)
-        try:
-            future = await self.js.publish_async(
-                outgoing.subject,
-                outgoing.payload,
-                wait_stall=self._settings.publish_timeout,
-                headers=headers or None,
-            )
-        except nats.errors.MaxPayloadError as error:
-            size, limit = len(outgoing.payload), self.client.max_payload
-            raise InputError(
-                f"event of {size} bytes is larger than the server's max_payload of {limit}"
-            ) from error
-        except (nats.errors.Error, OSError, nats.js.errors.Error) as error:
-            raise TransientError(f"publishing to {outgoing.subject} failed: {error!r}") from error
-        return self._settle(outgoing, future)
+        if self._publisher is None:
+            raise TransientError("not connected to NATS yet")
+        return await self._publisher.send(outgoing.subject, outgoing.payload, headers or None)
 
     async def holds(self, stream: str, subject: str) -> bool:
         """Whether the stream has a message on this subject."""
@@ -177,17 +143,6 @@ class Bus:
         except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
             raise TransientError(f"cannot look up {subject}: {error!r}") from error
         return True
-
-    async def _settle(self, outgoing: Outgoing, future: asyncio.Future[Any]) -> Stored:
-        try:
-            ack = await asyncio.wait_for(future, self._settings.publish_timeout)
-        except nats.js.errors.APIError as error:
-            if error.err_code == WRONG_LAST_SEQUENCE:
-                return Stored.EXISTED
-            raise TransientError(f"the stream refused {outgoing.subject}: {error.description}") from error
-        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
-            raise TransientError(f"no acknowledgement for {outgoing.subject}: {error!r}") from error
-        return Stored.EXISTED if ack.duplicate else Stored.NEW
 
     async def _on_error(self, error: Exception) -> None:
         logger.warning("nats.error", service=self._name, error=repr(error))

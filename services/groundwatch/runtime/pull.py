@@ -1,8 +1,10 @@
 """Fetching from a durable consumer: no waiting for full batches, no loss on shutdown, honest health.
 
-FastStream's batch subscriber keeps fetching until its batch is full or its time is up, drops what it
-holds when it stops, and cannot tell a deleted consumer from a quiet one. `Pull` stands between it and
-nats-py and mends the three.
+FastStream's batch subscriber keeps fetching until its batch is full or its time is up, and drops what it
+holds when it stops; nats-py's `fetch` lingers for its whole timeout on a batch that is not full; neither
+can tell a deleted consumer from a quiet one. `Pull` takes the place of nats-py's subscription under
+FastStream and mends the three, with JetStream's own pull protocol: a request that does not wait for what
+is there, and only when nothing is, one that waits for a single message.
 """
 
 from __future__ import annotations
@@ -11,63 +13,108 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import nats.errors
-import nats.js.errors
 
+from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.logs import logger
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
     from nats.aio.msg import Msg
-    from nats.js import JetStreamContext
+    from nats.aio.subscription import Subscription
 
 WAIT = 2.0
-"""Seconds that one request lingers at the server; also the longest that a drain waits for it."""
+"""Seconds that a request lingers at the server; also the longest that a drain waits for it."""
+
+GRACE = 1.0
+"""Seconds beyond `WAIT` after which a request counts as lost, as in a server restart."""
 
 PAUSE = 1.0
 """Seconds between requests while the consumer or the server is away."""
 
+NO_MESSAGES = "404"
+EXPIRED = "408"
+
+
+class ConsumerUnavailable(GroundwatchError):
+    """The server answers, but not for this consumer: it was deleted, or nobody answers at all."""
+
 
 class Pull:
-    """The part of nats-py's `PullSubscription` that FastStream uses."""
+    """The part of nats-py's `PullSubscription` that FastStream uses, for one loop on one consumer."""
 
-    def __init__(self, subscription: JetStreamContext.PullSubscription, *, consumer: str, batch: int) -> None:
-        self._subscription = subscription
+    def __init__(self, client: Client, *, stream: str, consumer: str, batch: int) -> None:
+        self._client = client
         self._consumer = consumer
         self._batch = batch
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._inbox = client.new_inbox()
+        self._subscription: Subscription | None = None
         self._draining = False
-        self._fetching = asyncio.Event()
         self.idle = asyncio.Event()
         self.problem = ""
         self.last_answer = time.monotonic()
+
+    async def start(self) -> None:
+        """Open the inbox that messages come to."""
+        self._subscription = await self._client.subscribe(self._inbox)
 
     async def fetch(self, batch: int, timeout: float | None = None) -> list[Msg]:
         """Wait until there is at least one message, and return what there is."""
         if batch < self._batch:
             # FastStream asks for the rest of a batch it has begun; what we have is worth more now.
-            raise TimeoutError
+            raise nats.errors.TimeoutError
         while not self._draining:
             try:
-                messages: list[Msg] = await self._subscription.fetch(batch, timeout=WAIT)
-            except (TimeoutError, nats.errors.TimeoutError):
-                self._answered()
-                continue
-            except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
+                messages = await self._request(batch, wait=False)
+                if not messages:
+                    messages = await self._request(1, wait=True)
+                    if messages and batch > 1 and not self._draining:
+                        messages += await self._request(batch - 1, wait=False)
+            except (nats.errors.Error, OSError, ConsumerUnavailable) as error:
                 await self._failed(error)
                 continue
             self._answered()
-            return messages
+            if messages:
+                return messages
         self.idle.set()
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
     async def unsubscribe(self) -> None:
         """Called by FastStream when it stops."""
-        await self._subscription.unsubscribe()
+        if self._subscription is not None:
+            await self._subscription.unsubscribe()
 
     async def drain(self) -> None:
         """Fetch no more; return when nothing fetched is left unhandled."""
         self._draining = True
         await self.idle.wait()
+
+    async def _request(self, batch: int, *, wait: bool) -> list[Msg]:
+        """One pull request, read to its end: a full batch, or a status that says there is no more."""
+        assert self._subscription is not None
+        request = {"batch": batch, "expires": int(WAIT * 1e9)} if wait else {"batch": batch, "no_wait": True}
+        await self._client.publish(self._subject, msgspec.json.encode(request), self._inbox)
+        messages: list[Msg] = []
+        while len(messages) < batch:
+            try:
+                message = await self._subscription.next_msg(WAIT + GRACE)
+            except (TimeoutError, nats.errors.TimeoutError):
+                # The request or its answer went down with a connection; what came before it counts.
+                return messages
+            status = message.headers.get("Status") if message.headers and not message.data else None
+            if status is None:
+                messages.append(message)
+            elif status in (NO_MESSAGES, EXPIRED):
+                return messages
+            elif not messages:
+                why = (message.headers or {}).get("Description", "")
+                raise ConsumerUnavailable(f"{status} {why}".strip())
+            else:
+                return messages
+        return messages
 
     def _answered(self) -> None:
         if self.problem:
@@ -77,6 +124,6 @@ class Pull:
 
     async def _failed(self, error: Exception) -> None:
         if not self.problem:
-            logger.warning("consumer.unreachable", consumer=self._consumer, error=repr(error))
-        self.problem = repr(error)
+            logger.warning("consumer.unreachable", consumer=self._consumer, error=str(error) or repr(error))
+        self.problem = str(error) or repr(error)
         await asyncio.sleep(PAUSE)

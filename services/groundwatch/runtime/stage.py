@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 
 from groundwatch.errors import DecodeError, GroundwatchError, InputError, TransientError
 from groundwatch.runtime import retry
-from groundwatch.runtime.bus import Bus, Stored
+from groundwatch.runtime.bus import Bus, Receipt, Stored, settle
 from groundwatch.runtime.dead import DeadLetters
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
@@ -89,9 +89,14 @@ class Stage(Generic[E]):
     async def start(self) -> None:
         """Begin to fetch. The consumer must have been provisioned."""
         for subscriber in self._subscribers:
+            pull = Pull(
+                self._bus.client, stream=self.consumer.stream, consumer=self.consumer.name, batch=self._batch
+            )
+            await pull.start()
             await subscriber.start()
-            pull = Pull(subscriber.subscription, consumer=self.consumer.name, batch=self._batch)
-            subscriber.subscription = pull
+            # Before anything else runs: FastStream's loop must not fetch with the original even once.
+            original, subscriber.subscription = subscriber.subscription, pull
+            await original.unsubscribe()
             self.pulls.append(pull)
 
     async def drain(self, patience: float) -> None:
@@ -164,17 +169,16 @@ class Stage(Generic[E]):
         return results
 
     async def _settle(self, works: list[Work[E]], results: list[Result | Exception]) -> None:
-        sending = []
-        for result in results:
-            if isinstance(result, Result):
-                sending.append([await self._send(one) for one in result.publications])
-            else:
-                sending.append([])
-        for work, result, sent in zip(works, results, sending, strict=True):
+        sent = [
+            [await self._send(one) for one in result.publications] if isinstance(result, Result) else []
+            for result in results
+        ]
+        await settle(receipt for each in sent for _, receipt in each if isinstance(receipt, Receipt))
+        for work, result, each in zip(works, results, sent, strict=True):
             failures = result.failures if isinstance(result, Result) else {"": result}
-            for publication, waiting in sent:
+            for publication, receipt in each:
                 try:
-                    await self._stored(publication, waiting)
+                    await self._stored(publication, receipt)
                 except GroundwatchError as error:
                     failures = {**failures, **_by_protocol(publication, error)}
             if failures:
@@ -183,18 +187,16 @@ class Stage(Generic[E]):
                 await work.arrived.ack()
                 self._done.inc()
 
-    async def _send(
-        self, publication: Publication
-    ) -> tuple[Publication, Awaitable[Stored] | GroundwatchError]:
+    async def _send(self, publication: Publication) -> tuple[Publication, Receipt | GroundwatchError]:
         try:
             return publication, await self._bus.start_create(publication.outgoing)
         except GroundwatchError as error:
             return publication, error
 
-    async def _stored(self, publication: Publication, waiting: Awaitable[Stored] | GroundwatchError) -> None:
-        if isinstance(waiting, GroundwatchError):
-            raise waiting
-        stored = await waiting
+    async def _stored(self, publication: Publication, receipt: Receipt | GroundwatchError) -> None:
+        if isinstance(receipt, GroundwatchError):
+            raise receipt
+        stored = receipt.result()
         if stored is Stored.EXISTED and HEADER_OUTCOME in publication.outgoing.headers:
             stored = await replace_dead(self._bus, publication.outgoing)
         if stored is Stored.NEW and publication.counted is not None:

@@ -1,0 +1,148 @@
+"""Publishing to JetStream with many acknowledgements in the air, at little cost for each.
+
+nats-py's `publish_async` does the same with a random token, a JSON object and a dataclass for every
+message; a stage that judges nothing would spend most of its time there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import nats.errors
+
+from groundwatch.errors import InputError, TransientError
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+WRONG_LAST_SEQUENCE = 10071
+"""JetStream's error code when the subject already holds another message than expected."""
+
+MAX_PENDING = 4_000
+
+
+class Stored(Enum):
+    """What became of an event that was to be created."""
+
+    NEW = "new"
+    EXISTED = "existed"
+
+
+class _Refusal(msgspec.Struct):
+    err_code: int = 0
+    description: str = ""
+
+
+class _Ack(msgspec.Struct):
+    seq: int = 0
+    duplicate: bool = False
+    error: _Refusal | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Ack)
+_NOBODY = _Ack(error=_Refusal(description="no stream takes this subject"))
+
+
+class Receipt:
+    """An event that was sent, waiting for the stream to say that it has it. Await it, or `settle` many."""
+
+    __slots__ = ("future", "subject", "timeout")
+
+    def __init__(self, subject: str, future: asyncio.Future[_Ack], timeout: float) -> None:
+        self.subject = subject
+        self.future = future
+        self.timeout = timeout
+
+    def __await__(self) -> Generator[Any, None, Stored]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Stored:
+        await settle([self])
+        return self.result()
+
+    def result(self) -> Stored:
+        """What became of it. Raises `TransientError` when the stream has not, or not yet, said so."""
+        if not self.future.done():
+            raise TransientError(f"no acknowledgement for {self.subject} within {self.timeout:g} s")
+        ack = self.future.result()
+        if ack.error is None:
+            return Stored.EXISTED if ack.duplicate else Stored.NEW
+        if ack.error.err_code == WRONG_LAST_SEQUENCE:
+            return Stored.EXISTED
+        raise TransientError(f"the stream refused {self.subject}: {ack.error.description}")
+
+
+async def settle(receipts: Iterable[Receipt]) -> None:
+    """Wait for all of them, at most one timeout long; each then has its own `result`."""
+    waiting = [receipt for receipt in receipts if not receipt.future.done()]
+    if waiting:
+        await asyncio.wait([receipt.future for receipt in waiting], timeout=waiting[0].timeout)
+
+
+class Publisher:
+    """Publishes over one connection; acknowledgements come back to one inbox. Timeouts in seconds."""
+
+    def __init__(self, client: Client, *, timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._inbox = client.new_inbox()
+        self._pending: dict[str, asyncio.Future[_Ack]] = {}
+        self._room = asyncio.Semaphore(MAX_PENDING)
+        self._last = 0
+
+    async def start(self) -> None:
+        """Open the inbox."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._acknowledged)
+
+    async def send(self, subject: str, payload: bytes, headers: dict[str, str] | None) -> Receipt:
+        """Send, waiting only while too many acknowledgements are outstanding.
+
+        Raises `InputError` when the event is too large to ever fit, `TransientError` otherwise.
+        """
+        if self._room.locked():
+            try:
+                await asyncio.wait_for(self._room.acquire(), self._timeout)
+            except TimeoutError:
+                raise TransientError(f"{MAX_PENDING} events wait for acknowledgement") from None
+        else:
+            await self._room.acquire()
+        self._last += 1
+        token = str(self._last)
+        future: asyncio.Future[_Ack] = asyncio.get_running_loop().create_future()
+        self._pending[token] = future
+        try:
+            await self._client.publish(subject, payload, f"{self._inbox}.{token}", headers)
+        except nats.errors.MaxPayloadError as error:
+            self._forget(token)
+            limit = self._client.max_payload
+            raise InputError(
+                f"event of {len(payload)} bytes is larger than the server's max_payload of {limit}"
+            ) from error
+        except (nats.errors.Error, OSError) as error:
+            self._forget(token)
+            raise TransientError(f"publishing to {subject} failed: {error!r}") from error
+        asyncio.get_running_loop().call_later(self._timeout + 1, self._forget, token)
+        return Receipt(subject, future, self._timeout)
+
+    async def _acknowledged(self, message: Msg) -> None:
+        future = self._forget(message.subject.rpartition(".")[2])
+        if future is None or future.done():
+            return
+        if not message.data:
+            future.set_result(_NOBODY)
+            return
+        try:
+            future.set_result(_DECODER.decode(message.data))
+        except msgspec.DecodeError as error:
+            future.set_result(_Ack(error=_Refusal(description=f"unreadable acknowledgement: {error}")))
+
+    def _forget(self, token: str) -> asyncio.Future[_Ack] | None:
+        future = self._pending.pop(token, None)
+        if future is not None:
+            self._room.release()
+        return future
