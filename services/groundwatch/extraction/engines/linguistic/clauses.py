@@ -6,12 +6,19 @@ from collections.abc import Sequence
 
 from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
-from groundwatch.extraction.engines.linguistic.memory import Memory
+from groundwatch.extraction.engines.linguistic.entities import Entities
+from groundwatch.extraction.engines.linguistic.lookahead import (
+    LISTING,
+    is_subject,
+    list_follows,
+    spot_follows,
+)
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb, starts_clause
 from groundwatch.extraction.engines.linguistic.rendering import Fact
 from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, Token
+from groundwatch.extraction.engines.linguistic.things import is_bare, is_person, is_picture, is_thing
 
-_LISTING = frozenset({"including", "such as", "like", "in addition to", "along with", "together with"})
+_EXCEPT = frozenset({"without", "instead of", "rather than", "except", "other than", "despite"})
 _NOTICED = frozenset({"seen", "pictured", "found", "spotted", "noticed", "observed"})
 _GUESSING = frozenset({"could", "might", "may", "would", "should", "must", "will"})
 
@@ -20,12 +27,11 @@ class Reader:
     """Reads the sub-sentences of one answer in order and remembers what they were about.
 
     `_subjects` are what the clause is about, `_last` the phrase that was just read (a participle or a
-    "with" after it belongs to it), `_object` whether that phrase was governed by a preposition.
+    "with" after it belongs to it), `_governed` whether that phrase was governed by a preposition.
     """
 
     def __init__(self) -> None:
-        self._memory = Memory()
-        self._facts: list[Fact] = []
+        self._entities = Entities()
         self._tokens: Sequence[Token] = ()
         self._at = 0
         self._subjects: list[Noun] = []
@@ -38,7 +44,7 @@ class Reader:
 
     def read(self, tokens: Sequence[Token], *, opens_sentence: bool) -> list[Fact]:
         """The facts of the next sub-sentence, in order."""
-        self._facts, self._tokens, self._at = [], tokens, 0
+        self._entities.facts, self._tokens, self._at = [], tokens, 0
         self._last, self._governed, self._focus, self._begins = [], False, None, False
         if opens_sentence:
             self._place = None
@@ -49,7 +55,7 @@ class Reader:
             before = self._at
             self._step()
             self._at = max(self._at, before + 1)
-        return self._facts
+        return self._entities.facts
 
     def _peek(self, ahead: int = 0) -> Token | None:
         at = self._at + ahead
@@ -65,20 +71,20 @@ class Reader:
             self._last, self._begins = [], True
         elif token.lower == "with":
             self._with()
-        elif token.lower in _LISTING:
+        elif token.lower in LISTING:
             self._listing()
+        elif token.lower in _EXCEPT:
+            self._at += 1
+            self._skip_object()
         elif token.tag in {"IN", "TO"}:
             self._preposition(token.lower)
         elif token.tag == "CC":
             if (verb := read_verb(self._tokens, self._at + 1)[0]) is not None and verb.bare:
                 self._last = []
-        elif token.tag == "RB" and not self._adverbs_lead_to_verb():
+        elif token.tag == "RB" and read_verb(self._tokens, self._at)[0] is None:
             return
         else:
             self._clause_or_list(token)
-
-    def _adverbs_lead_to_verb(self) -> bool:
-        return read_verb(self._tokens, self._at)[0] is not None
 
     def _clause_or_list(self, token: Token) -> None:
         if token.tag not in {"DT", "PRP", "PRP$", "CD", "PRO"}:
@@ -97,34 +103,13 @@ class Reader:
         if not nouns:
             return
         self._at = end
-        if self._is_subject(nouns):
+        if nouns[0].pronoun in w.STAND_INS | {"other"} or is_subject(self._tokens, end):
             self._subject(nouns)
             return
-        found = self._introduce(nouns)
+        found = self._entities.introduce(nouns)
         self._subjects = found if self._begins else self._subjects or found
         self._begins = False
         self._follow(found)
-
-    def _is_subject(self, nouns: list[Noun]) -> bool:
-        """Whether a finite verb follows, right away or after "in the image"; "one", "some" always begin anew."""
-        if nouns[0].pronoun in w.STAND_INS | {"other"}:
-            return True
-        at = self._at
-        while at < len(self._tokens):
-            if starts_clause(self._tokens, at):
-                return True
-            token = self._tokens[at]
-            following = self._tokens[at + 1] if at + 1 < len(self._tokens) else None
-            if token.tag in {"VBN", "JJ", "VBG"} and following is not None and following.tag == "IN":
-                at += 1
-            elif token.tag == "IN" and token.lower not in _LISTING:
-                inner, after = read_nouns(self._tokens, at + 1)
-                if not inner:
-                    return False
-                at = after
-            else:
-                return False
-        return False
 
     def _subject(self, nouns: list[Noun]) -> None:
         self._focus = None
@@ -133,20 +118,15 @@ class Reader:
             self._focus = head
             self._subjects = self._last = [head]
             return
-        if head.lemma in w.FOCUSES and self._lists_follow(bool(head.adjectives)):
+        if head.lemma in w.FOCUSES and list_follows(self._tokens, self._at, qualified=bool(head.adjectives)):
             self._subjects, self._last = [head], []
             return
         if head.lemma in w.QUALITIES and head.of is not None and len(nouns) == 1:
-            self._subjects = self._last = self._introduce([head.of])
+            self._subjects = self._last = self._entities.introduce([head.of])
             return
-        self._subjects = self._introduce(nouns)
+        self._subjects = self._entities.introduce(nouns)
         self._follow(self._subjects)
-        self._memory.talk_about(self._subjects)
-
-    def _lists_follow(self, qualified: bool) -> bool:
-        """"The objects on the table include", "The main items are": what follows is what is there."""
-        words = {token.lower for token in self._tokens[self._at :]}
-        return bool(words & {"include", "includes", "consist"} or (qualified and words & {"is", "are"}))
+        self._entities.memory.talk_about(self._subjects)
 
     def _doers(self, verb: Verb) -> list[Noun]:
         """Whose verb it is: a participle after a noun is that noun's; otherwise it is the clause's."""
@@ -174,16 +154,16 @@ class Reader:
         while (token := self._peek()) is not None and token.tag == "RB" and token.lower != "at least":
             self._at += 1
         nouns, self._at = read_nouns(self._tokens, self._at)
-        found = self._introduce(nouns)
+        found = self._entities.introduce(nouns)
         self._subjects = found
         self._follow(found)
-        self._memory.talk_about(found)
+        self._entities.memory.talk_about(found)
         if self._place is not None:
             self._locate(found, *self._place)
         self._presence(found)
 
     def _presence(self, things: list[Noun]) -> None:
-        """"visible in the image" is a fact of its own to the annotators."""
+        """ "visible in the image" is a fact of its own to the annotators."""
         state, where = self._peek(), self._peek(1)
         if state is None or where is None or state.lower not in {"visible", "present"} or where.tag != "IN":
             return
@@ -193,12 +173,12 @@ class Reader:
             for thing in things:
                 if is_thing(thing):
                     middle = f"{r.be(thing)} {state.lower} {where.lower}"
-                    self._facts.append(r.relation(thing, middle, nouns[0], r.OTHER))
+                    self._entities.say(r.relation(thing, middle, nouns[0], r.OTHER))
 
     def _listing(self) -> None:
         self._at += 1
         nouns, self._at = read_nouns(self._tokens, self._at)
-        self._follow(self._introduce(nouns))
+        self._follow(self._entities.introduce(nouns))
 
     def _relative(self, word: str) -> None:
         self._at += 1
@@ -218,11 +198,11 @@ class Reader:
     def _with(self) -> None:
         """ "with a hat" is had; "with a dog lying nearby" is a clause of its own."""
         self._at += 1
-        owners = self._owners()
         nouns, self._at = read_nouns(self._tokens, self._at)
+        owners = self._owners(nouns)
         if not nouns:
             return
-        found = self._introduce(nouns)
+        found = self._entities.introduce(nouns)
         follower = self._peek()
         clause = follower is not None and (
             follower.tag in {"VBG", "VBN", "RB", "JJ"}
@@ -232,26 +212,23 @@ class Reader:
             self._own(owners, found)
             self._last = owners
             return
-        if not clause or (follower is not None and follower.tag == "IN" and not nouns[0].pronoun and not self._spot_follows()):
+        near = follower is not None and follower.tag == "IN" and not nouns[0].pronoun
+        if not clause or (near and not spot_follows(self._tokens, self._at + 1)):
             self._own(owners, found)
         if clause:
             self._subjects = found
         self._follow(found)
 
-    def _spot_follows(self) -> bool:
-        """"with hills in the background": they are there, and nobody's."""
-        nouns, _ = read_nouns(self._tokens, self._at + 1)
-        return bool(nouns) and nouns[0].lemma in w.SPOTS | w.PICTURES
-
-    def _owners(self) -> list[Noun]:
+    def _owners(self, things: list[Noun]) -> list[Noun]:
         """Who has what "with" names: the person, where there is one, else the phrase just before."""
         near = self._last or self._subjects
-        if self._governed and not is_person(near) and is_person(self._subjects):
+        theirs = self._governed or (bool(things) and things[0].determiner in {"his", "her"})
+        if theirs and not is_person(near) and is_person(self._subjects):
             return self._subjects
         return near
 
     def _owners_act(self, owners: list[Noun], nouns: list[Noun], follower: Token) -> bool:
-        """"a man with long hair wearing a tie": hair wears nothing."""
+        """ "a man with long hair wearing a tie": hair wears nothing."""
         return w.verb(follower.lower) in w.DONE_BY_PEOPLE and is_person(owners) and not is_person(nouns)
 
     def _own(self, owners: list[Noun], things: list[Noun]) -> None:
@@ -260,7 +237,7 @@ class Reader:
                 if thing.determiner in w.POSSESSIVES and owner.possessor is not None:
                     owner = owner.possessor
                 if is_thing(owner) and (is_thing(thing) or thing.lemma in w.QUALITIES):
-                    self._facts.append(r.owns(owner, thing))
+                    self._entities.say(r.owns(owner, thing))
 
     def _preposition(self, preposition: str) -> None:
         self._at += 1
@@ -272,8 +249,10 @@ class Reader:
         if not nouns:
             return
         holders = self._last or self._subjects
-        targets = self._introduce(nouns, governed=True, besides=holders)
-        listed = bool(holders) and holders[0].lemma in w.FOCUSES and holders == self._subjects and not self._last
+        targets = self._entities.introduce(nouns, governed=True, besides=holders)
+        listed = (
+            bool(holders) and holders[0].lemma in w.FOCUSES and holders == self._subjects and not self._last
+        )
         if not holders or listed:
             if targets and is_thing(targets[0]) and preposition in w.PLACES:
                 self._place = (preposition, targets[0])
@@ -287,17 +266,17 @@ class Reader:
             return
         for thing in things:
             if is_thing(thing):
-                self._facts.append(r.relation(thing, f"{r.be(thing)} {preposition}", target))
+                self._entities.say(r.relation(thing, f"{r.be(thing)} {preposition}", target))
 
     def _predicate(self, subjects: list[Noun], verb: Verb) -> None:
-        subjects = subjects or self._memory.anyone()
+        subjects = subjects or self._entities.memory.anyone()
         frame = any(is_picture(subject) or subject.lemma in w.FOCUSES for subject in subjects)
         if frame and verb.shape != "en" and not self._focus:
             nouns, self._at = read_nouns(self._tokens, self._at)
-            found = self._introduce(nouns)
+            found = self._entities.introduce(nouns)
             self._subjects = found or self._subjects
             self._follow(found)
-            self._memory.talk_about(found)
+            self._entities.memory.talk_about(found)
             if self._place is not None:
                 self._locate(found, *self._place)
             return
@@ -313,16 +292,28 @@ class Reader:
         if verb.shape == "be":
             self._copula(subjects, verb)
             return
+        if verb.negated:
+            self._denied(subjects, verb)
+            return
         if verb.lemma in w.STATES and verb.shape in {"ing", "finite"}:
             verb = Verb("finite", "have" if verb.lemma == "feature" else verb.lemma)
         nouns, self._at = read_nouns(self._tokens, self._at)
         if nouns:
-            objects = self._introduce(nouns)
-            self._relate(subjects, verb, objects)
+            objects = self._entities.introduce(nouns)
+            if verb.shape != "en":
+                self._relate(subjects, verb, objects)
             self._follow(objects)
             return
         if not self._governs(subjects, verb):
             self._bare_predicate(subjects, verb)
+
+    def _denied(self, subjects: list[Noun], verb: Verb) -> None:
+        """ "is not wearing a hat" states no hat."""
+        nouns, self._at = read_nouns(self._tokens, self._at)
+        self._relate(subjects, verb, nouns)
+        if not nouns:
+            self._at = len(self._tokens)
+        self._last = []
 
     def _governs(self, subjects: list[Noun], verb: Verb) -> bool:
         """Read "on a bench" after a verb, or pass over the "to smile" that follows one."""
@@ -330,7 +321,7 @@ class Reader:
         if token is not None and token.tag == "RB" and following is not None and following.tag == "IN":
             self._at += 1
             token = following
-        if token is None or token.tag not in {"IN", "TO"} or token.lower in _LISTING | {"as"}:
+        if token is None or token.tag not in {"IN", "TO"} or token.lower in LISTING | {"as"}:
             return False
         if token.lower == "by" and verb.shape != "en":
             return False
@@ -343,7 +334,7 @@ class Reader:
                 return True
             return False
         self._at = end
-        found = self._introduce(targets, governed=True)
+        found = self._entities.introduce(targets, governed=True)
         self._relate(subjects, verb, found, token.lower)
         self._follow([target for target in found if is_thing(target)], governed=True)
         return True
@@ -355,7 +346,7 @@ class Reader:
             self._at += 1
         for subject in subjects:
             if not is_picture(subject):
-                self._facts.append(r.relation(subject, r.phrase(verb, subject) + adverb, None, r.OTHER))
+                self._entities.say(r.relation(subject, r.phrase(verb, subject) + adverb, None, r.OTHER))
         self._last = []
 
     def _relate(self, subjects: list[Noun], verb: Verb, objects: list[Noun], preposition: str = "") -> None:
@@ -364,9 +355,11 @@ class Reader:
             if is_picture(subject):
                 continue
             for target in objects:
+                if target.determiner in {"no", "any"} and not verb.negated:
+                    continue
                 if verb.lemma == "include" and target.lemma == subject.lemma:
                     continue
-                self._facts.append(r.relation(subject, r.phrase(verb, subject) + link, target))
+                self._entities.say(r.relation(subject, r.phrase(verb, subject) + link, target))
 
     def _focused(self) -> None:
         """ "The main object in the image is a clock"."""
@@ -374,29 +367,25 @@ class Reader:
         if head is None:
             return
         nouns, self._at = read_nouns(self._tokens, self._at)
-        found = self._introduce(nouns)
+        found = self._entities.introduce(nouns)
         for noun in found:
             if is_thing(noun):
-                self._facts.append(r.focus(noun, head))
+                self._entities.say(r.focus(noun, head))
         self._subjects, self._focus = found, None
         self._follow(found)
-        self._memory.talk_about(found)
+        self._entities.memory.talk_about(found)
 
     def _copula(self, subjects: list[Noun], verb: Verb) -> None:
         while (token := self._peek()) is not None and token.lower in {"both", "all"}:
             self._at += 1
+        if verb.negated or (token is not None and token.lower in {"not", "never", "no"}):
+            self._at = len(self._tokens)
+            return
         nouns, end = read_nouns(self._tokens, self._at)
         if nouns:
             self._at = end
-            found = self._introduce(nouns)
-            for subject in subjects:
-                if subject.nouns and subject.lemma not in w.FOCUSES:
-                    for noun in nouns:
-                        if noun.lemma in w.FOCUSES and noun.adjectives and not noun.plural:
-                            self._facts.append(r.focus(subject, noun))
-                    for noun in found:
-                        if is_thing(noun) and noun.lemma not in w.FOCUSES and noun.plural == subject.plural:
-                            self._facts.append(r.relation(subject, r.be(subject), noun, r.OTHER))
+            found = self._entities.introduce(nouns)
+            self._identify(subjects, nouns, found)
             self._follow(found)
             return
         adjectives, at = [], self._at
@@ -411,132 +400,40 @@ class Reader:
             token = self._peek()
             if token is not None and token.tag == "RB" and self._peek(1) is None:
                 for subject in subjects:
-                    self._facts.append(r.relation(subject, f"{r.be(subject)} {token.lower}", None, r.OTHER))
+                    self._entities.say(r.relation(subject, f"{r.be(subject)} {token.lower}", None, r.OTHER))
             return
         self._at = at
-        token = self._peek()
-        if token is not None and token.tag == "IN" and token.lower not in _LISTING:
-            targets, end = read_nouns(self._tokens, at + 1)
-            if targets:
-                self._at = end
-                found = self._introduce(targets, governed=True)
-                for subject in subjects:
-                    for target in found:
-                        if not is_picture(subject):
-                            middle = f"{r.be(subject)} {' and '.join(adjectives)} {token.lower}"
-                            self._facts.append(r.relation(subject, middle, target))
-                self._follow([target for target in found if is_thing(target)], governed=True)
-                return
+        if not self._complement(subjects, adjectives):
+            for subject in subjects:
+                if not is_picture(subject):
+                    self._entities.say(r.attribute(subject, adjectives))
+
+    def _identify(self, subjects: list[Noun], nouns: list[Noun], found: list[Noun]) -> None:
+        """ "The tree is an oak", "The dog is the main focus"."""
         for subject in subjects:
-            if not is_picture(subject):
-                self._facts.append(r.attribute(subject, adjectives))
-
-    def _introduce(
-        self, nouns: list[Noun], *, governed: bool = False, besides: Sequence[Noun] = ()
-    ) -> list[Noun]:
-        """State the entities of these phrases with their attributes; gives them with pronouns resolved."""
-        found = []
-        shared = nouns[0].possessor if nouns else None
-        for noun in nouns:
-            if shared is not None and noun.possessor is None and not noun.determiner and noun.nouns:
-                noun.possessor = shared
-            if not noun.determiner and not noun.plural and nouns[0].determiner in {"a", "an"}:
-                noun.determiner = "a"
-            resolved = self._memory.resolve(noun, besides)
-            if resolved is not noun:
-                found.append(resolved)
+            if not subject.nouns or subject.lemma in w.FOCUSES:
                 continue
-            thing = core(noun)
-            if governed and noun.lemma in w.SPOTS and not is_thing(noun):
-                if noun.of is not None:
-                    self._introduce([noun.of])
-                found.append(noun)
-                continue
-            if thing.pronoun == "each other":
-                found.append(thing)
-                continue
-            if thing.pronoun:
-                thing = self._memory.resolve(thing)
-                if thing.pronoun:
-                    continue
-            found.append(thing)
-            if noun.lemma == "scene" and len(noun.nouns) > 1:
-                self._scene(noun)
-            if not is_thing(thing):
-                continue
-            if thing.other and not thing.plural and thing.determiner == "the":
-                continue
-            if governed and is_bare(thing):
-                continue
-            self._memory.remember(thing)
-            self._state(thing)
-        return found
+            for noun in nouns:
+                if noun.lemma in w.FOCUSES and noun.adjectives and not noun.plural:
+                    self._entities.say(r.focus(subject, noun))
+            for noun in found:
+                if is_thing(noun) and noun.lemma not in w.FOCUSES and noun.plural == subject.plural:
+                    self._entities.say(r.relation(subject, r.be(subject), noun, r.OTHER))
 
-    def _scene(self, noun: Noun) -> None:
-        """"a busy street scene": there is a street, and the scene is busy."""
-        self._introduce([Noun(determiner="a", nouns=noun.nouns[:-1], adjectives=[])])
-        for word in noun.adjectives:
-            if word not in w.EMPTY_ADJECTIVES:
-                self._facts.append(r.attribute(noun, [word]))
-
-    def _state(self, thing: Noun) -> None:
-        owner = None
-        if thing.possessor is not None and thing.possessor.nouns:
-            owner = thing.possessor
-            if is_person([owner]):
-                (owner,) = self._introduce([owner]) or (None,)
-        self._facts.append(r.there_are_so_many(thing) if counted(thing) else r.there_is(thing))
-        if owner is not None and is_thing(owner):
-            self._facts.append(r.owns(owner, thing))
-        if thing.of is not None and thing.of.nouns and thing.lemma not in {"pair", "piece", "slice"}:
-            self._introduce([thing.of])
-        if thing.lemma in w.AREAS:
-            return
-        adjectives = [word for word in thing.adjectives if word not in w.EMPTY_ADJECTIVES]
-        colors = [word for word in adjectives if word in w.COLORS]
-        for word in adjectives:
-            if word not in w.COLORS:
-                self._facts.append(r.attribute(thing, [word]))
-        if colors:
-            self._facts.append(r.attribute(thing, colors))
-
-
-def core(noun: Noun) -> Noun:
-    """ "a group of people" is people."""
-    while noun.of is not None and (
-        noun.lemma in w.SHELLS | w.PICTURES or (noun.lemma in w.SPOTS and not is_thing(noun))
-    ):
-        inner = noun.of
-        if inner.pronoun and noun.lemma in w.PICTURES:
-            return noun
-        noun = inner
-    return noun
-
-
-def counted(noun: Noun) -> bool:
-    """Whether it has a number worth a fact."""
-    return bool(noun.number) and noun.number not in {"one", "1", "various", "different"}
-
-
-def is_bare(noun: Noun) -> bool:
-    """Whether it is "display" in "on display": no thing, for all its looks."""
-    if noun.determiner or noun.number or noun.plural or noun.adjectives:
-        return False
-    return len(noun.nouns) == 1 and noun.head not in w.MASS
-
-
-def is_picture(noun: Noun) -> bool:
-    """Whether it is the picture itself rather than a thing in it."""
-    return noun.lemma in w.PICTURES
-
-
-def is_person(nouns: list[Noun]) -> bool:
-    """Whether these are people."""
-    return bool(nouns) and nouns[0].lemma in w.PEOPLE
-
-
-def is_thing(noun: Noun) -> bool:
-    """Whether it can be seen in the picture: no view, no place in it, nothing abstract."""
-    if noun.lemma in w.AREAS:
-        return len(noun.nouns) > 1 or not w.POSITIONAL.issuperset(noun.adjectives)
-    return bool(noun.nouns) and noun.lemma not in w.PICTURES | w.SPOTS | w.QUALITIES and not w.abstract(noun.lemma)
+    def _complement(self, subjects: list[Noun], adjectives: list[str]) -> bool:
+        """ "full of apples", "visible in the scene"."""
+        token = self._peek()
+        if token is None or token.tag != "IN" or token.lower in LISTING:
+            return False
+        targets, end = read_nouns(self._tokens, self._at + 1)
+        if not targets:
+            return False
+        self._at = end
+        found = self._entities.introduce(targets, governed=True)
+        for subject in subjects:
+            for target in found:
+                if not is_picture(subject):
+                    middle = f"{r.be(subject)} {' and '.join(adjectives)} {token.lower}"
+                    self._entities.say(r.relation(subject, middle, target))
+        self._follow([target for target in found if is_thing(target)], governed=True)
+        return True

@@ -49,9 +49,9 @@ class Memory:
                 lambda thing: not thing.plural and thing.lemma in w.PEOPLE and thing.lemma not in barred
             )
         elif word in _PLURALS:
-            found = self._latest(lambda t: t.plural and t.lemma in w.PEOPLE and t.head not in names) or self._latest(
-                lambda thing: thing.plural and thing.head not in names
-            )
+            found = self._latest(
+                lambda t: t.plural and t.lemma in w.PEOPLE and t.head not in names
+            ) or self._latest(lambda thing: thing.plural and thing.head not in names)
         elif word in {"it", "itself"}:
             found = self._latest(
                 lambda thing: not thing.plural and thing.lemma not in w.PEOPLE and thing.head not in names

@@ -42,7 +42,6 @@ class Verb(msgspec.Struct):
     word: str
     bare: bool = False
     negated: bool = False
-    hedged: bool = False
     particle: str = ""
 
     @property
@@ -178,12 +177,11 @@ def _is_plural(phrase: Noun, last: Token) -> bool:
 
 def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
     """A verb group from `at` on: "is also wearing", "can be seen", "placed", "appears to be smiling"."""
-    end, passive, negated, hedged, seen = at, False, False, False, ""
+    end, passive, negated, seen = at, False, False, ""
     while end < len(tokens):
         token = tokens[end]
         if token.tag == "RB" or token.lower in w.HEDGES:
             negated |= token.lower in {"not", "never"}
-            hedged |= token.lower in {"likely", "possibly", "probably"}
             if not _verb_ahead(tokens, end + 1):
                 break
         elif token.tag == "MD":
@@ -193,9 +191,9 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
         elif token.tag == "HV" and _verb_ahead(tokens, end + 1) and not _opens_noun(tokens, end + 1):
             seen = seen or "have"
         elif token.lower in _SEEMING and _to_follows(tokens, end + 1):
-            hedged, end, seen = True, end + 1, seen or "be"
+            end, seen = end + 1, seen or "be"
         elif token.lower in _SEEMING and end + 1 < len(tokens) and tokens[end + 1].tag in ADJECTIVES:
-            hedged, seen, passive = True, seen or "be", True
+            seen, passive = seen or "be", True
         else:
             break
         end += 1
@@ -209,10 +207,10 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
             particle = ""
             if after < len(tokens) and _is_particle(tokens, after):
                 particle, after = tokens[after].lower, after + 1
-            verb = Verb(shape, token.lower, not seen, negated, hedged, particle)
+            verb = Verb(shape, token.lower, not seen, negated, particle)
             return verb, after
     if passive:
-        return Verb("be", "is", False, negated, hedged), end
+        return Verb("be", "is", False, negated), end
     return None, at
 
 

@@ -90,9 +90,14 @@ def indefinite(noun: Noun) -> str:
     if noun.other and not noun.plural:
         return f"another {name(noun)}"
     text = ("other " if noun.other else "") + name(noun)
-    if noun.plural or (noun.head in w.MASS and noun.determiner not in _ONE) or noun.nouns[-1][:1].isupper():
+    if noun.plural or is_mass(noun) or noun.nouns[-1][:1].isupper():
         return text
     return f"{article(text)} {text}"
+
+
+def is_mass(noun: Noun) -> bool:
+    """Whether it takes no "a": water, but "a glass of water" and "a traffic light"."""
+    return noun.head in w.MASS and len(noun.nouns) == 1 and noun.determiner not in _ONE
 
 
 _ONE = frozenset({"a", "an", "one", "another", "each"})

@@ -202,7 +202,12 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         if word == "nearby" and following in {"DT", "PRP$"}:
             return "IN"
         return "JJ" if word == "nearby" and following in NOUNS and previous != "NNS" else "RB"
-    if previous == "BE" and following in {"IN", "RB", "RP"} and tag_ in {"NN", "VB", "VBP"} and _is_participle(word):
+    if (
+        previous == "BE"
+        and following in {"IN", "RB", "RP"}
+        and tag_ in {"NN", "VB", "VBP"}
+        and _is_participle(word)
+    ):
         return "VBN"
     if tag_ == "VBZ" and not following and (not previous or (previous == "CC" and tokens[0] is before)):
         return "NNS"
@@ -212,13 +217,19 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return _ing(word, tag_, previous, following, leads_noun)
     if tag_ in {"VBN", "VBD"} or (word.endswith("ed") and w.verb(word) not in {"", word}):
         return _past(word, previous, following, leads_noun)
-    finite = not _has_finite(tokens, token) and not _governed(tokens, at)
+    finite = not _has_finite(tokens, token) and (following in {"DT", "PRP$"} or not _governed(tokens, at))
     if tag_ in {"NN", "NNS", "VBZ", "VBP", "VB", "JJ"} and w.verb(word) and finite:
         guess = _present(word, previous, following, after)
         if guess:
             return guess
-    if tag_ == "VBZ" and w.noun(word) != word and (not finite or previous in {"VBG", "VBN", "VBD", "IN", "CC"}):
+    if (
+        tag_ == "VBZ"
+        and w.noun(word) != word
+        and (not finite or previous in {"VBG", "VBN", "VBD", "IN", "CC"})
+    ):
         return "NNS"
+    if tag_ in {"VB", "VBP"} and previous == "NN" and w.lemmas(word).get("NOUN"):
+        return "NN"
     if tag_ in {"VBZ", "VB", "VBP"} and (previous in {"DT", "PRP$", "JJ", "CD", "POS"} or not w.verb(word)):
         return "NNS" if word.endswith("s") and w.noun(word) != word else "NN"
     if tag_ in {"FW", "SYM", "LS", "UH", "IN", "WDT", "WP", "PDT", "DT", "CC", "CD", "PRP", "EX", "RP"}:
@@ -239,7 +250,7 @@ def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) 
         return "NN"
     if leads_noun:
         return "JJ" if tag_ != "NN" else "NN"
-    if previous == "JJ" and following not in {"DT", "PRP$", "IN", "PRP"}:
+    if previous == "JJ" and (tag_ == "NN" or following not in {"DT", "PRP$", "IN", "PRP"}):
         return "NN"
     if previous in NOUNS and following in NOUNS and tag_ == "NN":
         return "NN"

@@ -11,10 +11,10 @@ def _words(text: str) -> frozenset[str]:
 
 COLORS = _words(
     """
-    red orange yellow green blue purple violet pink brown black white gray grey beige tan gold golden silver
-    maroon navy turquoise teal magenta cyan crimson scarlet lavender cream khaki bronze blond blonde
-    colorful colourful multicolored multi-colored reddish bluish greenish yellowish brownish dark-colored
-    light-colored
+    red orange yellow green blue purple violet pink brown black white gray grey beige tan gold golden
+    silver maroon navy turquoise teal magenta cyan crimson scarlet lavender cream khaki bronze blond
+    blonde colorful colourful multicolored multi-colored reddish bluish greenish yellowish brownish
+    dark-colored light-colored
     """
 )
 NUMBERS = _words(
@@ -43,7 +43,12 @@ DETERMINERS = ARTICLES | frozenset(
     ]
 )
 POSSESSIVES = _words("his her its their my your our")
-PRONOUNS = _words("he she someone something anyone everyone it they him them himself herself itself themselves i we you us me")
+PRONOUNS = _words(
+    """
+    he she someone something anyone everyone it they him them himself herself itself themselves i we you
+    us me
+    """
+)
 STAND_INS = _words("one another others some each many most both few all")
 BE = _words("is are was were be been being am")
 AUXILIARIES = _words("has have had do does did")
@@ -53,11 +58,10 @@ CONJUNCTIONS = _words("and or but nor")
 SUBORDINATORS = _words("while as although though because since when if whereas so")
 PREPOSITIONS = _words(
     """
-    aboard
-    in on at of with without by from to into onto near beside besides behind above below beneath under
-    underneath over around along across through throughout inside outside between among amongst against
-    towards toward beyond within upon off for about like past opposite alongside up down amidst amid atop
-    during after before including despite
+    aboard in on at of with without by from to into onto near beside besides behind above below beneath
+    under underneath over around along across through throughout inside outside between among amongst
+    against towards toward beyond within upon off for about like past opposite alongside up down amidst
+    amid atop during after before including despite
     """
 )
 PHRASAL = (
@@ -106,7 +110,8 @@ PHRASAL = (
 PLACES = _words(
     """
     in on at near beside behind above below beneath under underneath over around along across through
-    throughout inside outside between among against beyond within upon alongside atop amid amidst onto aboard
+    throughout inside outside between among against beyond within upon alongside atop amid amidst onto
+    aboard
     """
 ) | {
     "in front of",
@@ -140,18 +145,18 @@ PICTURES = _words(
 
 SPOTS = _words(
     """
-    side left right center centre middle front back top bottom edge corner background foreground distance
-    end part area way position location space row direction total addition surface interior exterior
-    vicinity spot portion place line surroundings forefront
+    side left right center centre middle front back top bottom edge corner background foreground
+    distance end part area way position location space row direction total addition surface interior
+    exterior vicinity spot portion place line surroundings forefront
     """
 )
 """Where something is, rather than a thing."""
 
 SHELLS = _words(
     """
-    group variety number bunch couple lot set array assortment collection series range selection mix pile
-    type kind sort plenty mix mixture handful display crowd herd flock view image picture photo close-up style cluster
-    combination part majority rest team line row
+    group variety number bunch couple lot set array assortment collection series range selection mix
+    pile type kind sort plenty mixture handful display crowd herd flock view image picture photo
+    close-up style cluster combination part majority rest team line row
     """
 )
 """In "a group of people" the people are what is there."""
@@ -169,28 +174,33 @@ QUALITIES = _words(
 )
 """Told of a thing with its adjective: "a heart-shaped design"."""
 
-POSITIONAL = _words("left right middle far near same back front top bottom upper lower opposite other center")
+POSITIONAL = _words(
+    """
+    left right middle far near same back front top bottom upper lower opposite other center
+    """
+)
 AREAS = _words("area surface space spot")
 """Things when they are told apart: "a grassy area"."""
 
 INTERPRETING = _words(
     """
-    make give offer add create provide suggest indicate enhance contribute allow help evoke convey imply ensure
-    emphasize symbolize highlight reflect demonstrate represent prompt encourage invite
+    make give offer add create provide suggest indicate enhance contribute allow help evoke convey imply
+    ensure emphasize symbolize highlight reflect demonstrate represent prompt encourage invite
     """
 )
 EMPTY_ADJECTIVES = _words(
     """
-    main other various different several certain such same overall own visible additional particular primary
-    many more few first second third fourth fifth sixth last next focal multiple numerous central total only potential possible
-    actual prominent specific
+    main other various different several certain such same overall own visible additional particular
+    primary many more few first second third fourth fifth sixth last next focal multiple numerous
+    central total only potential possible actual prominent specific
     """
 )
 MASS = _words(
     """
     water grass snow sand clothing luggage furniture food traffic greenery vegetation foliage equipment
-    attire sunlight light fruit hair glass fur dirt smoke ice rain mud wood metal leather fabric brick stone plastic paper cardboard
-    concrete siding cotton wool bread meat rice cement lumber debris shade greenery cheese sauce coffee tea milk wine beer
+    attire sunlight light fruit hair glass fur dirt smoke ice rain mud wood metal leather fabric brick
+    stone plastic paper cardboard concrete siding cotton wool bread meat rice cement lumber debris shade
+    cheese sauce coffee tea milk wine beer
     """
 )
 PLURAL_ONLY = _words(
@@ -200,11 +210,11 @@ PLURAL_ONLY = _words(
 )
 PEOPLE = _words(
     """
-    male female
-    man woman boy girl person child kid baby lady gentleman guy player skier surfer skateboarder rider
-    pedestrian toddler individual officer chef bride groom batter pitcher catcher umpire driver passenger
-    worker customer student teacher snowboarder cyclist motorcyclist skater athlete someone father mother
-    couple adult teenager human cook waiter farmer men women people children
+    male female man woman boy girl person child kid baby lady gentleman guy player skier surfer
+    skateboarder rider pedestrian toddler individual officer chef bride groom batter pitcher catcher
+    umpire driver passenger worker customer student teacher snowboarder cyclist motorcyclist skater
+    athlete someone father mother couple adult teenager human cook waiter farmer men women people
+    children
     """
 )
 MEN = _words("man boy gentleman guy groom father king son brother")
@@ -220,12 +230,16 @@ STATES = _words(
 )
 """Verbs that do not go with "is …ing"."""
 
-DONE_BY_PEOPLE = _words("wear hold carry ride talk walk look eat drink smile play read watch sit use")
+DONE_BY_PEOPLE = _words(
+    """
+    wear hold carry ride talk walk look eat drink smile play read watch sit use
+    """
+)
 
 SHOWING = _words(
     """
-    show feature depict capture display include contain present portray showcase illustrate comprise consist
-    reveal
+    show feature depict capture display include contain present portray showcase illustrate comprise
+    consist reveal
     """
 )
 HEDGES = _words(
@@ -235,15 +249,32 @@ HEDGES = _words(
 )
 _SEEN_ALL_THE_SAME = _words(
     """
-    city university facility entrance fence ambulance appliance station decoration intersection installation
-    construction vegetation plantation reflection television audience celebration location conference witness
-    harness television competition procession fortress residence
+    city university facility entrance fence ambulance appliance station decoration intersection
+    installation construction vegetation plantation reflection television audience celebration location
+    conference witness harness competition procession fortress residence
     """
 )
 
 COMPOUNDS = {
-    *("hot dog", "potted plant", "stuffed animal", "living room", "dining room", "parking lot", "parking meter"),
-    *("remote control", "french fry", "living space", "high chair", "soft drink", "cutting board", "frying pan", "green bean"),
+    *(
+        "hot dog",
+        "potted plant",
+        "stuffed animal",
+        "living room",
+        "dining room",
+        "parking lot",
+        "parking meter",
+    ),
+    *(
+        "remote control",
+        "french fry",
+        "living space",
+        "high chair",
+        "soft drink",
+        "cutting board",
+        "frying pan",
+        "green bean",
+    ),
 }
 """Names of things whose first word is no attribute."""
 
@@ -251,10 +282,10 @@ NOT_THINGS = _words(
     """
     atmosphere sense presence appearance addition experience ambiance mood feeling touch process action
     attention fact day time moment manner fashion variety order use activity activities lot way front
-    enjoyment purpose reason contrast stage stages others total amount
-        purpose context lack feature combination mix event effort precaution weather ride backdrop nature beauty
-    interest enthusiasm joy condition pop contrast conclusion presence impression charm element aspect
-    arrangement possibility opportunity potential work role theme detail quality kind taste
+    enjoyment purpose reason contrast stage stages others total amount context lack feature combination
+    mix event effort precaution weather ride backdrop nature beauty interest enthusiasm joy condition
+    pop conclusion impression charm element aspect arrangement possibility opportunity potential work
+    role theme detail quality kind taste
     """
 )
 
@@ -288,7 +319,10 @@ def abstract(word: str) -> bool:
     """Whether a singular noun names no thing that can be seen, by list or by its ending."""
     if word in NOT_THINGS:
         return True
-    return word.endswith(("ness", "ity", "ism", "ance", "ence", "tion", "sion")) and word not in _SEEN_ALL_THE_SAME
+    return (
+        word.endswith(("ness", "ity", "ism", "ance", "ence", "tion", "sion"))
+        and word not in _SEEN_ALL_THE_SAME
+    )
 
 
 @lru_cache(maxsize=8192)

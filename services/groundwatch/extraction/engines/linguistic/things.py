@@ -1,0 +1,53 @@
+"""What a noun phrase names: a thing in the picture, the picture itself, a place in it, or nothing visible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.phrases import Noun
+
+
+def core(noun: Noun) -> Noun:
+    """ "a group of people" is people."""
+    while noun.of is not None and (
+        noun.lemma in w.SHELLS | w.PICTURES or (noun.lemma in w.SPOTS and not is_thing(noun))
+    ):
+        inner = noun.of
+        if inner.pronoun and noun.lemma in w.PICTURES:
+            return noun
+        noun = inner
+    return noun
+
+
+def counted(noun: Noun) -> bool:
+    """Whether it has a number worth a fact."""
+    return bool(noun.number) and noun.number not in {"one", "1"}
+
+
+def is_bare(noun: Noun) -> bool:
+    """Whether it is "display" in "on display": no thing, for all its looks."""
+    if noun.determiner or noun.number or noun.plural or noun.adjectives:
+        return False
+    return len(noun.nouns) == 1 and noun.head not in w.MASS
+
+
+def is_picture(noun: Noun) -> bool:
+    """Whether it is the picture itself rather than a thing in it."""
+    return noun.lemma in w.PICTURES
+
+
+def is_person(nouns: Sequence[Noun]) -> bool:
+    """Whether these are people."""
+    return bool(nouns) and nouns[0].lemma in w.PEOPLE
+
+
+def is_thing(noun: Noun) -> bool:
+    """Whether it can be seen in the picture: no view, no place in it, nothing abstract."""
+    if noun.determiner in {"no", "any"}:
+        return False
+    if noun.lemma in w.AREAS:
+        return len(noun.nouns) > 1 or not w.POSITIONAL.issuperset(noun.adjectives)
+    if noun.lemma in w.PICTURES | w.SPOTS | w.QUALITIES:
+        return False
+    return bool(noun.nouns) and not w.abstract(noun.lemma)
