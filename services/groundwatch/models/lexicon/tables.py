@@ -153,7 +153,8 @@ class Lexicon:
             if phrase not in self.known:
                 phrase = " ".join(words[start:])
             if phrase in self.known:
-                return " ".join((*lemmas[:start], self._canonical(phrase)))
+                before = (self._canonical(lemma) for lemma in lemmas[:start])
+                return self._canonical(" ".join((*before, self._canonical(phrase))))
         return " ".join(lemmas)
 
     def _ancestors(self, concept: str) -> frozenset[str]:

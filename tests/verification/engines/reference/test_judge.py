@@ -209,6 +209,60 @@ def test_evidence_is_the_item_that_was_used() -> None:
     assert judged("The dog is brown.", PEOPLE_SAID).evidence == "There is a dog."
 
 
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ("The man is wearing a hat.", SUPPORTED),
+        ("The woman is wearing a hat.", REFUTED),
+        ("The man is holding a hat.", UNDECIDED),
+        ("The man is petting the woman.", UNDECIDED),
+        ("The woman is next to the lamp.", UNDECIDED),
+        ("The woman is in the kitchen.", SUPPORTED),
+        ("One cup is blue.", SUPPORTED),
+        ("There are several cups.", SUPPORTED),
+        ("There is a swing.", SUPPORTED),
+        ("There is a wooden spoon rack.", REFUTED),
+    ],
+)
+def test_relations_that_a_complete_reference_does_not_state(text: str, decision: Decision) -> None:
+    """Refuted only when the same thing is said of somebody or something else there."""
+    known = Reference(
+        complete=True,
+        objects=("man", "woman", "hat", "cups", "lamp", "kitchen", "pan", "swing"),
+        triplets=(("man", "wearing", "hat"), ("man", "holding", "pan"), ("cup", "is", "blue")),
+    )
+    assert judged(text, known).decision is decision
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ("The sky is blue with white clouds.", SUPPORTED),
+        ("The mountain is covered with snow.", SUPPORTED),
+        ("Snow covers the mountain.", SUPPORTED),
+        ("There is a fishing rod.", SUPPORTED),
+        ("The child is holding a fishing rod.", SUPPORTED),
+        ("There is a child holding a rod.", SUPPORTED),
+        ("The child is waiting to fish.", SUPPORTED),
+        ("The fish are swimming.", UNDECIDED),
+    ],
+)
+def test_one_thing_said_in_two_ways(text: str, decision: Decision) -> None:
+    known = Reference(
+        complete=True,
+        objects=("sky", "clouds", "mountain", "child", "fishing rod", "rod", "fish"),
+        triplets=(
+            ("sky", "is", "blue"),
+            ("sky", "with", "clouds"),
+            ("clouds", "is", "white"),
+            ("mountain", "covered with", "snow"),
+            ("child", "holding", "rod"),
+            ("child", "is", "waiting"),
+        ),
+    )
+    assert judged(text, known).decision is decision
+
+
 def test_who_bites_whom_matters() -> None:
     known = Reference(facts=(KnownFact(text="The boy is chasing the girl.", holds=True),))
     assert judged("The girl is chased by the boy.", known).decision is SUPPORTED

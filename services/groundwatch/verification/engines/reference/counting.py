@@ -26,7 +26,8 @@ def supporting_number(atom: Number, known: Knowledge) -> str | None:
             return evidence
     if atom.low <= 1 and atom.high is None:
         return known.present.get(atom.concept)
-    vague = known.complete and atom.high is None and not _bounds(atom.concept, known)
+    counted = any(high is not None for _, high, _ in _bounds(atom.concept, known))
+    vague = known.complete and atom.high is None and not counted
     if ((atom.low, atom.high) == (2, None) and not atom.exact) or vague:
         return _several(atom.concept, known)
     return None

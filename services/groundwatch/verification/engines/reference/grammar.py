@@ -40,6 +40,9 @@ class Reader:
         if at is None:
             self.existential(tokens)
             return
+        if tokens[at] in relations.copulas and self._pictured(tokens[at + 1 :]):
+            self.existential(tokens[:at])
+            return
         subjects = self._subject(tokens[:at])
         rest = tokens[at:]
         if rest[0] in relations.copulas or (rest[0] in _AUXILIARIES and self._is_verb(rest[1:2])):
@@ -82,10 +85,11 @@ class Reader:
     def _qualities(self, phrase: NounPhrase, *, exact: bool) -> None:
         for attribute in phrase.attributes:
             self.asserted.append(Has(phrase.concept, attribute))
-        if phrase.low is not None and phrase.counted and phrase.concept not in self.lexicon.nouns.wildcards:
-            self.asserted.append(Number(phrase.concept, phrase.low, phrase.high, exact))
-        elif phrase.low == 1 and phrase.high == 1:
+        if phrase.low == 1 and phrase.high == 1:
             self.asserted.append(Number(phrase.concept, 1, 1 if exact else None, exact))
+        elif phrase.low is not None and phrase.counted:
+            if phrase.concept not in self.lexicon.nouns.wildcards:
+                self.asserted.append(Number(phrase.concept, phrase.low, phrase.high, exact))
         elif phrase.plural:
             self.given.append(Number(phrase.concept, 2, None, exact=False))
 
@@ -158,6 +162,9 @@ class Reader:
         """A verb's object and every prepositional phrase behind it."""
         subject_before = subjects
         preposition, tokens = self._preposition(tokens) or ("", tokens)
+        if preposition == "to" and verb and self._is_verb(tokens[:1]):
+            self.asserted += [Relates(subject.concept, verb, "", "") for subject in subjects]
+            return
         while True:
             at = self._next_preposition(tokens)
             objects = self._objects(tokens[:at])
@@ -222,8 +229,12 @@ class Reader:
                     Has(subject.concept, value) for thing in things for value in thing.attributes
                 ]
             return
+        at = self._next_preposition(tokens)
+        following = self._preposition(tokens[at:])
+        if following and following[1] and following[0] != "for":
+            self._relation(subjects, "", tokens[at:])
         shade = ""
-        for token in tokens:
+        for token in tokens[:at]:
             if token in ("and", ",", "or", "but", "a", "an", "the", *words.attributes.kind_words):
                 continue
             value = words.attribute(token)
@@ -319,8 +330,13 @@ class Reader:
                 return index
             if index + 1 < len(tokens) and self._is_verb([token]) and self._opens(tokens[index + 1 :]):
                 return index
-        if len(tokens) > 1 and tokens[-1].endswith("ing") and self.lexicon.verb(tokens[-1]):
-            return len(tokens) - 1
+            named = self.lexicon.concept((tokens[index - 1],)) in self.lexicon.known
+            if named and index + 1 < len(tokens) and token.endswith("ing") and self.lexicon.verb(token):
+                return index
+        last = len(tokens) - 1
+        if last > 0 and tokens[-1].endswith("ing") and self.lexicon.verb(tokens[-1]):
+            named = self.lexicon.concept((tokens[-1],)) in self.lexicon.known
+            return last if not named and tokens[-2] not in DETERMINERS else len(tokens)
         return len(tokens)
 
     def _opens(self, tokens: list[str]) -> bool:

@@ -77,11 +77,8 @@ class Rules:
         evidence = self.known.present.get(concept)
         if evidence is not None:
             return evidence
-        parts = concept.split()
-        if self.known.complete and len(parts) > 1:
-            named = [self.known.present.get(self.lexicon.concept((part,))) for part in parts]
-            if None not in named:
-                return named[-1]
+        if self.known.complete and " " in concept and (evidence := self._compound(concept)) is not None:
+            return evidence
         tools = self.lexicon.nouns.roles.get(concept)
         person = self.known.present.get("person") if tools else None
         if person is not None:
@@ -89,6 +86,21 @@ class Rules:
                 if tool in self.known.present:
                     return f"{person}; {self.known.present[tool]}"
         return None
+
+    def _compound(self, concept: str) -> str | None:
+        """A compound of what the reference names: its head, with the rest as things or as its quality."""
+        *before, head = concept.split()
+        named = self.lexicon.concept((head,))
+        evidence = self.known.present.get(named)
+        if evidence is None:
+            return None
+        qualities = {known.attribute.value for known, _ in self.known.attributes.get(named, ())}
+        for word in before:
+            value = self.lexicon.attribute(word)
+            quality = value.value if value else word
+            if quality not in qualities and self.lexicon.concept((word,)) not in self.known.present:
+                return None
+        return evidence
 
     def _absent(self, concept: str) -> str | None:
         """Absence refutes in a complete reference only, and only what the reference would have named.
@@ -261,20 +273,22 @@ class Rules:
         if between:
             return None
         bound = atom.verb not in _UNBOUND and atom.verb not in self.lexicon.relations.postures
-        if bound and self.lexicon.knows_verb(atom.verb):
-            for known, evidence in stated:
-                if (
-                    same_predicate(known, atom)
-                    and known.object
-                    and not self._may_be(known.object, atom.object)
-                ):
-                    return evidence
-            for items in self.known.relations.values():
-                for known, evidence in items:
-                    same = same_predicate(known, atom) and known.object == atom.object
-                    if same and not self._may_be(known.subject, atom.subject):
-                        return evidence
+        if not bound or not self.lexicon.knows_verb(atom.verb):
+            return None
+        others = [item for items in self.known.relations.values() for item in items]
+        for known, evidence in (*stated, *others):
+            if not same_predicate(known, atom) or not known.object or not self._lives(known.subject):
+                continue
+            if known.subject == atom.subject:
+                differs = not self._may_be(known.object, atom.object)
+            else:
+                differs = known.object == atom.object and not self._may_be(known.subject, atom.subject)
+            if differs:
+                return evidence
         return None
+
+    def _lives(self, concept: str) -> bool:
+        return self.lexicon.is_a(concept, "person") or self.lexicon.is_a(concept, "animal")
 
     def _may_be(self, one: str, other: str) -> bool:
         """Whether two names may mean one thing: one is broader, or a person goes by role and by gender."""
