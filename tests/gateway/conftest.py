@@ -106,7 +106,9 @@ def response() -> Callable[..., dict[str, Any]]:
 async def publish(bus) -> Callable[..., Awaitable[None]]:
     """Puts an outcome into the stream, as the scoring service does."""
 
-    async def put(name: str, *, refuted: int = 0, supported: int = 3, **changes: Any) -> None:
+    async def put(
+        name: str, *, refuted: int = 0, supported: int = 3, replace: bool = False, **changes: Any
+    ) -> None:
         claims = tuple(
             JudgedClaim(text=text, category="entity", unit=0, decision=decision)
             for text, decision in [("There is a dog.", Decision.REFUTED)] * refuted
@@ -133,7 +135,7 @@ async def publish(bus) -> Callable[..., Awaitable[None]]:
             | changes
         )
         message = outcomes.outgoing(outcome)
-        if changes.get("replace"):
+        if replace:
             message = msgspec.structs.replace(message, expect=None)
         await bus.create(message)
 

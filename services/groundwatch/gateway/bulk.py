@@ -16,7 +16,7 @@ import msgspec
 
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.bodies import Lines, TooLarge
-from groundwatch.gateway.intake import Intake, Ready
+from groundwatch.gateway.intake import RETRY_SECONDS, Intake, Ready
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.wire import Submission, read_submission
 from groundwatch.records import Limits
@@ -64,14 +64,12 @@ class _Waiting(msgspec.Struct, frozen=True):
 class Bulk:
     """One bulk request."""
 
-    def __init__(
-        self, intake: Intake, backlog: Backlog, bounds: Limits, *, in_flight: int, patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, intake: Intake, backlog: Backlog, bounds: Limits, *, in_flight: int) -> None:
         self._intake = intake
         self._backlog = backlog
         self._bounds = bounds
         self._in_flight = in_flight
-        self._patience = patience
+        self._patience = PATIENCE
         self._waiting: deque[_Waiting] = deque()
         self._held = 0
         self._given_up: Refused | None = None
@@ -140,12 +138,12 @@ class Bulk:
         began = time.monotonic()
         ended = await self._intake.settle(first.ready, waiting, patience=self._patience)
         self._ended(first.line, ended)
-        if isinstance(ended, Refused) and ended.passing:
-            self._patience = max(0.0, self._patience - (time.monotonic() - began))
+        if (waited := time.monotonic() - began) >= RETRY_SECONDS:
+            self._patience = max(0.0, self._patience - waited)
             self._settle_together()
 
     def _settle_together(self) -> None:
-        """The stream fails: the lines in the air wait side by side, not one after the other."""
+        """The stream fails or fails no more: what is in the air tries again side by side, not in turn."""
         for place, one in enumerate(self._waiting):
             if one.ready is not None:
                 settling = self._intake.settle(one.ready, one.ending, patience=self._patience)

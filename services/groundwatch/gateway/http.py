@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -37,9 +37,6 @@ NDJSON = frozenset(
 MAX_WATCHERS = 500
 FORM_SLACK = 64 * 1024
 """Bytes that a multipart form may have around its image."""
-
-CLOSE = {"Connection": "close"}
-"""Nobody reads the rest of a body that is too large."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -131,7 +128,7 @@ class Door:
             return problem(415, "send the bytes of the image as image/*, or a multipart form with one file")
         if isinstance(data, TooLarge):
             self._metrics.images.labels("refused").inc()
-            return problem(413, f"image is larger than {data.limit} bytes", headers=CLOSE)
+            return problem(413, f"image is larger than {data.limit} bytes")
         if isinstance(data, Response):
             return data
         try:
@@ -149,10 +146,10 @@ class Door:
     async def get_image(self, request: Request) -> Response:
         """A stored image. Its name is its content, so it may be kept for ever."""
         digest = request.path_params["sha256"]
-        loaded = await self._store.load(digest) if DIGEST.match(digest) else None
-        if loaded is None:
+        try:
+            data, media_type = await self._store.load(digest if DIGEST.match(digest) else "none")
+        except LookupError:
             return problem(404, f"no image '{digest}' is stored")
-        data, media_type = loaded
         headers = {
             "Cache-Control": "public, max-age=31536000, immutable",
             "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -201,16 +198,24 @@ class Door:
 
     async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
         limit = self._settings.max_image_bytes
-        if _declared(request) > limit + FORM_SLACK:
+        body = await _body(request, limit + FORM_SLACK)
+        if isinstance(body, TooLarge):
             return TooLarge(limit)
+
+        async def parts() -> AsyncGenerator[bytes, None]:
+            yield body
+
         try:
-            async with request.form(max_files=1, max_fields=8) as form:
-                files = [item for item in form.values() if isinstance(item, UploadFile)]
-                if len(files) != 1:
-                    return problem(422, "the form has no file", field="image")
-                data = await files[0].read(limit + 1)
-        except (HTTPException, MultiPartException) as error:
-            return problem(422, f"not a form with one image: {getattr(error, 'detail', error)}")
+            form = await MultiPartParser(request.headers, parts(), max_files=1, max_fields=8).parse()
+        except MultiPartException as error:
+            return problem(422, f"not a form with one image: {error.message}")
+        try:
+            files = [item for item in form.values() if isinstance(item, UploadFile)]
+            if len(files) != 1:
+                return problem(422, "the form has no file", field="image")
+            data = await files[0].read(limit + 1)
+        finally:
+            await form.close()
         return TooLarge(limit) if len(data) > limit else data
 
 

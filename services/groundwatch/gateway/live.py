@@ -93,10 +93,10 @@ class Watcher:
 class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
-    def __init__(self, bus: Bus, *, heartbeat: float = HEARTBEAT_SECONDS, queue: int = QUEUE) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._heartbeat = heartbeat
-        self._queue = queue
+        self._heartbeat = HEARTBEAT_SECONDS
+        self._queue = QUEUE
         self._watchers: set[Watcher] = set()
         self._board = Board()
         self._task: asyncio.Task[None] | None = None

@@ -1,0 +1,206 @@
+"""Images at the door: upload, base64, data URL, hash; everything else is refused with its reason."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+
+import pytest
+
+DATA = "data:image/png;base64,"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+async def upload(gateway, data, kind="image/png"):
+    return await gateway.http.post("/v1/images", content=data, headers={"Content-Type": kind})
+
+
+@pytest.mark.parametrize(
+    ("kind", "media_type"), [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("WEBP", "image/webp")]
+)
+async def test_an_upload_is_stored_once_and_served(gateway, pictures, kind, media_type):
+    data = pictures.encoded(kind)
+    first, second = await upload(gateway, data), await upload(gateway, data, "application/octet-stream")
+    told = {"sha256": sha256(data), "media_type": media_type, "width": 32, "height": 24}
+    assert (first.status_code, first.json()) == (201, told)
+    assert (second.status_code, second.json()) == (200, told)
+    served = await gateway.http.get(f"/v1/images/{sha256(data)}")
+    assert served.content == data
+    assert served.headers["content-type"] == media_type
+    assert served.headers["x-content-type-options"] == "nosniff"
+    assert "immutable" in served.headers["cache-control"]
+    assert gateway.count("groundwatch_images_total", result="stored") == 1
+    assert gateway.count("groundwatch_images_total", result="known") == 1
+
+
+async def test_an_upload_by_form(gateway, pictures):
+    data = pictures.encoded("JPEG")
+    reply = await gateway.http.post("/v1/images", files={"image": ("a.jpg", data, "image/jpeg")})
+    assert (reply.status_code, reply.json()["sha256"]) == (201, sha256(data))
+
+
+async def test_forms_without_one_file_are_refused(gateway, pictures):
+    data = pictures.encoded("PNG")
+    two = await gateway.http.post("/v1/images", files=[("a", ("a", data)), ("b", ("b", data))])
+    none = await gateway.http.post("/v1/images", files={"a": (None, "text")})
+    broken = await upload(gateway, b"nothing", "multipart/form-data; boundary=x")
+    bare = await upload(gateway, b"nothing", "multipart/form-data")
+    assert [reply.status_code for reply in (two, none, broken, bare)] == [422] * 4
+    assert all("\n" not in reply.json()["error"] for reply in (two, none, broken, bare))
+
+
+async def test_what_is_too_many_bytes_is_413(gateway_factory, pictures):
+    gateway = await gateway_factory(intake={"max_image_bytes": 1000})
+    data = pictures.encoded("BMP", (64, 64))
+    assert len(data) > 1000
+
+    async def chunks():
+        yield data
+
+    assert (await upload(gateway, data)).status_code == 413
+    assert (await upload(gateway, chunks())).status_code == 413
+    assert (await gateway.http.post("/v1/images", files={"image": data})).status_code == 413
+    assert (await gateway.http.post("/v1/images", files={"image": data * 100})).status_code == 413
+
+
+def bad(pictures):
+    png = pictures.encoded("PNG", (64, 64))
+    jpeg = pictures.encoded("JPEG", (256, 256))
+    return {
+        "empty": (b"", "empty"),
+        "text": (b"hello, I am no image at all", "not a JPEG, PNG or WebP"),
+        "an SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", "not a JPEG"),
+        "a bitmap": (pictures.encoded("BMP"), "not a JPEG"),
+        "a decompression bomb": (pictures.bomb(), "pixels"),
+        "a smaller bomb": (pictures.bomb(7_000), "pixels"),
+        "fewer pixels than declared": (pictures.bomb(5_000), "decoded"),
+        "an animated GIF": (pictures.animated("GIF"), "not a JPEG"),
+        "an animated WebP": (pictures.animated("WEBP"), "animated"),
+        "an animated PNG": (pictures.animated("PNG"), "animated"),
+        "a truncated PNG": (png[: len(png) // 2], "decoded"),
+        "a truncated JPEG": (jpeg[: len(jpeg) // 2], "decoded"),
+        "only a header": (png[:30], "image"),
+        "a flipped bit": (png[:80] + bytes([png[80] ^ 1]) + png[81:], "decoded"),
+    }
+
+
+async def test_bad_images_are_refused_with_the_reason(gateway, pictures, response):
+    for name, (data, word) in bad(pictures).items():
+        reply = await upload(gateway, data)
+        assert reply.status_code == 422, name
+        assert word in reply.json()["error"], (name, reply.text)
+        inside = response(images=[{"base64": base64.b64encode(data).decode()}])
+        reply = await gateway.post(inside)
+        assert reply.status_code == 422, name
+        assert (reply.json()["field"], reply.json()["id"]) == ("images[0]", inside["id"])
+        assert word in reply.json()["error"]
+    assert await gateway.events() == []
+
+
+async def test_a_bomb_costs_no_memory(gateway, pictures):
+    psutil = pytest.importorskip("psutil")
+    before = psutil.Process().memory_info().rss
+    replies = await asyncio.gather(*(upload(gateway, pictures.bomb()) for _ in range(20)))
+    assert {reply.status_code for reply in replies} == {422}
+    assert psutil.Process().memory_info().rss - before < 30 * 1024 * 1024
+
+
+async def test_phones_write_previews_behind_their_jpegs(gateway, pictures):
+    from io import BytesIO
+
+    from PIL import Image
+
+    out = BytesIO()
+    Image.new("RGB", (32, 24), "red").save(
+        out, "MPO", save_all=True, append_images=[Image.new("RGB", (8, 6), "blue")]
+    )
+    reply = await upload(gateway, out.getvalue(), "image/jpeg")
+    assert (reply.status_code, reply.json()["media_type"]) == (201, "image/jpeg")
+
+
+async def test_images_come_inside_a_response_in_three_ways(gateway, pictures, response):
+    data = pictures.encoded("PNG")
+    text = base64.b64encode(data).decode()
+    wrapped = "\n".join(text[start : start + 76] for start in range(0, len(text), 76))
+    assert (await upload(gateway, data)).status_code == 201
+    for given in (sha256(data), {"base64": text}, {"base64": wrapped}, DATA + text):
+        assert (await gateway.post(response(images=[given]))).status_code == 202
+    assert {event.images for event in await gateway.events()} == {(sha256(data),)}
+
+
+async def test_the_way_an_image_comes_is_no_difference(gateway, pictures, response):
+    data = pictures.encoded("PNG")
+    text = base64.b64encode(data).decode()
+    sent = response(images=[{"base64": text}])
+    assert (await gateway.post(sent)).status_code == 202
+    for given in (sha256(data), DATA + text):
+        assert (await gateway.post(sent | {"images": [given]})).json()["status"] == "duplicate"
+    other = base64.b64encode(pictures.encoded("PNG", (40, 40))).decode()
+    assert (await gateway.post(sent | {"images": [{"base64": other}]})).status_code == 409
+
+
+async def test_the_image_is_stored_before_the_event(gateway, pictures, response):
+    data = pictures.encoded("WEBP")
+    await gateway.post(response(images=[{"base64": base64.b64encode(data).decode()}]))
+    [event] = await gateway.events()
+    assert (await gateway.http.get(f"/v1/images/{event.images[0]}")).content == data
+
+
+async def test_a_hash_that_is_not_stored_is_named(gateway, pictures, response):
+    data = pictures.encoded("PNG")
+    await upload(gateway, data)
+    reply = await gateway.post(response(images=[sha256(data), "0" * 64]))
+    assert reply.status_code == 422
+    assert reply.json()["field"] == "images[1]"
+    assert "/v1/images" in reply.json()["error"]
+    assert gateway.count("groundwatch_refused_responses_total", reason="image_missing") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ("https://example.com/cat.png", "URLs are not fetched"),
+        ("http://169.254.169.254/latest/meta-data", "URLs are not fetched"),
+        ("HTTP://EXAMPLE.COM", "URLs are not fetched"),
+        ("file:///etc/passwd", "URLs are not fetched"),
+        ("s3://bucket/key", "URLs are not fetched"),
+        ("/etc/passwd", "paths are not read"),
+        ("../../etc/passwd", "paths are not read"),
+        ("cat.png", "SHA-256"),
+        ("", "SHA-256"),
+        ("A" * 64, "lower-case"),
+        ("0" * 63, "SHA-256"),
+        ("data:image/png,abc", "base64"),
+        ("data:image/png;base64,!!!", "base64"),
+        ({"base64": "***"}, "base64"),
+        ({"base64": "é"}, "base64"),
+        ({"url": "https://example.com"}, "missing"),
+        (7, "SHA-256"),
+        (None, "SHA-256"),
+    ],
+)
+async def test_a_name_is_no_permission_to_read(gateway, response, given, word):
+    reply = await gateway.post(response(images=[given]))
+    assert reply.status_code == 422
+    assert reply.json()["field"].startswith("images[")
+    assert word in reply.json()["error"]
+    assert await gateway.events() == []
+
+
+async def test_a_response_without_an_image_is_recorded(gateway, response):
+    assert (await gateway.post(response(images=[]))).status_code == 202
+
+
+async def test_what_is_no_image_address_is_404(gateway):
+    for name in ("0" * 64, "abc", "A" * 64, "%2e%2e%2fetc"):
+        reply = await gateway.http.get(f"/v1/images/{name}")
+        assert reply.status_code == 404
+        assert "error" in reply.json()
+
+
+async def test_other_media_types_are_415(gateway):
+    assert (await upload(gateway, b"x", "text/plain")).status_code == 415

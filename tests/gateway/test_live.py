@@ -1,0 +1,264 @@
+"""Live scores, the report, single responses: what became of what was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from groundwatch.events import OutcomeKind
+from groundwatch.gateway import live
+from groundwatch.gateway.live import Filter, Watcher
+
+
+class Events:
+    """A reader of server-sent events."""
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+
+    async def next(self) -> dict[str, Any]:
+        """The next event: its fields, `data` decoded; comments under `comment`."""
+        found: dict[str, Any] = {}
+        async for line in self._lines:
+            if not line:
+                if set(found) - {"retry"}:
+                    return found
+                found = {}
+                continue
+            name, _, value = line.partition(": ")
+            found[name or "comment"] = json.loads(value) if name == "data" else value
+        return found
+
+    async def outcomes(self, number: int) -> list[str]:
+        """The ids of the next outcomes."""
+        found: list[str] = []
+        while len(found) < number:
+            event = await asyncio.wait_for(self.next(), 10)
+            if event.get("event") == "outcome":
+                found.append(event["data"]["id"])
+        return found
+
+
+@contextlib.asynccontextmanager
+async def watching(gateway, **options: Any) -> AsyncIterator[Events]:
+    before = gateway.service._live.watchers
+    async with gateway.http.stream("GET", "/v1/scores", **options) as reply:
+        assert reply.status_code == 200
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        events = Events(reply.aiter_lines())
+        await events.next()
+        for _ in range(100):
+            if gateway.service._live.watchers > before or "since" in options.get("params", {}):
+                break
+            await asyncio.sleep(0.02)
+        yield events
+
+
+async def test_outcomes_come_as_they_happen_and_not_from_before(gateway, publish):
+    await publish("before")
+    await until(gateway, 1)
+    async with watching(gateway) as events:
+        await publish("one", refuted=1)
+        event = await asyncio.wait_for(events.next(), 10)
+        assert event["event"] == "outcome"
+        assert event["id"] == "2"
+        assert event["data"]["id"] == "one"
+        assert event["data"]["claims"][0]["decision"] == "refuted"
+
+
+async def test_resuming_leaves_nothing_out_and_repeats_nothing(gateway, publish):
+    for number in range(20):
+        await publish(f"o{number}")
+    await until(gateway, 20)
+    async with watching(gateway, params={"since": "5"}) as events:
+        assert await events.outcomes(15) == [f"o{n}" for n in range(5, 20)]
+        for number in range(20, 30):
+            await publish(f"o{number}")
+        assert await events.outcomes(10) == [f"o{n}" for n in range(20, 30)]
+    headers = {"Last-Event-ID": "28"}
+    async with watching(gateway, params={"since": "5"}, headers=headers) as events:
+        assert await events.outcomes(2) == ["o28", "o29"]
+
+
+async def test_resuming_while_outcomes_pour_in(gateway, publish):
+    async def pour() -> None:
+        for number in range(400):
+            await publish(f"o{number}")
+
+    pouring = asyncio.create_task(pour())
+    await until(gateway, 50)
+    async with watching(gateway, params={"since": "0"}) as events:
+        assert await events.outcomes(400) == [f"o{n}" for n in range(400)]
+    await pouring
+
+
+async def test_watchers_see_what_they_asked_for(gateway, publish):
+    async with (
+        watching(gateway, params={"model": "a"}) as model,
+        watching(gateway, params={"tenant": "t"}) as tenant,
+        watching(gateway, params={"protocol": "valor", "model": "b"}) as both,
+    ):
+        await publish("1", model="a")
+        await publish("2", model="b", tenant="t")
+        await publish("3", model="b", protocol="valor")
+        await publish("4", model="a", tenant="t")
+        assert await model.outcomes(2) == ["1", "4"]
+        assert await tenant.outcomes(2) == ["2", "4"]
+        assert await both.outcomes(1) == ["3"]
+
+
+@pytest.mark.parametrize("since", ["x", "-1", "1.5", "٣", "9" * 30])
+async def test_a_wrong_since_is_422(gateway, since):
+    reply = await gateway.http.get("/v1/scores", params={"since": since})
+    assert (reply.status_code, reply.json()["field"]) == (422, "since")
+
+
+async def test_since_beyond_the_end_is_from_now_on(gateway, publish):
+    await publish("before")
+    await until(gateway, 1)
+    async with watching(gateway, params={"since": "1000"}) as events:
+        await asyncio.sleep(0.2)
+        await publish("after")
+        assert await events.outcomes(1) == ["after"]
+
+
+async def test_heartbeats(gateway_factory, monkeypatch):
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.1)
+    gateway = await gateway_factory()
+    async with watching(gateway) as events:
+        assert (await asyncio.wait_for(events.next(), 5))["comment"] == "heartbeat"
+
+
+async def test_who_falls_behind_is_told_how_much_was_missed():
+    watcher = Watcher(Filter(), size=3)
+    for number in range(1, 9):
+        watcher.offer(number, b"%d;" % number)
+    assert await watcher.next(1) == b'1;2;3;event: missed\ndata: {"count":5,"since":3}\n\n'
+    watcher.offer(9, b"9;")
+    assert await watcher.next(1) == b"9;"
+    assert await watcher.next(0.01) == b": heartbeat\n\n"
+
+
+async def test_a_slow_watcher_does_not_hold_up_the_others(gateway_factory, publish, monkeypatch):
+    monkeypatch.setattr(live, "QUEUE", 50)
+    gateway = await gateway_factory()
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.service.port, limit=1)
+    writer.write(b"GET /v1/scores HTTP/1.1\r\nHost: x\r\n\r\n")
+    await writer.drain()
+    await reader.read(1)
+    async with watching(gateway) as events:
+        detail = "x" * 100_000
+        for number in range(300):
+            await publish(f"o{number}", detail=detail)
+            assert await events.outcomes(1) == [f"o{number}"]
+    text = b""
+    while b"event: missed" not in text:
+        text = text[-1_000:] + await asyncio.wait_for(reader.read(1 << 20), 10)
+    writer.close()
+
+
+async def test_watchers_that_leave_are_forgotten(gateway):
+    async with watching(gateway):
+        assert gateway.service._live.watchers == 1
+    for _ in range(100):
+        if not gateway.service._live.watchers:
+            break
+        await asyncio.sleep(0.02)
+    assert gateway.service._live.watchers == 0
+
+
+async def until(gateway, sequence: int) -> dict[str, Any]:
+    """The report once it has read so far."""
+    for _ in range(300):
+        told: dict[str, Any] = (await gateway.http.get("/v1/report")).json()
+        if told["sequence"] >= sequence and told["complete"]:
+            return told
+        await asyncio.sleep(0.03)
+    raise AssertionError(f"the report does not come to {sequence}")
+
+
+async def models(gateway, sequence: int, number: int) -> list[dict[str, Any]]:
+    """The report's rows once they hold so many responses."""
+    await until(gateway, sequence)
+    for _ in range(100):
+        rows: list[dict[str, Any]] = (await gateway.http.get("/v1/report")).json()["models"]
+        if sum(row["responses"] for row in rows) == number:
+            return rows
+        await asyncio.sleep(0.05)
+    raise AssertionError(rows)
+
+
+async def test_the_report_holds_what_was_there_and_what_comes(gateway_factory, publish):
+    await publish("before", refuted=1, supported=3)
+    gateway = await gateway_factory()
+    await publish("after", refuted=1, supported=1)
+    await publish("none", outcome=OutcomeKind.UNSCORED, score=None, reason="nothing_to_verify", claims=())
+    [row] = await models(gateway, 3, 3)
+    assert (row["model"], row["scored"]) == ("heron-7b", 2)
+    assert row["unscored"] == {"nothing_to_verify": 1}
+    assert row["hallucination_rate"]["value"] == pytest.approx(2 / 6)
+    assert row["score"]["value"] == pytest.approx((0.75 + 0.5) / 2)
+
+
+async def test_an_outcome_that_replaces_a_dead_letter_is_counted_once(
+    gateway_factory, publish, bus, monkeypatch
+):
+    monkeypatch.setattr(live, "REBUILD_SECONDS", 0.0)
+    gateway = await gateway_factory()
+    await publish("a")
+    await publish("b", outcome=OutcomeKind.UNSCORED, score=None, reason="dead_letter", claims=(), judges={})
+    await models(gateway, 2, 2)
+    await publish("b", replace=True)
+    await until(gateway, 3)
+    [row] = await models(gateway, 3, 2)
+    assert (row["scored"], row["unscored"]) == (2, {})
+
+
+async def test_the_reader_survives_a_stream_made_anew(gateway, publish, bus):
+    from groundwatch.runtime.provision import provision
+
+    await publish("a")
+    await publish("b")
+    await until(gateway, 2)
+    await bus.js.delete_stream("GW_OUTCOMES")
+    await provision(bus.js)
+    await publish("c")
+    for _ in range(200):
+        rows = (await gateway.http.get("/v1/report")).json()
+        if rows["sequence"] == 1 and [row["responses"] for row in rows["models"]] == [1]:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(rows)
+
+
+async def test_what_is_no_outcome_stops_nothing(gateway, publish, bus):
+    await bus.js.publish("gw.outcome.live.faithscore.junk", b"\xff{")
+    await publish("a")
+    [row] = await models(gateway, 2, 1)
+    assert row["responses"] == 1
+
+
+async def test_a_response_with_what_became_of_it(gateway, response, publish):
+    sent = response(id="one/two", tenant="acme", prompt="What?")
+    await gateway.post(sent)
+    address = "/v1/responses/one%2Ftwo?tenant=acme"
+    told = (await gateway.http.get(address)).json()
+    assert told["response"]["answer"] == sent["answer"]
+    assert (told["outcomes"], told["waiting"]) == ({}, ["faithscore"])
+    await publish("one/two", tenant="acme", refuted=1)
+    told = (await gateway.http.get(address)).json()
+    assert told["waiting"] == []
+    assert told["outcomes"]["faithscore"]["score"] == 0.75
+
+
+async def test_a_response_that_is_not_recorded_is_404(gateway, response):
+    await gateway.post(response(id="a", tenant="t"))
+    for address in ("/v1/responses/nobody", "/v1/responses/a"):
+        reply = await gateway.http.get(address)
+        assert reply.status_code == 404
+        assert "\n" not in reply.json()["error"]
