@@ -8,6 +8,7 @@ import sys
 import typer
 
 import groundwatch.cli.bench as bench
+import groundwatch.cli.demo as demo
 import groundwatch.cli.ledger as ledger
 import groundwatch.cli.offline as offline
 import groundwatch.cli.system as system
@@ -40,8 +41,8 @@ def options(
     """Options that stand before every command."""
 
 
-for register in (bench.register, offline.register, system.register, traffic.register, ledger.register):
-    register(app)
+for module in (system, demo, traffic, ledger, offline, bench):
+    module.register(app)
 
 
 def main() -> None:

@@ -75,6 +75,15 @@ class LiveView:
         if outcome.score is not None and wrong:
             self._latest.append(_story(outcome, wrong[0].text, wrong[0].unit))
 
+    def line(self) -> str:
+        """All of it in one line, for logs."""
+        parts = [f"{self.seen:,} outcomes"]
+        for (model, _), line in sorted(self._lines.items()):
+            recent = line.recent_rate
+            if recent is not None:
+                parts.append(f"{model} {recent:.1%} of recent facts not in the image")
+        return " · ".join(parts)
+
     def __rich__(self) -> RenderableType:
         table = Table(
             title=f"{self._title} · {self.seen:,} outcomes", title_justify="left", box=None, pad_edge=False

@@ -1,0 +1,39 @@
+# Works on a machine that has only Python 3.11 or 3.12, pip and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# CPU builds only: named here, because a bare `torch` would bring several GB of CUDA packages.
+TORCH := torch==2.13.0
+
+.PHONY: install demo test test-fast lint faults clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 12) else f"groundwatch needs Python 3.11 or 3.12 here, and $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet $(TORCH) --editable '.[dev]'
+	@touch $@
+
+demo: install
+	@$(BIN)/groundwatch demo
+
+test: install lint
+	$(BIN)/python -m pytest
+
+test-fast: install
+	$(BIN)/python -m pytest -m 'not slow and not faults'
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+faults: install
+	$(BIN)/python -m pytest tests/faults
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
