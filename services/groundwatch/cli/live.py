@@ -49,7 +49,7 @@ class ModelLine:
         """Hallucinated by decided facts over the latest responses."""
         return _rate(self.recent)
 
-    def sparkline(self, width: int = 16) -> str:
+    def sparkline(self, width: int = 10) -> str:
         """The rate over the latest responses, oldest first; a full bar is 50 % or more."""
         steps = list(self.history)
         size = max(1, -(-len(steps) // width))
@@ -89,14 +89,7 @@ class LiveView:
             title=f"{self._title} · {self.seen:,} outcomes", title_justify="left", box=None, pad_edge=False
         )
         table.add_column("model", no_wrap=True)
-        for heading in (
-            "scored",
-            "unscored",
-            "FaithScore",
-            "facts not in the image",
-            f"last {RECENT}",
-            "coverage",
-        ):
+        for heading in ("scored", "unsc.", "score", "not in the image", f"last {RECENT}", "cov."):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("trend", no_wrap=True)
         for (model, _), line in sorted(self._lines.items()):
@@ -112,7 +105,7 @@ def _cells(line: ModelLine) -> list[str]:
     scored = line.outcomes[OutcomeKind.SCORED]
     unscored = line.outcomes[OutcomeKind.UNSCORED]
     interval: Interval | None = wilson(line.refuted, line.decided) if line.decided else None
-    rate = f"{interval.value:6.1%} [{interval.low:.1%}, {interval.high:.1%}]" if interval is not None else "–"
+    rate = f"{interval.value:.1%} ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else "–"
     recent = line.recent_rate
     return [
         f"{scored:,}",
