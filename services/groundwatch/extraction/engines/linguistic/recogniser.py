@@ -3,7 +3,8 @@
 A sub-sentence's label depends on more than its words: "a museum exhibit" describes or guesses as its
 sentence does, and answers to complex questions reason where captions describe. So a row holds the
 vectors of the sub-sentence, of the first sub-sentence of its sentence and the mean over the answer, the
-cues of the sub-sentence, its predecessor and its sentence, and where it stands.
+cues of the sub-sentence, its predecessor and its sentence, where it stands, and its grammar.
+The scales weigh the groups against each other under one regularisation.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from groundwatch.extraction.engines.linguistic.cues import COUNT, cues
+from groundwatch.extraction.engines.linguistic.grammar import COUNT as GRAMMAR
+from groundwatch.extraction.engines.linguistic.grammar import grammar
 from groundwatch.extraction.engines.linguistic.outline import Unit
 from groundwatch.models.embeddings import DIMENSIONS
 
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
 COEFFICIENTS = "recogniser.json"
 _VECTOR_SCALE = 4.0
 _PLACES = 11
-WIDTH = 3 * DIMENSIONS + 3 * COUNT + _PLACES
+_GRAMMAR_SCALE = 1.5
+WIDTH = 3 * DIMENSIONS + 3 * COUNT + _PLACES + GRAMMAR
 
 
 class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +86,9 @@ def features(units: Sequence[Unit], vectors: Vectors) -> Rows:
     before = np.vstack([np.zeros((1, COUNT)), own[:-1]])
     sentence = np.array([own[_sentence(units, unit)].max(axis=0) for unit in units])
     where = np.array([_place(units, index) for index in range(len(units))])
+    speech = np.array([grammar(unit.text) for unit in units]) * _GRAMMAR_SCALE
     dense = np.hstack([vectors, opening, mean]) * _VECTOR_SCALE
-    return np.hstack([dense, own, before, sentence, where])
+    return np.hstack([dense, own, before, sentence, where, speech])
 
 
 def _sentence(units: Sequence[Unit], unit: Unit) -> slice:

@@ -8,6 +8,7 @@ corrections here are for what captions do otherwise: "features" is a verb there,
 from __future__ import annotations
 
 import re
+import threading
 from functools import lru_cache
 
 import msgspec
@@ -27,6 +28,10 @@ FINITE = frozenset({"VBZ", "VBP", "VBD", "BE", "MD", "HV"})
 OPENERS = frozenset({"DT", "PRP$", "CD", "JJ"})
 LIMIT = 400
 """Words of one sub-sentence that are looked at: people write far fewer between two marks."""
+_READ = 4_000
+_LONGEST = 40
+_LATIN = re.compile("[0-9A-Za-z\u00c0-\u024f]")
+_TAGGER = threading.Lock()
 
 
 class Token(msgspec.Struct):
@@ -38,12 +43,17 @@ class Token(msgspec.Struct):
     tag: str
 
 
-@lru_cache(maxsize=4096)
 def tag(text: str) -> tuple[Token, ...]:
-    """Cut a sub-sentence into tagged words. Scripts other than Latin give nouns or nothing."""
+    """Cut a sub-sentence into tagged words. Scripts other than Latin give none: the rules are English."""
+    return _tag(text[:_READ])
+
+
+@lru_cache(maxsize=4096)
+def _tag(text: str) -> tuple[Token, ...]:
     mark = _LIST_MARK.match(text)
-    found = _WORD.findall(text[mark.end() if mark else 0 :], 0)[:LIMIT]
-    pieces = [piece for word in found for piece in _split_clitics(word)]
+    found = _WORD.findall(text[mark.end() if mark else 0 :])[:LIMIT]
+    latin = [word for word in found if len(word) <= _LONGEST and _LATIN.search(word)]
+    pieces = [piece for word in latin for piece in _split_clitics(word)]
     if not pieces:
         return ()
     tokens = _join_phrases(_first_guess(pieces))
@@ -73,10 +83,10 @@ def _first_guess(pieces: list[str]) -> list[Token]:
     from textblob.en import tag as pattern_tag
 
     lowered = [pieces[0].lower(), *pieces[1:]]
-    guessed = pattern_tag(" ".join(lowered), tokenize=False)
-    tags = [found for _, found in guessed]
+    with _TAGGER:
+        tags = [found for _, found in pattern_tag(" ".join(lowered), tokenize=False)]
     if len(tags) != len(pieces):
-        tags = [pattern_tag(piece, tokenize=False)[0][1] if piece.isalpha() else "NN" for piece in lowered]
+        tags = ["NN"] * len(pieces)
     return [Token(text, text.lower(), tag_) for text, tag_ in zip(pieces, tags, strict=True)]
 
 

@@ -25,23 +25,7 @@ NUMBERS = _words(
 )
 VAGUE_NUMBERS = _words("several multiple many numerous few")
 ARTICLES = _words("a an the")
-DETERMINERS = ARTICLES | frozenset(
-    [
-        "this",
-        "that",
-        "these",
-        "those",
-        "another",
-        "each",
-        "every",
-        "some",
-        "any",
-        "no",
-        "all",
-        "both",
-        "either",
-    ]
-)
+DETERMINERS = ARTICLES | _words("this that these those another each every some any no all both either")
 POSSESSIVES = _words("his her its their my your our")
 PRONOUNS = _words(
     """
