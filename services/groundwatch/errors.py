@@ -4,9 +4,9 @@ GroundwatchError
 ├── UsageError            the user must fix something: one line, exit status 2, no traceback
 │   ├── SettingsError     a setting is wrong; names the key
 │   ├── FileFormatError   a file is wrong; names file, line and key
-│   └── MissingExtraError an optional dependency is not installed
+│   ├── MissingExtraError an optional dependency is not installed
+│   └── ProvisionRefused  a change to streams or consumers would drop data
 ├── CheckFailed           the thing checked does not hold: exit status 1
-├── ProvisionRefused      a change to streams or consumers would drop data
 ├── InputError            an event can never succeed: dead letter at once
 │   └── DecodeError       the bytes are not the event they claim to be
 ├── Unscorable            a judge could not judge: an *unscored* outcome with its reason, not a failure

@@ -189,9 +189,9 @@ def check_record(record: Described, name: str, images: Sequence[object], limits:
             return _refuse(name, "reference", f"has {held} items; at most {limits.reference} are taken")
     if len(record.tags) > limits.tags:
         return _refuse(name, "tags", f"has {len(record.tags)} tags; at most {limits.tags} are taken")
-    for name, value in record.tags.items():
-        if len(name) + len(value) > limits.tag:
-            return _refuse(name, f"tags.{name[:40]}", f"is longer than {limits.tag} characters")
+    for tag, value in record.tags.items():
+        if len(tag) + len(value) > limits.tag:
+            return _refuse(name, f"tags.{tag[:40]}", f"is longer than {limits.tag} characters")
     if not (math.isfinite(record.recorded_at) and record.recorded_at >= 0):
         return _refuse(name, "recorded_at", "is not a time in seconds since the epoch")
     return None

@@ -21,22 +21,39 @@ from __future__ import annotations
 
 import msgspec
 
+from groundwatch.events import (
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    Event,
+    ResponseRecorded,
+    ResponseScored,
+)
+
 PREFIX = "gw"
 
 HEADER_MESSAGE_ID = "Nats-Msg-Id"
 HEADER_EXPECT_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 HEADER_PROTOCOLS = "Gw-Protocols"
-"""On a recorded response: the protocols asked for, by commas. Lets the audit read headers only."""
 HEADER_DIGEST = "Gw-Digest"
-"""On a recorded response: digest of what the caller sent, to tell a repeat from a contradiction."""
 HEADER_OUTCOME = "Gw-Outcome"
-"""On an outcome: scored, unscored or declined."""
 HEADER_REASON = "Gw-Reason"
-"""On an outcome: its reason. On a dead letter: why it is there."""
 HEADER_ORIGIN = "Gw-Origin"
-"""On a dead letter and its retry: the subject of the original."""
 HEADER_RETRY = "Gw-Retry"
-"""On a retry: how many times this event has been sent again."""
+
+HEADERS: dict[str, str] = {
+    HEADER_MESSAGE_ID: "Digest of event, stage and judges: the server drops a repeat of it for minutes",
+    HEADER_EXPECT_SEQUENCE: "The sequence that the subject must be at, 0 for an empty one: the server "
+    "refuses the event otherwise",
+    HEADER_PROTOCOLS: "The protocols asked for, by commas; on a dead letter and its retry, those that "
+    "failed. Lets the audit read headers only",
+    HEADER_DIGEST: "Digest of what the caller sent: tells a repeat from a contradiction",
+    HEADER_OUTCOME: "scored, unscored or declined",
+    HEADER_REASON: "On an outcome, its reason; on a dead letter, why it is there",
+    HEADER_ORIGIN: "The subject of the original",
+    HEADER_RETRY: "How many times this event has been sent again",
+}
+"""What every header means."""
 
 RESPONSES = "GW_RESPONSES"
 EXTRACTED = "GW_EXTRACTED"
@@ -48,6 +65,8 @@ IMAGES_BUCKET = "gw-images"
 
 DAY = 86_400.0
 STAGES = ("extraction", "matching", "verification", "scoring")
+GATEWAY = "gateway"
+COMMAND_LINE = "cli"
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +101,30 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True):
     ack_wait: float = 30.0
     max_ack_pending: int = 5_000
 
+    @property
+    def service(self) -> str:
+        """The service that binds to it."""
+        return self.name.removesuffix("-retry")
+
+
+class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A family of subjects: what is on it, and who puts it there.
+
+    `address` has the variable tokens in braces. `events` empty means the bytes of another channel's event
+    as they came, decodable or not. `readers` look without a durable consumer; those with one are in
+    `CONSUMERS`. Every message carries `headers`, some carry `optional_headers`.
+    """
+
+    name: str
+    address: str
+    stream: str
+    description: str
+    publishers: tuple[str, ...]
+    readers: tuple[str, ...] = ()
+    events: tuple[type[Event], ...] = ()
+    headers: tuple[str, ...] = (HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE)
+    optional_headers: tuple[str, ...] = ()
+
 
 STREAMS: tuple[StreamSpec, ...] = (
     StreamSpec(
@@ -104,6 +147,67 @@ STREAMS: tuple[StreamSpec, ...] = (
     ),
     StreamSpec(
         name=RETRY, subjects=(f"{PREFIX}.retry.>",), description="Dead letters sent again", work_queue=True
+    ),
+)
+
+CHANNELS: tuple[ChannelSpec, ...] = (
+    ChannelSpec(
+        name="recorded",
+        address=f"{PREFIX}.recorded.{{run}}.{{key}}",
+        stream=RESPONSES,
+        description="A response, as recorded",
+        events=(ResponseRecorded,),
+        publishers=(GATEWAY,),
+        readers=(GATEWAY, COMMAND_LINE),
+        headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_PROTOCOLS, HEADER_DIGEST),
+    ),
+    ChannelSpec(
+        name="extracted",
+        address=f"{PREFIX}.extracted.{{run}}.{{stage}}.{{protocol}}.{{key}}",
+        stream=EXTRACTED,
+        description="A response's claims for one protocol, on their way to a stage",
+        events=(ClaimsExtracted,),
+        publishers=("extraction",),
+        readers=(COMMAND_LINE,),
+    ),
+    ChannelSpec(
+        name="judged",
+        address=f"{PREFIX}.judged.{{run}}.{{stage}}.{{protocol}}.{{key}}",
+        stream=JUDGED,
+        description="Claims with verdicts or matches, on their way to a stage",
+        events=(ClaimsVerified, ClaimsMatched),
+        publishers=("matching", "verification"),
+        readers=(COMMAND_LINE,),
+    ),
+    ChannelSpec(
+        name="outcome",
+        address=f"{PREFIX}.outcome.{{run}}.{{protocol}}.{{key}}",
+        stream=OUTCOMES,
+        description="The one outcome of a response for a protocol: from scoring, or from where it ended",
+        events=(ResponseScored,),
+        publishers=STAGES,
+        readers=(GATEWAY, COMMAND_LINE),
+        headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_OUTCOME),
+        optional_headers=(HEADER_REASON,),
+    ),
+    ChannelSpec(
+        name="dead",
+        address=f"{PREFIX}.dead.{{stage}}.{{run}}.{{key}}",
+        stream=DEAD,
+        description="An event that a stage could not process, as it came",
+        publishers=STAGES,
+        readers=(COMMAND_LINE,),
+        headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_ORIGIN, HEADER_REASON, HEADER_RETRY),
+        optional_headers=(HEADER_PROTOCOLS,),
+    ),
+    ChannelSpec(
+        name="retry",
+        address=f"{PREFIX}.retry.{{stage}}.{{run}}.{{key}}",
+        stream=RETRY,
+        description="A dead letter that somebody sent again",
+        publishers=(COMMAND_LINE,),
+        headers=(HEADER_MESSAGE_ID, HEADER_ORIGIN, HEADER_RETRY),
+        optional_headers=(HEADER_PROTOCOLS,),
     ),
 )
 

@@ -1,0 +1,170 @@
+"""Subjects, streams and consumers fit together."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groundwatch import topology
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import Stage
+from groundwatch.topology import (
+    CHANNELS,
+    CONSUMERS,
+    HEADERS,
+    STAGES,
+    STREAMS,
+    Address,
+    consumer,
+    dead_subject,
+    extracted_subject,
+    judged_subject,
+    outcome_subject,
+    parse_subject,
+    recorded_subject,
+    retry_subject,
+    stream,
+)
+
+KEY = "0123456789abcdef0123456789abcdef"
+RUNS = ("live", "replay-7")
+PROTOCOLS = ("faithscore", "tri-he")
+
+token = st.from_regex(r"\A[a-z][a-z0-9_-]{0,15}\Z")
+
+
+def selects(pattern: str, subject: str) -> bool:
+    """Whether a NATS subject pattern takes a subject."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for place, part in enumerate(wanted):
+        if part == ">":
+            return len(given) > place
+        if place >= len(given) or part not in ("*", given[place]):
+            return False
+    return len(wanted) == len(given)
+
+
+def overlap(first: str, second: str) -> bool:
+    """Whether some subject is taken by both patterns."""
+    for one, other in zip(first.split("."), second.split("."), strict=False):
+        if ">" in (one, other):
+            return True
+        if one != other and "*" not in (one, other):
+            return False
+    return len(first.split(".")) == len(second.split("."))
+
+
+def all_subjects(run: str) -> list[str]:
+    """One subject of every kind, stage and protocol."""
+    found = [recorded_subject(run, KEY)]
+    for protocol in PROTOCOLS:
+        found.append(outcome_subject(run, protocol, KEY))
+        found += [
+            make(run, stage, protocol, KEY)
+            for make in (extracted_subject, judged_subject)
+            for stage in STAGES
+        ]
+    found += [make(stage, run, KEY) for make in (dead_subject, retry_subject) for stage in STAGES]
+    return found
+
+
+EVERYTHING = [subject for run in RUNS for subject in all_subjects(run)]
+
+
+@given(run=token, stage=token, protocol=token, key=token)
+def test_subjects_parse_back(run, stage, protocol, key):
+    assert parse_subject(recorded_subject(run, key)) == Address("recorded", run, key)
+    assert parse_subject(extracted_subject(run, stage, protocol, key)) == Address(
+        "extracted", run, key, stage, protocol
+    )
+    assert parse_subject(judged_subject(run, stage, protocol, key)) == Address(
+        "judged", run, key, stage, protocol
+    )
+    assert parse_subject(outcome_subject(run, protocol, key)) == Address("outcome", run, key, "", protocol)
+    assert parse_subject(dead_subject(stage, run, key)) == Address("dead", run, key, stage)
+    assert parse_subject(retry_subject(stage, run, key)) == Address("retry", run, key, stage)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["", "gw", "gw.recorded", "gw.recorded.live", "gw.recorded.live.a.b", "gw.other.live.a", "a.b.c.d.e.f.g"],
+)
+def test_other_subjects_are_not_ours(subject):
+    assert parse_subject(subject) is None
+
+
+@pytest.mark.parametrize("subject", EVERYTHING)
+def test_every_subject_is_kept_by_exactly_one_stream(subject):
+    keeping = [spec.name for spec in STREAMS if any(selects(one, subject) for one in spec.subjects)]
+    assert len(keeping) == 1
+    address = parse_subject(subject)
+    assert address is not None
+    channel = next(one for one in CHANNELS if one.name == address.kind)
+    assert keeping == [channel.stream]
+
+
+def test_no_two_streams_overlap():
+    patterns = [(spec.name, subject) for spec in STREAMS for subject in spec.subjects]
+    for place, (first, one) in enumerate(patterns):
+        for second, other in patterns[place + 1 :]:
+            assert not overlap(one, other), (first, second)
+
+
+@pytest.mark.parametrize("spec", CONSUMERS, ids=lambda spec: spec.name)
+def test_consumers_select_exactly_their_stages_subjects(spec):
+    taken = {subject for subject in EVERYTHING if any(selects(one, subject) for one in spec.filters)}
+    addresses = [(subject, parse_subject(subject)) for subject in EVERYTHING]
+    kind = next(channel.name for channel in CHANNELS if channel.stream == spec.stream)
+    expected = {
+        subject
+        for subject, address in addresses
+        if address is not None
+        and address.kind == kind
+        and address.stage in ("", spec.service)
+        and (kind == "retry" or address.run == "live")
+    }
+    assert taken == expected
+    assert taken
+
+
+def test_consumers_of_a_work_queue_do_not_share_messages():
+    retries = [spec for spec in CONSUMERS if stream(spec.stream).work_queue]
+    for place, one in enumerate(retries):
+        assert not any(overlap(one.filters[0], other.filters[0]) for other in retries[place + 1 :])
+
+
+def test_every_stage_has_a_consumer_and_one_for_retries():
+    assert {spec.name for spec in CONSUMERS} == {*STAGES, *(f"{stage}-retry" for stage in STAGES)}
+    assert {spec.service for spec in CONSUMERS} == set(STAGES)
+
+
+def test_stages_are_those_that_routes_name():
+    assert set(STAGES) == {stage.value for stage in Stage}
+    for name in registry.names():
+        assert all(stage.value in STAGES for stage in registry.get(name).route)
+
+
+@pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: channel.name)
+def test_channels_are_written_as_the_subject_functions_make_them(channel):
+    tokens = re.findall(r"{(\w+)}", channel.address)
+    make = getattr(topology, f"{channel.name}_subject")
+    assert make(**{name: f"<{name}>" for name in tokens}) == re.sub(r"{(\w+)}", r"<\1>", channel.address)
+    assert stream(channel.stream).name == channel.stream
+    assert set(channel.headers) | set(channel.optional_headers) <= HEADERS.keys()
+
+
+def test_every_header_is_declared_and_explained():
+    named = {value for name, value in vars(topology).items() if re.fullmatch(r"HEADER_\w+", name)}
+    assert named == HEADERS.keys()
+
+
+def test_names_find_their_declarations():
+    assert [stream(spec.name) for spec in STREAMS] == list(STREAMS)
+    assert [consumer(spec.name) for spec in CONSUMERS] == list(CONSUMERS)
+
+
+def test_the_source_of_truth_forgets_nothing_to_make_room():
+    assert all(spec.refuse_when_full for spec in STREAMS)
