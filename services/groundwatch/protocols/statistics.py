@@ -38,6 +38,7 @@ class Moments(msgspec.Struct):
     squares: float = 0.0
 
     def add(self, value: float) -> None:
+        """Take in one value (Welford's update)."""
         self.n += 1
         delta = value - self.mean
         self.mean += delta / self.n

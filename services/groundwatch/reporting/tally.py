@@ -35,6 +35,7 @@ class History:
         self._decided = array("I")
 
     def add(self, recorded_at: float, refuted: int, decided: int) -> None:
+        """Take in one response."""
         self._recorded_at.append(recorded_at)
         self._refuted.append(refuted)
         self._decided.append(decided)
@@ -62,12 +63,14 @@ class Bin(msgspec.Struct):
     facts: RatioSums = msgspec.field(default_factory=RatioSums)
 
     def add(self, score: float | None, refuted: int, decided: int) -> None:
+        """Count one response; one without a score is left out of the mean score only."""
         self.responses += 1
         self.facts.add(refuted, decided)
         if score is not None:
             self.score.add(score)
 
     def merge(self, other: Bin) -> None:
+        """Take in what another one holds."""
         self.responses += other.responses
         self.score.merge(other.score)
         self.facts.merge(other.facts)
@@ -99,6 +102,7 @@ class Tally:
 
     @property
     def responses(self) -> int:
+        """All responses, whatever became of them."""
         return self.scored + self.unscored.total() + self.declined.total()
 
     def add(self, event: ResponseScored) -> None:
