@@ -298,6 +298,11 @@ class Address(msgspec.Struct, frozen=True):
     protocol: str = ""
 
 
+def is_token(text: str) -> bool:
+    """Whether the text can stand between two dots of a subject, as every protocol's name must."""
+    return bool(text) and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
+
+
 def parse_subject(subject: str) -> Address | None:
     """Read a subject of ours; None when it is not one."""
     match subject.split("."):

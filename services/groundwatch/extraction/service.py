@@ -66,7 +66,9 @@ class ExtractionService(StageService):
 
     async def _wanted(self, work: Work[ResponseRecorded]) -> list[str]:
         response, arrived = work.event, work.arrived
-        names = arrived.protocols if HEADER_RETRY in arrived.headers else response.protocols
+        retried = HEADER_RETRY in arrived.headers
+        # A dead letter that nobody could read names no protocols: now that it reads, it says so itself.
+        names = (arrived.protocols if retried else ()) or response.protocols
         wanted = [name for name in names if name not in response.declined]
         if arrived.delivered == 1 or len(wanted) < 2:
             return wanted
@@ -84,8 +86,6 @@ class ExtractionService(StageService):
         return left
 
     def _declined(self, work: Work[ResponseRecorded]) -> list[Publication]:
-        if HEADER_RETRY in work.arrived.headers:
-            return []
         response = work.event
         return [
             self._outcome(outcomes.without_score(response, name, OutcomeKind.DECLINED, reason))

@@ -11,15 +11,18 @@ exact while traffic flows.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UsageError
-from groundwatch.events import LIVE, OutcomeKind
-from groundwatch.runtime.streams import read_stream
+from groundwatch.events import LIVE, OutcomeKind, ResponseScored
+from groundwatch.runtime.streams import Read, read_stream
 from groundwatch.topology import (
     CONSUMERS,
     DEAD,
@@ -31,14 +34,14 @@ from groundwatch.topology import (
     OUTCOMES,
     PREFIX,
     RESPONSES,
+    is_token,
+    outcome_subject,
     parse_subject,
+    recorded_subject,
 )
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
-
-EXPIRY_MARGIN = 3600.0
-"""Seconds: an outcome this close behind the oldest response kept may outlive its response."""
 
 Pair = tuple[str, str]
 """Key of a response, and protocol."""
@@ -94,7 +97,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
     ):
         address = parse_subject(message.subject)
         protocols = message.headers.get(HEADER_PROTOCOLS)
-        if address is None or not protocols:
+        if address is None or not protocols or not all(map(is_token, protocols.split(","))):
             foreign += 1
             continue
         keys.add(address.key)
@@ -122,14 +125,24 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
 
     reached = await _reached(js, run, waiting)
     in_flight: Counter[str] = Counter()
+    lost = 0
     for pair, sequence in waiting.items():
         stage = _where(pair, sequence, positions, reached)
         if stage is not None:
             in_flight[stage] += 1
-    lost = len(waiting) - in_flight.total()
+            continue
+        # A retried dead letter's outcome takes the place of the old one, at the stream's end: it may have
+        # moved past our reading.
+        found = await _last_headers(js, OUTCOMES, outcome_subject(run, pair[1], pair[0]))
+        if found is None:
+            lost += 1
+            continue
+        kinds[found.get(HEADER_OUTCOME, "")] += 1
+        if reason := found.get(HEADER_REASON):
+            reasons[f"{found.get(HEADER_OUTCOME, '')}: {reason}"] += 1
     orphans = expired = 0
     for (key, protocol), when in unknown:
-        if oldest and when < oldest + EXPIRY_MARGIN:
+        if oldest and (when < oldest or await _recorded_before(js, run, key, protocol, oldest)):
             expired += 1
         elif key in keys or not await _recorded_since(js, run, key, protocol):
             orphans += 1
@@ -165,13 +178,14 @@ async def _position(js: JetStreamContext, stream: str, consumer: str) -> int:
 async def _oldest_time(js: JetStreamContext) -> float:
     """When the oldest response still kept was stored; 0 while none has been removed."""
     state = (await js.stream_info(RESPONSES)).state
-    if state.first_seq <= 1 or not state.messages:
+    if state.first_seq <= 1:
         return 0.0
-    async for message in read_stream(
-        js, RESPONSES, headers_only=True, start_sequence=state.first_seq, last_sequence=state.first_seq
-    ):
-        return message.time
-    return 0.0
+    reading = read_stream(js, RESPONSES, headers_only=True, start_sequence=state.first_seq)
+    async with contextlib.aclosing(cast("AsyncGenerator[Read]", reading)) as messages:
+        async for message in messages:
+            return message.time
+    # Retention has removed every response there ever was.
+    return time.time()
 
 
 async def _reached(
@@ -208,8 +222,22 @@ def _where(
 
 async def _recorded_since(js: JetStreamContext, run: str, key: str, protocol: str) -> bool:
     """Whether an outcome belongs to a response recorded after the reading began."""
+    found = await _last_headers(js, RESPONSES, recorded_subject(run, key))
+    return found is not None and protocol in found.get(HEADER_PROTOCOLS, "").split(",")
+
+
+async def _recorded_before(js: JetStreamContext, run: str, key: str, protocol: str, oldest: float) -> bool:
+    """Whether an outcome, judged late, is of a response older than the oldest still kept."""
     try:
-        found = await js.get_last_msg(RESPONSES, f"{PREFIX}.recorded.{run}.{key}")
-    except nats.js.errors.NotFoundError:
+        found = await js.get_last_msg(OUTCOMES, outcome_subject(run, protocol, key))
+        outcome = msgspec.json.decode(found.data or b"", type=ResponseScored)
+    except (nats.js.errors.NotFoundError, msgspec.DecodeError):
         return False
-    return protocol in (found.headers or {}).get(HEADER_PROTOCOLS, "").split(",")
+    return 0 < outcome.recorded_at <= oldest
+
+
+async def _last_headers(js: JetStreamContext, stream: str, subject: str) -> dict[str, str] | None:
+    try:
+        return (await js.get_last_msg(stream, subject)).headers or {}
+    except nats.js.errors.NotFoundError:
+        return None

@@ -35,13 +35,17 @@ ENCODER = msgspec.json.Encoder()
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """An event on its way out. `expect` is the sequence its subject must be at; 0: nothing there yet."""
+    """An event on its way out. `expect` is the sequence its subject must be at; 0: nothing there yet.
+
+    `whole` is for dead letters: they may be as large as the server takes.
+    """
 
     subject: str
     payload: bytes
     message_id: str = ""
     headers: dict[str, str] = {}
     expect: int | None = 0
+    whole: bool = False
 
 
 class Bus:
@@ -59,6 +63,9 @@ class Bus:
             max_reconnect_attempts=-1,
             reconnect_time_wait=1,
             connect_timeout=5,
+            # A server that has frozen or gone without a word is noticed in seconds, not in four minutes.
+            ping_interval=5,
+            max_outstanding_pings=2,
             allow_reconnect=True,
             drain_timeout=15,
             pending_size=64 * 1024 * 1024,
@@ -132,7 +139,9 @@ class Bus:
             headers[HEADER_EXPECT_SEQUENCE] = str(outgoing.expect)
         if self._publisher is None:
             raise TransientError("not connected to NATS yet")
-        return await self._publisher.send(outgoing.subject, outgoing.payload, headers or None)
+        return await self._publisher.send(
+            outgoing.subject, outgoing.payload, headers or None, whole=outgoing.whole
+        )
 
     async def holds(self, stream: str, subject: str) -> bool:
         """Whether the stream has a message on this subject."""

@@ -38,6 +38,7 @@ from groundwatch.topology import (
     HEADER_RETRY,
     RESPONSES,
     dead_subject,
+    is_token,
     parse_subject,
     recorded_subject,
     retry_subject,
@@ -81,6 +82,8 @@ class DeadLetters:
         )
         if not protocols and response is not None:
             protocols = tuple(name for name in response.protocols if name not in response.declined)
+        # Whoever writes beside the gateway may name anything; what cannot be in a subject has no outcome.
+        protocols = tuple(filter(is_token, protocols))
         headers = {
             HEADER_ORIGIN: arrived.origin,
             HEADER_REASON: _one_line(f"{_kind(error)}: {error}"),
@@ -88,14 +91,19 @@ class DeadLetters:
         }
         if protocols:
             headers[HEADER_PROTOCOLS] = ",".join(protocols)
-        stored = await self._bus.create(
-            Outgoing(
-                subject=dead_subject(self._stage, run, arrived.fingerprint),
-                payload=arrived.message.data,
-                message_id=digest("dead", self._stage, arrived.fingerprint)[:32],
-                headers=headers,
-            )
+        letter = Outgoing(
+            subject=dead_subject(self._stage, run, arrived.fingerprint),
+            payload=arrived.message.data,
+            message_id=digest("dead", self._stage, arrived.fingerprint)[:32],
+            headers=headers,
+            whole=True,
         )
+        try:
+            stored = await self._bus.create(letter)
+        except InputError as too_large:
+            where = f"; its bytes stay in {arrived.stream} at sequence {arrived.sequence}"
+            headers[HEADER_REASON] = _one_line(f"{_kind(error)}: {error} ({too_large}{where})")
+            stored = await self._bus.create(msgspec.structs.replace(letter, payload=b"", headers=headers))
         if stored is Stored.NEW:
             self._metrics.dead_letters.labels(self._stage, _kind(error)).inc()
             logger.error(
@@ -133,7 +141,7 @@ class DeadLetters:
             return msgspec.json.decode(found.data or b"", type=ResponseRecorded)
         except (nats.js.errors.NotFoundError, msgspec.DecodeError):
             return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+        except (nats.errors.Error, OSError, TimeoutError) as error:
             raise TransientError(f"cannot read the recorded response: {error!r}") from error
 
 
@@ -171,6 +179,7 @@ async def send_again(bus: Bus, letter: DeadLetter) -> None:
             message_id=digest("retry", str(letter.sequence), str(letter.time))[:32],
             headers=headers,
             expect=None,
+            whole=True,
         )
     )
     await asyncio.wait_for(bus.js.delete_msg(DEAD, letter.sequence), 10)

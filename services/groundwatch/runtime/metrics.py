@@ -45,6 +45,10 @@ class Metrics:
         GCCollector(registry=registry)
         self._tenant = BoundedLabel(max_labels)
         self._model = BoundedLabel(max_labels)
+        # These are ours to name, but reach us in events that somebody else may have written.
+        self._protocol = BoundedLabel(max_labels)
+        self._reason = BoundedLabel(max_labels)
+        self._category = BoundedLabel(max_labels)
         scope = ("tenant", "model", "protocol")
         self.responses = Counter(
             "groundwatch_responses", "Responses recorded", ("tenant", "model"), registry=registry
@@ -143,10 +147,11 @@ class Metrics:
 
     def outcome(self, scored: ResponseScored) -> None:
         """Count an outcome that the stream has just taken for the first time."""
-        scope = (self._tenant(scored.tenant), self._model(scored.model), scored.protocol)
-        self.outcomes.labels(*scope, scored.outcome.value, scored.reason).inc()
+        protocol = self._protocol(scored.protocol)
+        scope = (self._tenant(scored.tenant), self._model(scored.model), protocol)
+        self.outcomes.labels(*scope, scored.outcome.value, self._reason(scored.reason)).inc()
         if scored.recorded_at and scored.scored_at:
-            self.delay.labels(scored.protocol).observe(max(0.0, scored.scored_at - scored.recorded_at))
+            self.delay.labels(protocol).observe(max(0.0, scored.scored_at - scored.recorded_at))
         if scored.score is None:
             return
         self.score.labels(*scope).observe(scored.score)
@@ -155,7 +160,7 @@ class Metrics:
             pair = (claim.category, claim.decision)
             counts[pair] = counts.get(pair, 0) + 1
         for (category, decision), count in counts.items():
-            self.claims.labels(*scope, category, decision.value).inc(count)
+            self.claims.labels(*scope, self._category(category), decision.value).inc(count)
 
     def engine_call(
         self, stage: str, engine: str, model: str, *, result: str, seconds: float, usage: Usage

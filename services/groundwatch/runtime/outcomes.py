@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 import msgspec
+import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import InputError, TransientError, Unscorable
@@ -162,7 +163,7 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
     except nats.js.errors.NotFoundError:
         # A repeat of a message id whose outcome has since been erased: nothing to bring back.
         return Stored.EXISTED
-    except (nats.js.errors.Error, TimeoutError) as error:
+    except (nats.errors.Error, OSError, TimeoutError) as error:
         raise TransientError(f"cannot read {message.subject}: {error!r}") from error
     if (existing.headers or {}).get(HEADER_REASON) not in REPLACEABLE:
         return Stored.EXISTED

@@ -25,6 +25,12 @@ WRONG_LAST_SEQUENCE = 10071
 
 MAX_PENDING = 4_000
 
+HEADROOM = 4_096
+"""Bytes that an event must leave free below the server's max_payload: the server counts headers, and cuts
+the connection of a client that goes beyond; and its dead letter, should it need one, has longer headers."""
+
+SWEEP_SECONDS = 1.0
+
 
 class Stored(Enum):
     """What became of an event that was to be created."""
@@ -91,19 +97,25 @@ class Publisher:
         self._client = client
         self._timeout = timeout
         self._inbox = client.new_inbox()
-        self._pending: dict[str, asyncio.Future[_Ack]] = {}
+        # By age: what was sent first stands first.
+        self._pending: dict[str, tuple[float, asyncio.Future[_Ack]]] = {}
         self._room = asyncio.Semaphore(MAX_PENDING)
         self._last = 0
+        self._sweeping: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Open the inbox."""
         await self._client.subscribe(f"{self._inbox}.*", cb=self._acknowledged)
 
-    async def send(self, subject: str, payload: bytes, headers: dict[str, str] | None) -> Receipt:
+    async def send(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, *, whole: bool = False
+    ) -> Receipt:
         """Send, waiting only while too many acknowledgements are outstanding.
 
-        Raises `InputError` when the event is too large to ever fit, `TransientError` otherwise.
+        `whole` lets the event take the `HEADROOM` as well. Raises `InputError` when the event is too large
+        to ever fit, `TransientError` otherwise.
         """
+        self._refuse_oversize(payload, headers, HEADROOM if not whole else 0)
         if self._room.locked():
             try:
                 await asyncio.wait_for(self._room.acquire(), self._timeout)
@@ -113,21 +125,31 @@ class Publisher:
             await self._room.acquire()
         self._last += 1
         token = str(self._last)
-        future: asyncio.Future[_Ack] = asyncio.get_running_loop().create_future()
-        self._pending[token] = future
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Ack] = loop.create_future()
+        self._pending[token] = (loop.time(), future)
         try:
             await self._client.publish(subject, payload, f"{self._inbox}.{token}", headers)
-        except nats.errors.MaxPayloadError as error:
-            self._forget(token)
-            limit = self._client.max_payload
-            raise InputError(
-                f"event of {len(payload)} bytes is larger than the server's max_payload of {limit}"
-            ) from error
         except (nats.errors.Error, OSError) as error:
             self._forget(token)
             raise TransientError(f"publishing to {subject} failed: {error!r}") from error
-        asyncio.get_running_loop().call_later(self._timeout + 1, self._forget, token)
+        except BaseException:
+            self._forget(token)
+            raise
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep)
         return Receipt(subject, future, self._timeout)
+
+    def _refuse_oversize(self, payload: bytes, headers: dict[str, str] | None, reserved: int) -> None:
+        size = len(payload) + reserved
+        limit = self._client.max_payload
+        if not reserved and headers:
+            size += 16 + sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
+        if size > limit:
+            kept = f", {reserved} of which are kept for headers" if reserved else ""
+            raise InputError(
+                f"event of {len(payload)} bytes does not fit the server's max_payload of {limit}{kept}"
+            )
 
     async def _acknowledged(self, message: Msg) -> None:
         future = self._forget(message.subject.rpartition(".")[2])
@@ -142,7 +164,19 @@ class Publisher:
             future.set_result(_Ack(error=_Refusal(description=f"unreadable acknowledgement: {error}")))
 
     def _forget(self, token: str) -> asyncio.Future[_Ack] | None:
-        future = self._pending.pop(token, None)
-        if future is not None:
-            self._room.release()
-        return future
+        sent = self._pending.pop(token, None)
+        if sent is None:
+            return None
+        self._room.release()
+        return sent[1]
+
+    def _sweep(self) -> None:
+        """Forget what was never acknowledged. One timer for all: one for each would outlive thousands."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._timeout - SWEEP_SECONDS
+        while self._pending:
+            token, (sent, _) = next(iter(self._pending.items()))
+            if sent > oldest:
+                break
+            self._forget(token)
+        self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep) if self._pending else None

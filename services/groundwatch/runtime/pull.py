@@ -10,6 +10,7 @@ is there, and only when nothing is, one that waits for a single message.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,21 @@ GRACE = 1.0
 PAUSE = 1.0
 """Seconds between requests while the consumer or the server is away."""
 
+BUSY_PAUSE = 0.2
+"""Seconds between requests while the consumer gives nothing more until what it gave is acknowledged."""
+
 NO_MESSAGES = "404"
 EXPIRED = "408"
+FULL = ("Exceeded MaxAckPending", "Exceeded MaxWaiting")
+"""What a consumer answers that is busy, and well."""
 
 
 class ConsumerUnavailable(GroundwatchError):
     """The server answers, but not for this consumer: it was deleted, or nobody answers at all."""
+
+
+class ConsumerBusy(GroundwatchError):
+    """The consumer gives nothing more for now."""
 
 
 class Pull:
@@ -50,7 +60,9 @@ class Pull:
         self._batch = batch
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = client.new_inbox()
+        self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
         self._subscription: Subscription | None = None
+        self._requests = 0
         self._draining = False
         self.idle = asyncio.Event()
         self.problem = ""
@@ -58,7 +70,7 @@ class Pull:
 
     async def start(self) -> None:
         """Open the inbox that messages come to."""
-        self._subscription = await self._client.subscribe(self._inbox)
+        self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._arrived.put)
 
     async def fetch(self, batch: int, timeout: float | None = None) -> list[Msg]:
         """Wait until there is at least one message, and return what there is."""
@@ -68,16 +80,22 @@ class Pull:
         while not self._draining:
             try:
                 messages = await self._request(batch, wait=False)
-                if not messages:
+                if not messages and not self._draining:
                     messages = await self._request(1, wait=True)
                     if messages and batch > 1 and not self._draining:
-                        messages += await self._request(batch - 1, wait=False)
+                        with contextlib.suppress(ConsumerUnavailable, ConsumerBusy):
+                            messages += await self._request(batch - 1, wait=False)
+            except ConsumerBusy:
+                self._answered()
+                await asyncio.sleep(BUSY_PAUSE)
+                continue
             except (nats.errors.Error, OSError, ConsumerUnavailable) as error:
                 await self._failed(error)
                 continue
             self._answered()
             if messages:
                 return messages
+        await self._hand_back_late()
         self.idle.set()
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
@@ -93,28 +111,54 @@ class Pull:
         await self.idle.wait()
 
     async def _request(self, batch: int, *, wait: bool) -> list[Msg]:
-        """One pull request, read to its end: a full batch, or a status that says there is no more."""
-        assert self._subscription is not None
+        """One pull request, read to its end: a full batch, or a status that says there is no more.
+
+        A request of ours that went unanswered may still be answered later: its messages are as good as
+        any, its statuses say nothing about this one and are told apart by the request's number.
+        """
+        if not self._client.is_connected:
+            # Requests that pile up while disconnected are all answered later, with more than we can hold.
+            raise ConsumerUnavailable("not connected to NATS")
+        self._requests += 1
+        inbox = f"{self._inbox}.{self._requests}"
         request = {"batch": batch, "expires": int(WAIT * 1e9)} if wait else {"batch": batch, "no_wait": True}
-        await self._client.publish(self._subject, msgspec.json.encode(request), self._inbox)
+        await self._client.publish(self._subject, msgspec.json.encode(request), inbox)
         messages: list[Msg] = []
         while len(messages) < batch:
-            try:
-                message = await self._subscription.next_msg(WAIT + GRACE)
-            except (TimeoutError, nats.errors.TimeoutError):
-                # The request or its answer went down with a connection; what came before it counts.
-                return messages
-            status = message.headers.get("Status") if message.headers and not message.data else None
-            if status is None:
+            message = await self._next()
+            if message is None:
+                if messages:
+                    return messages
+                raise ConsumerUnavailable(f"no answer from the server within {WAIT + GRACE:g} s")
+            if message.reply:
                 messages.append(message)
-            elif status in (NO_MESSAGES, EXPIRED):
+                continue
+            if message.subject != inbox:
+                continue
+            headers = message.headers or {}
+            status, why = headers.get("Status", ""), headers.get("Description", "")
+            if messages or status in (NO_MESSAGES, EXPIRED):
                 return messages
-            elif not messages:
-                why = (message.headers or {}).get("Description", "")
-                raise ConsumerUnavailable(f"{status} {why}".strip())
-            else:
-                return messages
+            if why in FULL:
+                raise ConsumerBusy(why)
+            raise ConsumerUnavailable(f"{status} {why}".strip())
         return messages
+
+    async def _next(self) -> Msg | None:
+        if not self._arrived.empty():
+            return self._arrived.get_nowait()
+        try:
+            return await asyncio.wait_for(self._arrived.get(), WAIT + GRACE)
+        except TimeoutError:
+            return None
+
+    async def _hand_back_late(self) -> None:
+        """What an unanswered request brought after all is somebody else's now."""
+        while not self._arrived.empty():
+            message = self._arrived.get_nowait()
+            if message.reply:
+                with contextlib.suppress(nats.errors.Error, OSError):
+                    await message.nak()
 
     def _answered(self) -> None:
         if self.problem:
