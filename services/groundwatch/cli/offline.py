@@ -5,10 +5,9 @@ Standard output holds the result and nothing else; progress goes to standard err
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import msgspec
@@ -21,10 +20,11 @@ from rich.table import Table
 from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run
 from groundwatch.cli.inputs import ImageFolder, Responses, no_images
 from groundwatch.errors import UsageError
-from groundwatch.protocols import registry
+from groundwatch.protocols import registry, tallies
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.protocols.statistics import Interval, Moments, mean_interval
+from groundwatch.protocols.statistics import Interval
+from groundwatch.protocols.tally import TallyRequest
 from groundwatch.records import Limits
 from groundwatch.reporting import Report, render
 from groundwatch.runtime.settings import IntakeSettings, Settings
@@ -92,7 +92,7 @@ def agree(
     """Tell how far the embedded engines agree with people, from an annotated file."""
     from groundwatch.cli.agreement import agreement
 
-    answers = _annotated("agree", protocol, file)
+    answers = _annotated(protocol, file)
     with _progress() as progress:
         progress.add_task("comparing with people", total=None)
         found = run(agreement(answers, folds=folds if cross_validate else None))
@@ -103,39 +103,35 @@ def agree(
         _render_agreement(built, Console())
 
 
-def tally(protocol: ProtocolName, file: Annotations, as_json: JsonOption = False) -> None:
-    """Do only the arithmetic, on what people judged in a published file."""
-    result = tally_faithscore(_annotated("tally", protocol, file))
+def tally(
+    protocol: ProtocolName,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Recorded judgements, in the format that the work published.", show_default=False
+        ),
+    ],
+    as_json: JsonOption = False,
+    subset: Annotated[
+        str | None,
+        typer.Option(help="valor: the benchmark's subset, such as object-existence.", show_default=False),
+    ] = None,
+    t: Annotated[
+        int | None, typer.Option("--t", min=1, help="genception: the chains' length T.", show_default=False)
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="pope: the file of labels beside the answers.", show_default=False)
+    ] = None,
+) -> None:
+    """Do only the arithmetic, from recorded judgements in the published formats."""
+    found = tallies.find(protocol)
+    result = found.run(protocol, TallyRequest(file=file, subset=subset, t=t, labels=labels))
     if as_json:
         print_json(result)
-        return
-    interval = result["interval"]
-    shown = "–" if interval is None else _shown(interval)
-    Console().print(
-        f"faithscore {shown} over {result['scored']} of {result['answers']} answers; "
-        f"{result['unscored']} without facts; {result['hallucinated']} of {result['facts']} facts "
-        "hallucinated",
-        highlight=False,
-    )
-
-
-def tally_faithscore(answers: Sequence[AnnotatedAnswer]) -> dict[str, Any]:
-    """Equation 1 on people's labels: the mean over answers that have facts, None when none has."""
-    moments = Moments()
-    for annotated in answers:
-        if annotated.facts:
-            moments.add(fmean(annotated.facts.values()))
-    interval = mean_interval(moments, bounds=(0.0, 1.0))
-    facts = [holds for annotated in answers for holds in annotated.facts.values()]
-    return {
-        "faithscore": interval.value if interval else None,
-        "interval": msgspec.to_builtins(interval),
-        "answers": len(answers),
-        "scored": moments.n,
-        "unscored": len(answers) - moments.n,
-        "facts": len(facts),
-        "hallucinated": facts.count(False),
-    }
+    elif found.tell is not None:
+        Console().print(found.tell(result), highlight=False)
+    else:
+        _render_numbers(result, Console())
 
 
 def limits_of(intake: IntakeSettings) -> Limits:
@@ -194,12 +190,30 @@ async def _score(
     return report
 
 
-def _annotated(command: str, protocol: str, file: Path) -> list[AnnotatedAnswer]:
+def _annotated(protocol: str, file: Path) -> list[AnnotatedAnswer]:
     """The answers of a FaithScore annotation file; `UsageError` for a protocol without such a format."""
     registry.get(protocol)
     if protocol != FaithScore.name:
-        raise UsageError(f"groundwatch {command} knows no file format of protocol '{protocol}'")
+        raise UsageError(f"groundwatch agree knows no file format of protocol '{protocol}'")
     return read_annotations(file)
+
+
+def _render_numbers(result: Mapping[str, object], console: Console) -> None:
+    table = Table(box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column("name")
+    table.add_column("value", justify="right")
+    for name, value in _flat(result):
+        shown = "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+        table.add_row(name, shown)
+    console.print(table)
+
+
+def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}: ")
+        else:
+            yield f"{above}{name}", value
 
 
 def _progress() -> Progress:

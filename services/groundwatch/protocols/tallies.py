@@ -1,0 +1,25 @@
+"""Where a tally is found by its protocol's name: adding one means adding a line here."""
+
+from __future__ import annotations
+
+from groundwatch.errors import UsageError
+from groundwatch.protocols.faithscore.tally import TALLY as FAITHSCORE
+from groundwatch.protocols.tally import Result, Tally, TallyRequest
+
+TALLIES: dict[str, Tally] = {
+    "faithscore": FAITHSCORE,
+}
+
+
+def tally(protocol: str, request: TallyRequest) -> Result:
+    """Do one protocol's arithmetic over a file; raises `UsageError` listing those that there are."""
+    return find(protocol).run(protocol, request)
+
+
+def find(protocol: str) -> Tally:
+    """The tally of this name; raises `UsageError` listing those that there are."""
+    if protocol not in TALLIES:
+        raise UsageError(
+            f"groundwatch tally knows no file format of '{protocol}'; known are {', '.join(sorted(TALLIES))}"
+        )
+    return TALLIES[protocol]
