@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -84,7 +85,7 @@ class Judge(Event, frozen=True, kw_only=True):
     @property
     def fingerprint(self) -> str:
         """Twelve hex digits over all four fields."""
-        return digest(self.engine, self.model, self.prompt, self.version)[:12]
+        return _fingerprint(self.engine, self.model, self.prompt, self.version)
 
 
 class Usage(Event, frozen=True, kw_only=True):
@@ -250,14 +251,20 @@ class ResponseScored(Event, frozen=True, kw_only=True):
 
 def digest(*parts: str) -> str:
     """SHA-256 over the parts with unambiguous borders, in hex."""
-    joined = hashlib.sha256()
+    joined = bytearray()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        joined.update(len(data).to_bytes(8, "big"))
-        joined.update(data)
-    return joined.hexdigest()
+        joined += len(data).to_bytes(8, "big")
+        joined += data
+    return hashlib.sha256(joined).hexdigest()
 
 
+@lru_cache(maxsize=1_024)
 def response_key(tenant: str, response_id: str) -> str:
     """Name a response inside subjects: 32 hex digits, safe whatever characters the id has."""
     return digest(tenant, response_id)[:32]
+
+
+@lru_cache(maxsize=1_024)
+def _fingerprint(engine: str, model: str, prompt: str, version: str) -> str:
+    return digest(engine, model, prompt, version)[:12]

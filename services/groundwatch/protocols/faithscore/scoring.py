@@ -171,6 +171,8 @@ def likert(hallucinated: int, facts: int) -> int:
 def _category_values(category: str, facts: Sequence[Fact]) -> dict[str, float]:
     """Within one category a weight is constant and says nothing, so these numbers go without."""
     values = _counts(facts, f".{category}")
+    if not facts:
+        return values
     share = f_hat(facts)
     if share is not None:
         values[f"faithscore.{category}"] = share
@@ -181,9 +183,10 @@ def _category_values(category: str, facts: Sequence[Fact]) -> dict[str, float]:
 
 
 def _counts(facts: Sequence[Fact], suffix: str) -> dict[str, float]:
-    decisions = Counter(fact.decision for fact in facts)
+    undecided = sum(fact.decision is Decision.UNDECIDED for fact in facts)
+    refuted = sum(fact.decision is Decision.REFUTED for fact in facts)
     return {
         f"facts{suffix}": float(len(facts)),
-        f"decided{suffix}": float(len(facts) - decisions[Decision.UNDECIDED]),
-        f"refuted{suffix}": float(decisions[Decision.REFUTED]),
+        f"decided{suffix}": float(len(facts) - undecided),
+        f"refuted{suffix}": float(refuted),
     }
