@@ -38,5 +38,5 @@ def test_an_option_that_is_not_read_is_told(strict: Tally):
 
 
 def test_an_unknown_protocol_is_told():
-    with pytest.raises(UsageError, match="known are .*faithscore"):
+    with pytest.raises(UsageError, match=r"known are .*faithscore"):
         tallies.tally("nothing", TallyRequest(file=FILE))
