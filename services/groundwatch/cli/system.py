@@ -26,7 +26,7 @@ from groundwatch.cli.common import (
     run,
     with_nats,
 )
-from groundwatch.errors import SettingsError, UsageError
+from groundwatch.errors import GroundwatchError, SettingsError, UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.bus import Bus
@@ -41,6 +41,7 @@ from groundwatch.runtime.telemetry import telemetry_server
 
 STAGES = ("gateway", "extraction", "matching", "verification", "scoring")
 READY_SECONDS = 60.0
+RESTART_PAUSE = 2.0
 
 
 def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> Service:
@@ -138,7 +139,11 @@ async def _keep_alive(server: NatsServer) -> None:
     while True:
         status = await server.wait()
         logger.error("nats.died", status=status)
-        await server.restart()
+        try:
+            await server.restart()
+        except GroundwatchError as error:
+            logger.error("nats.not_restarted", error=str(error))
+            await asyncio.sleep(RESTART_PAUSE)
 
 
 def up(

@@ -13,14 +13,15 @@ import base64
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 import openai
 
-from groundwatch.errors import SettingsError, Unscorable
+from groundwatch.errors import Unscorable
 from groundwatch.events import Usage
+from groundwatch.models.chat_settings import ChatSettings, OnCall
 from groundwatch.models.openai_answers import Answer, fault_of, read_answer
 from groundwatch.models.patience import CallKind, Fault, Gate, Patience
 from groundwatch.models.replies import encodable, last_valid
@@ -29,55 +30,9 @@ from groundwatch.protocols.base import Step
 Image: TypeAlias = tuple[bytes, str]
 """An image's bytes and its media type."""
 
-OnCall: TypeAlias = Callable[[str, float, Usage], None]
-"""Told of every request: how it ended (a `CallKind`), seconds it took, and what it used."""
+__all__ = ["ChatModel", "ChatSettings", "Completion", "Image", "OnCall"]
 
 _SHOWN_AGAIN = 8_000
-
-
-class ChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach and pay a judge. Raises `SettingsError` naming the key that is wrong.
-
-    `api_key_env` names the environment variable with the key. `timeout` is for one request, `patience` for
-    all waiting between the requests of one judgement, both in seconds; `retries` counts second tries after
-    faults. Prices are US dollars for a million tokens. `structured` is how the server constrains replies;
-    `token_limit` is its name for `max_tokens`; `omit` lists request parameters that it refuses, such as
-    temperature and seed.
-    """
-
-    base_url: str
-    model: str
-    api_key_env: str = "OPENAI_API_KEY"
-    timeout: float = 60.0
-    concurrency: int = 16
-    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
-    input_price: float = 0.0
-    output_price: float = 0.0
-    max_tokens: int = 4096
-    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    omit: tuple[str, ...] = ()
-    temperature: float = 0.0
-    seed: int = 0
-    retries: int = 2
-    patience: float = 30.0
-    first_wait: float = 0.5
-
-    def __post_init__(self) -> None:
-        checks = (
-            ("base_url", self.base_url.startswith(("http://", "https://")), "must be an http(s) address"),
-            ("model", bool(self.model), "must be named"),
-            ("timeout", self.timeout > 0, "must be above 0 seconds"),
-            ("concurrency", self.concurrency >= 1, "must be at least 1"),
-            ("input_price", self.input_price >= 0, "must not be negative"),
-            ("output_price", self.output_price >= 0, "must not be negative"),
-            ("max_tokens", self.max_tokens >= 1, "must be at least 1"),
-            ("retries", self.retries >= 0, "must not be negative"),
-            ("patience", self.patience >= 0, "must not be negative"),
-            ("first_wait", self.first_wait > 0, "must be above 0 seconds"),
-        )
-        for key, holds, message in checks:
-            if not holds:
-                raise SettingsError(f"setting 'llm.{key}': {message}")
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

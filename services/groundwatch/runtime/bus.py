@@ -77,6 +77,7 @@ class Bus:
         )
         self._js: JetStreamContext | None = None
         self._publisher: Publisher | None = None
+        self._closing = False
         self.reconnects = 0
 
     @property
@@ -117,6 +118,7 @@ class Bus:
 
     async def close(self) -> None:
         """Drain and close. A broken connection is closed without waiting for it."""
+        self._closing = True
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await asyncio.wait_for(self.broker.stop(), 20)
 
@@ -157,6 +159,8 @@ class Bus:
         logger.warning("nats.error", service=self._name, error=repr(error))
 
     async def _on_disconnected(self) -> None:
+        if self._closing:
+            return
         logger.warning("nats.disconnected", service=self._name)
 
     async def _on_reconnected(self) -> None:

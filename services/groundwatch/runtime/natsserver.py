@@ -10,7 +10,10 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.runtime.logs import logger
@@ -83,7 +86,10 @@ class NatsServer:
                 stderr=asyncio.subprocess.DEVNULL,
                 # Ctrl-C in the terminal is ours to answer: services drain first, then the server stops.
                 start_new_session=True,
+                # It holds the lock with us: if we are killed, it goes on writing to the folder.
+                pass_fds=(self._lock,) if self._lock is not None else (),
             )
+            self._note_owner()
             await self._wait_ready(log)
         except BaseException:
             await self.stop()
@@ -131,15 +137,29 @@ class NatsServer:
         import fcntl
 
         handle = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            raise UsageError(
-                f"another groundwatch already uses {self.data_dir}: stop it, "
-                "or name another folder with --data-dir"
-            ) from error
+        deadline = 0.0
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if not deadline:
+                    deadline = time.monotonic() + (STOP_SECONDS if _stop_orphan(handle) else 0)
+                if time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    continue
+                os.close(handle)
+                raise UsageError(
+                    f"another groundwatch already uses {self.data_dir}: stop it, "
+                    "or name another folder with --data-dir"
+                ) from error
         self._lock = handle
+
+    def _note_owner(self) -> None:
+        """Write into the lock whose server this is, for whoever finds it after we were killed."""
+        if self._lock is not None and self.pid is not None:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()} {self.pid}".encode(), 0)
 
     async def _wait_ready(self, log: Path) -> None:
         import nats
@@ -160,3 +180,18 @@ class NatsServer:
                     await client.close()
             await asyncio.sleep(0.05)
         raise UsageError(f"nats-server did not become ready in {READY_SECONDS:.0f} s; see {log}")
+
+
+def _stop_orphan(lock: int) -> bool:
+    """Stop the server that holds the lock if whoever started it is gone; tells whether there was one."""
+    try:
+        owner, server = map(int, os.pread(lock, 64, 0).split())
+        process = psutil.Process(server)
+        orphan = not psutil.pid_exists(owner) and process.name() == Path(find_binary()).name
+    except (ValueError, psutil.Error):
+        return False
+    if orphan:
+        logger.warning("nats.orphan_stopped", pid=server)
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    return orphan

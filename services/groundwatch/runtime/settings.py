@@ -17,9 +17,14 @@ from typing import Any
 import msgspec
 
 from groundwatch.errors import SettingsError
-from groundwatch.models.openai_compatible import ChatSettings
+from groundwatch.models.chat_settings import ChatSettings
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
+
+_SERVICE_LINK = re.compile(
+    r"[A-Z0-9_]*?(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+)
+"""What Kubernetes puts into the environment for a Service whose name begins with ours."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,19 +145,38 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
             raise SettingsError(f"{source}: cannot be read: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{source}: is not TOML: {error}") from error
+    texts: dict[str, tuple[list[str], str]] = {}
     for name, text in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX) and name != "GROUNDWATCH_CONFIG":
-            _put(values, name, text)
-    try:
-        settings = msgspec.convert(values, Settings)
-    except msgspec.ValidationError as error:
-        raise SettingsError(_explain(error, source)) from error
+            if "__" not in name and _SERVICE_LINK.fullmatch(name):
+                continue
+            path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+            texts[".".join(path)] = (path, text)
+            _put(values, name, path, text)
+    settings = _convert(values, texts, source)
     _check(settings)
     return settings
 
 
-def _put(values: dict[str, Any], name: str, text: str) -> None:
-    path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+def _convert(
+    values: dict[str, Any], texts: dict[str, tuple[list[str], str]], source: Path | None
+) -> Settings:
+    """`texts` are the variables: what reads as a number is taken as text where text is wanted."""
+    while True:
+        try:
+            return msgspec.convert(values, Settings)
+        except msgspec.ValidationError as error:
+            message, _, where = str(error).partition(" - at `$.")
+            path, text = texts.pop(where.rstrip("`"), ([], ""))
+            if not path or not message.startswith("Expected `str`"):
+                raise SettingsError(_explain(error, source)) from error
+            inner = values
+            for part in path[:-1]:
+                inner = inner[part]
+            inner[path[-1]] = text
+
+
+def _put(values: dict[str, Any], name: str, path: list[str], text: str) -> None:
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -181,6 +205,12 @@ def _check(settings: Settings) -> None:
         ("nats.publish_timeout", settings.nats.publish_timeout > 0, "must be above 0 seconds"),
         ("retry.attempts", settings.retry.attempts >= 1, "must be at least 1"),
         ("retry.first_delay", settings.retry.first_delay > 0, "must be above 0 seconds"),
+        (
+            "retry.max_delay",
+            settings.retry.max_delay >= settings.retry.first_delay,
+            "must not be below retry.first_delay",
+        ),
+        ("nats.max_payload", 65_536 <= settings.nats.max_payload <= 67_108_864, "must be 64 KiB to 64 MiB"),
         ("gateway.port", 0 <= settings.gateway.port < 65536, "must be 0 to 65535"),
         ("telemetry.port", 0 <= settings.telemetry.port < 65536, "must be 0 to 65535"),
         ("telemetry.max_labels", settings.telemetry.max_labels >= 1, "must be at least 1"),
@@ -199,7 +229,12 @@ def _check(settings: Settings) -> None:
             all(weight >= 0 for weight in settings.faithscore.weights.values()),
             "must not be negative",
         ),
-        ("gateway.intake.in_flight", settings.gateway.intake.in_flight >= 1, "must be at least 1"),
+        *(
+            (f"gateway.intake.{name}", value >= 1, "must be at least 1")
+            for name, value in msgspec.structs.asdict(settings.gateway.intake).items()
+            if name != "max_images"
+        ),
+        ("gateway.intake.max_images", settings.gateway.intake.max_images >= 0, "must not be negative"),
     )
     for key, holds, message in checks:
         if not holds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groundwatch.errors import SettingsError
 from groundwatch.extraction.engines.base import ExtractionEngine
-from groundwatch.models.openai_compatible import OnCall
+from groundwatch.models.chat_settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 
 DEFAULT = "linguistic"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from groundwatch.errors import SettingsError
-from groundwatch.models.openai_compatible import OnCall
+from groundwatch.models.chat_settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines.base import VerificationEngine
 
