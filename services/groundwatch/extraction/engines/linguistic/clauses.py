@@ -187,7 +187,7 @@ class Reader:
         plural = self._tokens[self._at].lower in {"are", "were", "have"}
         singular = self._tokens[self._at].lower in {"is", "was", "has"}
         for noun in reversed(self._last or self._trail):
-            if (word == "who" and noun.lemma not in w.PEOPLE) or (plural and not noun.plural):
+            if (word == "who" and not w.person(noun.lemma)) or (plural and not noun.plural):
                 continue
             if singular and noun.plural:
                 continue
@@ -322,8 +322,6 @@ class Reader:
             self._at += 1
             token = following
         if token is None or token.tag not in {"IN", "TO"} or token.lower in LISTING | {"as"}:
-            return False
-        if token.lower == "by" and verb.shape != "en":
             return False
         targets, end = read_nouns(self._tokens, self._at + 1)
         if not targets:

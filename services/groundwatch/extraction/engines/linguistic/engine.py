@@ -82,7 +82,9 @@ class LinguisticEngine:
         at = 0
         for units, kept in zip(outlines, readable, strict=True):
             if len(units) != len(kept):
-                results.append(Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}"))
+                results.append(
+                    Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}")
+                )
                 continue
             results.append(self._extraction(units, vectors[at : at + len(units)]))
             at += len(units)

@@ -33,7 +33,7 @@ class Memory:
 
     def anyone(self) -> list[Noun]:
         """Whom a participle without a subject is about: the latest person."""
-        found = self._latest(lambda thing: thing.lemma in w.PEOPLE)
+        found = self._latest(lambda thing: w.person(thing.lemma))
         return [found] if found is not None else []
 
     def resolve(self, noun: Noun, besides: Sequence[Noun] = ()) -> Noun:
@@ -46,15 +46,15 @@ class Memory:
         if word in _SINGULAR_PEOPLE:
             barred = w.WOMEN if word.startswith("h") and word not in {"her", "herself"} else w.MEN
             found = self._latest(
-                lambda thing: not thing.plural and thing.lemma in w.PEOPLE and thing.lemma not in barred
-            )
+                lambda thing: not thing.plural and w.person(thing.lemma) and thing.lemma not in barred
+            ) or self._latest(lambda thing: not thing.plural and thing in self._topics)
         elif word in _PLURALS:
             found = self._latest(
-                lambda t: t.plural and t.lemma in w.PEOPLE and t.head not in names
+                lambda t: t.plural and w.person(t.lemma) and t.head not in names
             ) or self._latest(lambda thing: thing.plural and thing.head not in names)
         elif word in {"it", "itself"}:
             found = self._latest(
-                lambda thing: not thing.plural and thing.lemma not in w.PEOPLE and thing.head not in names
+                lambda thing: not thing.plural and not w.person(thing.lemma) and thing.head not in names
             )
         elif word in _PARTS or word in w.NUMBERS:
             return self._part(noun, word)

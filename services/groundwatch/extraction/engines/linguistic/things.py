@@ -39,7 +39,7 @@ def is_picture(noun: Noun) -> bool:
 
 def is_person(nouns: Sequence[Noun]) -> bool:
     """Whether these are people."""
-    return bool(nouns) and nouns[0].lemma in w.PEOPLE
+    return bool(nouns) and w.person(nouns[0].lemma)
 
 
 def is_thing(noun: Noun) -> bool:

@@ -194,6 +194,8 @@ PLURAL_ONLY = _words(
 )
 PEOPLE = _words(
     """
+    nurse doctor pilot sailor soldier guest musician singer dancer drummer actor artist spectator
+    tourist visitor vendor referee jockey goalkeeper king queen grandmother grandfather teammate friend
     male female man woman boy girl person child kid baby lady gentleman guy player skier surfer
     skateboarder rider pedestrian toddler individual officer chef bride groom batter pitcher catcher
     umpire driver passenger worker customer student teacher snowboarder cyclist motorcyclist skater
@@ -231,6 +233,7 @@ HEDGES = _words(
     likely possibly perhaps probably potentially maybe also too even currently overall
     """
 )
+_PERSONAL = ("man", "woman", "person", "boy", "girl", "player", "rider", "worker", "driver")
 _SEEN_ALL_THE_SAME = _words(
     """
     city university facility entrance fence ambulance appliance station decoration intersection
@@ -296,6 +299,12 @@ def noun(word: str) -> str:
         return "person"
     found = lemmas(word).get("NOUN", ())
     return found[0] if found else word
+
+
+@lru_cache(maxsize=8192)
+def person(word: str) -> bool:
+    """Whether a singular noun names a person, by list or by its ending."""
+    return word in PEOPLE or word.endswith(_PERSONAL)
 
 
 @lru_cache(maxsize=8192)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("textblob")
+pytest.importorskip("lemminflect")
+
+from groundwatch.events import Claim
+from groundwatch.extraction.engines.linguistic.decomposer import decompose
+from groundwatch.extraction.engines.linguistic.outline import outline
+
+
+def claims(answer: str) -> tuple[Claim, ...]:
+    texts = [unit.text for unit in outline(answer)]
+    return decompose(texts, [True] * len(texts))
+
+
+def facts(answer: str) -> list[str]:
+    return [claim.text for claim in claims(answer)]
+
+
+def test_states_entities_relations_colors_and_other_attributes() -> None:
+    found = claims("A tall woman is pushing a green stroller.")
+    assert [(claim.text, claim.category) for claim in found] == [
+        ("There is a woman.", "entity"),
+        ("The woman is tall.", "other"),
+        ("There is a stroller.", "entity"),
+        ("The stroller is green.", "color"),
+        ("The woman is pushing a stroller.", "relation"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The image shows a fox.", ["There is a fox."]),
+        ("There are three kites in the sky.", ["There are three kites.", "The kites are in the sky."]),
+        ("The photo features a herd of goats.", ["There are goats."]),
+        ("The main subject of the photo is an old lighthouse.", ["There is a lighthouse."]),
+        ("The color of the bucket is blue.", ["The bucket is blue."]),
+        ("A pilot is wearing a black and white scarf.", ["The scarf is black and white."]),
+        ("A dancer and a drummer are laughing.", ["The dancer is laughing.", "The drummer is laughing."]),
+        ("A tray, which is placed on a stool, is round.", ["The tray is placed on a stool."]),
+        ("The image features a monkey holding a banana.", ["The monkey is holding a banana."]),
+        ("A zebra can be seen near the gate.", ["The zebra is near the gate."]),
+        ("A lamp with a paper shade stands there.", ["The lamp has a paper shade."]),
+        ("The farmer's tractor is rusty.", ["The farmer has a tractor.", "The tractor is rusty."]),
+        ("A cup is filled with pencils.", ["There are pencils.", "The cup is filled with pencils."]),
+        ("There are also two pigeons on the roof.", ["There are two pigeons."]),
+        ("A kitten with big eyes, sitting in a basket.", ["The kitten is sitting in a basket."]),
+        ("There is a hot dog on a plate.", ["There is a hot dog."]),
+        ("Two swans, one on the left side and another on the right side.", ["One swan is on the left side."]),
+    ],
+)
+def test_understands_what_captions_do(answer: str, expected: list[str]) -> None:
+    assert set(expected) <= set(facts(answer))
+
+
+@pytest.mark.parametrize(
+    ("answer", "fact"),
+    [
+        ("A nurse is standing by a bed. She is reading a letter.", "The nurse is reading a letter."),
+        ("A boy is on a swing. He is wearing a cap.", "The boy is wearing a cap."),
+        ("A girl feeds a horse. It is brown.", "The horse is brown."),
+        ("Some children play ball. They are wearing boots.", "The children are wearing boots."),
+        ("A kite is flying, with a ribbon attached to it.", "The ribbon is attached to the kite."),
+        ("The image depicts a sailor, wearing a hat.", "The sailor is wearing a hat."),
+    ],
+)
+def test_pronouns_and_missing_subjects_mean_the_entity(answer: str, fact: str) -> None:
+    assert fact in facts(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "absent"),
+    [
+        ("The man is not wearing a helmet.", "There is a helmet."),
+        ("A bike without a saddle leans on a wall.", "There is a saddle."),
+        ("There is no dog in the yard.", "There is a dog."),
+        ("The lake is not frozen.", "The lake is frozen."),
+        ("The picture shows a duck.", "There is a picture."),
+        ("The sailor might be holding a rope.", "The sailor is holding a rope."),
+        ("A man is getting ready to open a door.", "The man opens a door."),
+        ("The scene has a peaceful atmosphere.", "There is an atmosphere."),
+    ],
+)
+def test_states_nothing_that_is_denied_guessed_or_no_thing(answer: str, absent: str) -> None:
+    assert absent not in facts(answer)
+
+
+def test_facts_come_from_descriptive_units_only_and_once() -> None:
+    texts = ["A goat stands on a hill", "which suggests a farm", "It is white", "A goat stands on a hill"]
+    found = decompose(texts, [True, False, True, True])
+    assert {claim.unit for claim in found} == {0, 2}
+    assert len({claim.text for claim in found}) == len(found)
+    assert "The goat is white." in [claim.text for claim in found]
+
+
+def test_an_analytical_unit_still_names_what_a_pronoun_means() -> None:
+    found = decompose(["Perhaps a waiter is near", "He is carrying a tray"], [False, True])
+    assert "The waiter is carrying a tray." in [claim.text for claim in found]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("", "...", "😀😀", "שלום עולם", "一只狗", "\ud800", "\x00\x1b[0m", "1 2 3", "'s of and"),
+        *("The " * 2_000, "a" * 50_000, "of the of the " * 3_000, "red and " * 2_000, "x's " * 2_000),
+        "the man's " * 2_000,
+    ],
+)
+def test_no_text_breaks_it(answer: str) -> None:
+    for claim in claims(answer):
+        assert claim.text.endswith(".")
+
+
+words = st.sampled_from(
+    [
+        "a",
+        "the",
+        "two",
+        "some",
+        "his",
+        "'s",
+        "man",
+        "dogs",
+        "it",
+        "they",
+        "one",
+        "others",
+        "red",
+        "wooden",
+        "is",
+        "are",
+        "not",
+        "wearing",
+        "placed",
+        "with",
+        "of",
+        "in",
+        "on",
+        "which",
+        "and",
+        "or",
+        "there",
+        "while",
+        "image",
+        "scene",
+        "pair",
+        "group",
+        "side",
+        "left",
+        "to",
+        "sitting",
+        "visible",
+        "closer",
+        "no",
+        "each",
+        "other",
+        "can",
+        "be",
+        "seen",
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(max_size=80), st.lists(words, max_size=30).map(" ".join)))
+def test_claims_are_sentences_of_known_categories(answer: str) -> None:
+    for claim in claims(answer):
+        assert claim.text.endswith(".")
+        assert claim.text[:1] == claim.text[:1].upper()
+        assert claim.category in {"entity", "relation", "color", "count", "other"}
