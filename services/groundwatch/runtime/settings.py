@@ -150,9 +150,9 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         if name.startswith(ENVIRONMENT_PREFIX) and name != "GROUNDWATCH_CONFIG":
             if "__" not in name and _SERVICE_LINK.fullmatch(name):
                 continue
-            path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
-            texts[".".join(path)] = (path, text)
-            _put(values, name, path, text)
+            keys = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+            texts[".".join(keys)] = (keys, text)
+            _put(values, name, keys, text)
     settings = _convert(values, texts, source)
     _check(settings)
     return settings
