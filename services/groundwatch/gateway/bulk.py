@@ -20,7 +20,7 @@ from groundwatch.gateway.intake import RETRY_SECONDS, Intake, Ready
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.wire import Submission, read_submission
 from groundwatch.records import Limits
-from groundwatch.runtime.bus import Stored
+from groundwatch.runtime.bus import Receipt, settle
 
 PATIENCE = 20.0
 """Seconds that one request waits in all for a full or absent stream."""
@@ -106,7 +106,7 @@ class Bulk:
         while self._waiting and (
             len(self._waiting) >= self._in_flight or self._held + len(line) > HELD_BYTES
         ):
-            await self._settle()
+            await self._make_room()
         self._held += len(line)
         await self._start(number, len(line), submission)
 
@@ -126,6 +126,15 @@ class Bulk:
             return
         self._waiting.append(_Waiting(number, size, ready, await self._intake.send(ready)))
 
+    async def _make_room(self) -> None:
+        """Settle the older half: one wait for many, since acknowledgements come in order."""
+        half = (len(self._waiting) + 1) // 2
+        last = self._waiting[half - 1].ending
+        if isinstance(last, Receipt):
+            await settle([last])
+        for _ in range(half):
+            await self._settle()
+
     async def _settle(self) -> None:
         """Wait for the oldest line in the air."""
         first = self._waiting.popleft()
@@ -134,7 +143,7 @@ class Bulk:
             recording: Awaitable[Recorded | Refused] = first.ending
             self._ended(first.line, await recording)
             return
-        waiting: Awaitable[Stored] | Refused = first.ending
+        waiting: Receipt | Refused = first.ending
         began = time.monotonic()
         ended = await self._intake.settle(first.ready, waiting, patience=self._patience)
         self._ended(first.line, ended)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import nats.errors
@@ -22,7 +22,7 @@ from groundwatch.gateway.attachments import Attachment, Attachments
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.sampling import declined
 from groundwatch.protocols import registry
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Receipt, Stored
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import GatewaySettings
@@ -111,7 +111,7 @@ class Intake:
             ),
         )
 
-    async def send(self, ready: Ready) -> Awaitable[Stored] | Refused:
+    async def send(self, ready: Ready) -> Receipt | Refused:
         """Put it on the wire. What comes back must be given to `settle`."""
         try:
             return await self._bus.start_create(ready.outgoing)
@@ -121,7 +121,7 @@ class Intake:
             return _unavailable(ready, error)
 
     async def settle(
-        self, ready: Ready, waiting: Awaitable[Stored] | Refused, *, patience: float = 0.0
+        self, ready: Ready, waiting: Receipt | Refused, *, patience: float = 0.0
     ) -> Recorded | Refused:
         """Wait until the stream has it, sending it again for `patience` seconds if the stream refuses."""
         ended = await self._confirm(ready, waiting)
@@ -150,7 +150,7 @@ class Intake:
             return Refused(id=response.id, reason="unavailable", message=str(error))
 
     async def _confirm(
-        self, ready: Ready, waiting: Awaitable[Stored] | Refused, *, again: bool = False
+        self, ready: Ready, waiting: Receipt | Refused, *, again: bool = False
     ) -> Recorded | Refused:
         """`again`: an earlier attempt may have got through without our hearing of it."""
         if isinstance(waiting, Refused):
