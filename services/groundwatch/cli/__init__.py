@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import typer
 
@@ -15,6 +16,9 @@ import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__
 from groundwatch.errors import CheckFailed, GroundwatchError
+
+Mistyped: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for a wrong command line; it has no public name of its own there."""
 
 app = typer.Typer(
     name="groundwatch",
@@ -48,19 +52,34 @@ for module in (system, demo, traffic, ledger, offline, bench):
 def main() -> None:
     """Run the command line; errors on purpose become one line on standard error."""
     try:
-        app()
+        status = app(prog_name="groundwatch", standalone_mode=False)
     except CheckFailed as error:
-        _say(error)
-        sys.exit(1)
+        _say(str(error))
+        status = 1
     except GroundwatchError as error:
-        _say(error)
-        sys.exit(2)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): not our error.
+        _say(str(error))
+        status = 2
+    except Mistyped as error:
+        status = _mistyped(error)
+    except typer.Abort:
+        status = 130
+    except SystemExit as error:
+        # The reader of our output went away (`| head`), for which typer and rich exit with 1: not our error.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)
 
 
-def _say(error: Exception) -> None:
-    text = " ".join(str(error).split())
-    sys.stderr.write(f"groundwatch: {text}\n")
+def _mistyped(error: Any) -> int:
+    if error.ctx is not None and type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(error.ctx.get_help())
+        return 2
+    where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+    _say(f"{error.format_message()}{where}")
+    return 2
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"groundwatch: {' '.join(message.split())}\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import psutil  # type: ignore[import-untyped]
 import typer
 
 from groundwatch.runtime import logs
@@ -64,9 +65,10 @@ def data_dir(settings: Settings) -> Path:
 def find_running(settings: Settings) -> Running | None:
     """The `groundwatch up` on this machine, if one wrote down where it is."""
     try:
-        return msgspec.json.decode((data_dir(settings) / ADDRESS_FILE).read_bytes(), type=Running)
+        found = msgspec.json.decode((data_dir(settings) / ADDRESS_FILE).read_bytes(), type=Running)
     except (OSError, msgspec.DecodeError):
         return None
+    return found if psutil.pid_exists(found.pid) else None
 
 
 def client_settings(config: Path | None, nats_url: str) -> Settings:

@@ -52,8 +52,12 @@ class Sender:
         self._annotated = is_annotation(path)
         self.total = sum(1 for _ in self._lines())
         self.result = Sent(errors=[])
-        self._http = httpx.AsyncClient(base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0))
+        try:
+            self._http = httpx.AsyncClient(base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0))
+        except httpx.InvalidURL as error:
+            raise UsageError(f"--to {gateway}: is not an address ({error})") from error
         self._uploaded: dict[Path, str] = {}
+        self._met = False
 
     async def __aenter__(self) -> Sender:
         return self
@@ -168,11 +172,14 @@ class Sender:
         while True:
             try:
                 reply = await self._http.post(path, content=body, headers={"content-type": media_type})
+                self._met = True
                 if reply.status_code != 503:
                     return reply
                 wait = float(reply.headers.get("retry-after", "1"))
                 why = reply.text
             except httpx.TransportError as error:
+                if not self._met:
+                    raise UsageError(f"no gateway answers at {self._http.base_url} ({error})") from error
                 wait, why = 1.0, repr(error)
             if asyncio.get_running_loop().time() > deadline:
                 raise UsageError(f"the gateway at {self._http.base_url} does not take anything: {why[:300]}")

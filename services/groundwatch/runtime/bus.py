@@ -78,6 +78,7 @@ class Bus:
         self._js: JetStreamContext | None = None
         self._publisher: Publisher | None = None
         self._closing = False
+        self._trouble = ""
         self.reconnects = 0
 
     @property
@@ -108,9 +109,10 @@ class Bus:
                 and task.cancelling()
             ):
                 raise
+            why = f" ({self._trouble})" if self._trouble else ""
             raise UsageError(
-                f"no NATS server answers at {self._settings.url or 'the default address'}: start one, or set "
-                "nats.url (GROUNDWATCH_NATS__URL)"
+                f"no NATS server answers at {self._settings.url or 'the default address'}{why}: start one, "
+                "or set nats.url (GROUNDWATCH_NATS__URL)"
             ) from error
         _ = self.js
         self._publisher = Publisher(self.client, timeout=self._settings.publish_timeout)
@@ -156,6 +158,10 @@ class Bus:
         return True
 
     async def _on_error(self, error: Exception) -> None:
+        self._trouble = str(error) or repr(error)
+        if self._closing or self._publisher is None:
+            # While connecting, the one line that `connect` raises tells it.
+            return
         logger.warning("nats.error", service=self._name, error=repr(error))
 
     async def _on_disconnected(self) -> None:
