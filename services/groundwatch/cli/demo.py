@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
 import sys
 import tempfile
 import time
@@ -35,7 +37,7 @@ SAMPLE = "answers.jsonl"
 PATIENCE = 120.0
 """Seconds after the last answer until every outcome must be there."""
 
-SHOWN_METRICS = ("groundwatch_responses_total", "groundwatch_outcomes_total", "groundwatch_consumer_lag")
+SHOWN_METRICS = ("groundwatch_responses_total", "groundwatch_outcomes_total", "groundwatch_score_count")
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,6 +185,11 @@ def _tell(shown: Shown, change: dict[str, Any] | None, folder: Path | None) -> N
         "  groundwatch submit answers.jsonl      # id, model, answer, reference: see docs/ingestion.md"
     )
     console.print("  groundwatch watch · report · audit · dead list")
+
+
+def _own_name() -> str:
+    """How to call us again from here: by name where the name is on PATH, else as we were called."""
+    return "groundwatch" if shutil.which("groundwatch") else os.path.relpath(sys.argv[0])
 
 
 def _by_model(models: tuple[ModelReport, ...]) -> dict[str, Any]:
