@@ -51,6 +51,8 @@ def test_states_entities_relations_colors_and_other_attributes() -> None:
         ("There are also two pigeons on the roof.", ["There are two pigeons."]),
         ("A kitten with big eyes, sitting in a basket.", ["The kitten is sitting in a basket."]),
         ("There is a hot dog on a plate.", ["There is a hot dog."]),
+        ("A hen is on a shelf or a box.", ["There is a shelf or a box.", "The hen is on a shelf or a box."]),
+        ("The paintings are displayed in a hall.", ["The paintings are displayed in a hall."]),
         ("Two swans, one on the left side and another on the right side.", ["One swan is on the left side."]),
     ],
 )

@@ -11,6 +11,7 @@ from groundwatch.extraction.engines.linguistic.lookahead import (
     LISTING,
     is_subject,
     list_follows,
+    picture_follows,
     spot_follows,
 )
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb, starts_clause
@@ -94,7 +95,9 @@ class Reader:
             verb, end = read_verb(self._tokens, self._at)
             if verb is not None:
                 self._at = end
-                if guess or verb.shape == "to":
+                if guess:
+                    self._at = len(self._tokens)
+                elif verb.shape == "to":
                     self._skip_object()
                 else:
                     self._predicate(self._doers(verb), verb)
@@ -283,11 +286,13 @@ class Reader:
         if self._focus and verb.lemma in {"be", "include", "consist"}:
             self._focused()
             return
-        if verb.word in _NOTICED or (verb.shape == "en" and verb.lemma in w.SHOWING):
+        if verb.word in _NOTICED or (
+            verb.shape == "en" and verb.lemma in w.SHOWING and picture_follows(self._tokens, self._at + 1)
+        ):
             self._last = subjects
             return
         if verb.lemma in w.INTERPRETING and verb.shape != "en":
-            self._skip_object()
+            self._at = len(self._tokens)
             return
         if verb.shape == "be":
             self._copula(subjects, verb)

@@ -21,6 +21,9 @@ def is_subject(tokens: Sequence[Token], at: int) -> bool:
         following = tokens[at + 1] if at + 1 < len(tokens) else None
         if token.tag in {"VBN", "JJ", "VBG"} and following is not None and following.tag == "IN":
             at += 1
+        elif token.tag == "VBG":
+            _, after = read_nouns(tokens, at + 1)
+            at = max(after, at + 1)
         elif token.tag == "IN" and token.lower not in LISTING:
             inner, after = read_nouns(tokens, at + 1)
             if not inner:
@@ -41,3 +44,9 @@ def spot_follows(tokens: Sequence[Token], at: int) -> bool:
     """After "with hills in": "the background" makes them nobody's."""
     nouns, _ = read_nouns(tokens, at)
     return bool(nouns) and nouns[0].lemma in w.SPOTS | w.PICTURES
+
+
+def picture_follows(tokens: Sequence[Token], at: int) -> bool:
+    """Whether "the image" stands here: what is "depicted in the image" is just there."""
+    nouns, _ = read_nouns(tokens, at)
+    return bool(nouns) and nouns[0].lemma in w.PICTURES

@@ -9,9 +9,9 @@ import msgspec
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.phrases import Noun
 
-_SINGULAR_PEOPLE = frozenset(["he", "him", "himself", "she", "her", "herself"])
-_PARTS = frozenset(["one", "another", "other", "others", "some", "each", "many", "most", "both"])
-_PLURALS = frozenset(["they", "them", "themselves"])
+_SINGULAR_PEOPLE = frozenset({"he", "him", "she", "her"})
+_PARTS = frozenset({"one", "another", "other", "others", "some", "each", "many", "most", "both"})
+_PLURALS = frozenset({"they", "them"})
 
 
 class Memory:
@@ -44,7 +44,7 @@ class Memory:
         names = {other.head for other in besides}
         found = None
         if word in _SINGULAR_PEOPLE:
-            barred = w.WOMEN if word.startswith("h") and word not in {"her", "herself"} else w.MEN
+            barred = w.WOMEN if word.startswith("h") and word != "her" else w.MEN
             found = self._latest(
                 lambda thing: not thing.plural and w.person(thing.lemma) and thing.lemma not in barred
             ) or self._latest(lambda thing: not thing.plural and thing in self._topics)
@@ -52,7 +52,7 @@ class Memory:
             found = self._latest(
                 lambda t: t.plural and w.person(t.lemma) and t.head not in names
             ) or self._latest(lambda thing: thing.plural and thing.head not in names)
-        elif word in {"it", "itself"}:
+        elif word == "it":
             found = self._latest(
                 lambda thing: not thing.plural and not w.person(thing.lemma) and thing.head not in names
             )

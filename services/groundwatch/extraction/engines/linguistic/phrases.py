@@ -22,7 +22,7 @@ class Noun(msgspec.Struct):
     possessor: Noun | None = None
     of: Noun | None = None
     pronoun: str = ""
-    introduced: bool = False
+    alternative: Noun | None = None
 
     @property
     def head(self) -> str:
@@ -61,11 +61,22 @@ def read_nouns(tokens: Sequence[Token], at: int, *, subject: bool = False) -> tu
     found = [first]
     while end < len(tokens) and tokens[end].tag == "CC" and tokens[end].lower not in {"but", "nor"}:
         following, after = read_noun(tokens, end + 1)
-        if following is None or following.pronoun or (not subject and starts_clause(tokens, after)):
+        if (
+            following is None
+            or following.pronoun
+            or (not subject and starts_clause(tokens, after) and _agrees(following, tokens[after].lower))
+        ):
             break
-        found.append(following)
+        if tokens[end].lower == "or" and found[-1].nouns:
+            found[-1].alternative = following
+        else:
+            found.append(following)
         end = after
     return found, end
+
+
+def _agrees(noun: Noun, verb: str) -> bool:
+    return verb not in ({"is", "was", "has"} if noun.plural else {"are", "were", "have"})
 
 
 def starts_clause(tokens: Sequence[Token], at: int) -> bool:

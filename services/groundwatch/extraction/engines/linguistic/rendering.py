@@ -19,7 +19,8 @@ class Fact(msgspec.Struct, frozen=True):
 
 def there_is(noun: Noun) -> Fact:
     """The entity itself."""
-    return Fact(f"There {be(noun)} {indefinite(noun)}.", ENTITY)
+    either = f" or {indefinite(noun.alternative)}" if noun.alternative is not None else ""
+    return Fact(f"There {be(noun)} {indefinite(noun)}{either}.", ENTITY)
 
 
 def there_are_so_many(noun: Noun) -> Fact:
@@ -43,6 +44,8 @@ def owns(owner: Noun, thing: Noun) -> Fact:
 def relation(subject: Noun, middle: str, target: Noun | None, category: str = RELATION) -> Fact:
     """ "The boy is" + "sitting on" + "a bench"."""
     tail = f" {mention(target)}" if target is not None else ""
+    if target is not None and target.alternative is not None:
+        tail += f" or {mention(target.alternative)}"
     return Fact(f"{_The(subject)} {middle}{tail}.", category)
 
 

@@ -213,7 +213,7 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
             return "IN"
         return "JJ" if word == "nearby" and following in NOUNS and previous != "NNS" else "RB"
     if (
-        previous == "BE"
+        previous in {"BE", ""}
         and following in {"IN", "RB", "RP"}
         and tag_ in {"NN", "VB", "VBP"}
         and _is_participle(word)
@@ -240,6 +240,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "NNS"
     if tag_ in {"VB", "VBP"} and previous == "NN" and w.lemmas(word).get("NOUN"):
         return "NN"
+    if tag_ == "VBZ" and before is not None and before.lower in {"this", "that"} and finite and w.verb(word):
+        return "NNS" if w.lemmas(word).get("NOUN") else "VBZ"
     if tag_ in {"VBZ", "VB", "VBP"} and (previous in {"DT", "PRP$", "JJ", "CD", "POS"} or not w.verb(word)):
         return "NNS" if word.endswith("s") and w.noun(word) != word else "NN"
     if tag_ in {"FW", "SYM", "LS", "UH", "IN", "WDT", "WP", "PDT", "DT", "CC", "CD", "PRP", "EX", "RP"}:

@@ -121,8 +121,7 @@ PLACES = _words(
 
 PICTURES = _words(
     """
-    image photo picture photograph scene view shot snapshot painting close-up closeup depiction focus
-    composition
+    image photo picture photograph scene view shot snapshot close-up closeup depiction focus composition
     """
 )
 """What shows the things, rather than a thing shown."""
@@ -267,12 +266,12 @@ COMPOUNDS = {
 
 NOT_THINGS = _words(
     """
-    atmosphere sense presence appearance addition experience ambiance mood feeling touch process action
-    attention fact day time moment manner fashion variety order use activity activities lot way front
-    enjoyment purpose reason contrast stage stages others total amount context lack feature combination
-    mix event effort precaution weather ride backdrop nature beauty interest enthusiasm joy condition
-    pop conclusion impression charm element aspect arrangement possibility opportunity potential work
-    role theme detail quality kind taste
+    appeal feel vibe ambience aesthetic environment atmosphere sense presence appearance addition
+    experience ambiance mood feeling touch process action attention fact day time moment manner fashion
+    variety order use activity activities lot way front enjoyment purpose reason contrast stage stages
+    others total amount context lack feature combination mix event effort precaution weather ride
+    backdrop nature beauty interest enthusiasm joy condition pop conclusion impression charm element
+    aspect arrangement possibility opportunity potential work role theme detail quality kind taste
     """
 )
 
