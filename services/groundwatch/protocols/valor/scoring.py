@@ -1,0 +1,256 @@
+"""VALOR-Eval's arithmetic: faithfulness (equation 6) and coverage (equation 7). Pure.
+
+Source: VALOR-EVAL, Holistic Coverage and Faithfulness Evaluation of Large Vision-Language Models, section
+4.2. Where its published code counts differently, the paper is followed; `docs/valor.md` lists every
+difference.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from statistics import fmean
+
+import msgspec
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Subset(StrEnum):
+    """The five subsets of VALOR-Bench (table 2)."""
+
+    OBJECT_EXISTENCE = "object-existence"
+    ATTRIBUTE_OBJECT = "attribute-object"
+    ATTRIBUTE_PEOPLE = "attribute-people"
+    RELATION_POSITIONAL = "relation-positional"
+    RELATION_COMPARATIVE = "relation-comparative"
+
+
+NUMBERED = frozenset({Subset.ATTRIBUTE_OBJECT, Subset.ATTRIBUTE_PEOPLE})
+"""Where features are numbered, so that two equal ones are two things: that is how these subsets count."""
+
+
+class Matched(msgspec.Struct, frozen=True, kw_only=True):
+    """One response after matching.
+
+    `generated` is F_R in the response's order. `reference` is F_G: each feature with all wordings of it
+    that are right, in the annotation's order, which is the ranking for comparative relations. `matched`
+    (D_M) and `broader` (D_B) map a generated feature to a wording of a reference feature.
+    """
+
+    image_id: str
+    generated: tuple[str, ...]
+    reference: tuple[tuple[str, ...], ...]
+    matched: Pairs = ()
+    broader: Pairs = ()
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """The four numbers of equations 6 and 7, and how many pairs were `stray`.
+
+    A pair is stray when its left side was not generated or its right side is not in the reference: D_M and
+    D_B map F_R into F_G, so such a pair counts nowhere. Where features are numbered, a pair is also stray
+    when either side is already taken.
+    """
+
+    faithful: int = 0
+    generated: int = 0
+    covered: int = 0
+    reference: int = 0
+    stray: int = 0
+
+    @property
+    def faithfulness(self) -> float | None:
+        """Equation 6; None for a response in which no feature was found."""
+        return self.faithful / self.generated if self.generated else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Equation 7; None for an image without features."""
+        return self.covered / self.reference if self.reference else None
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            faithful=self.faithful + other.faithful,
+            generated=self.generated + other.generated,
+            covered=self.covered + other.covered,
+            reference=self.reference + other.reference,
+            stray=self.stray + other.stray,
+        )
+
+
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """A corpus: both measures pooled (sums divided by sums) and averaged over responses.
+
+    `unscored` counts responses without any feature, which have no faithfulness; their images' features
+    still wait to be covered, so they count as 0 in the coverage. A number that does not exist is None.
+    """
+
+    faithfulness: float | None
+    coverage: float | None
+    faithfulness_mean: float | None
+    coverage_mean: float | None
+    responses: int
+    unscored: int
+    stray: int
+
+
+def count(response: Matched, subset: Subset) -> Counts:
+    """Equations 6 and 7's numbers for one response."""
+    if subset in NUMBERED:
+        return _count_numbered(response)
+    if subset is Subset.RELATION_COMPARATIVE:
+        return _count_ranked(response)
+    return _count_named(response)
+
+
+def pool(counts: Iterable[Counts]) -> Scores:
+    """A corpus's scores from its responses' counts, in any order."""
+    each = list(counts)
+    total = sum(each, Counts())
+    faithful = [one.faithfulness for one in each if one.faithfulness is not None]
+    covered = [one.coverage for one in each if one.coverage is not None]
+    return Scores(
+        faithfulness=total.faithfulness,
+        coverage=total.coverage,
+        faithfulness_mean=fmean(faithful) if faithful else None,
+        coverage_mean=fmean(covered) if covered else None,
+        responses=len(each),
+        unscored=len(each) - len(faithful),
+        stray=total.stray,
+    )
+
+
+def average(scores: Mapping[Subset, tuple[float, float]]) -> tuple[float, float]:
+    """Table 3's last columns: faithfulness and coverage averaged over the five subsets, equally weighted.
+
+    Raises `ValueError` naming the subsets that are missing: an average over fewer is another number.
+    """
+    missing = [subset.value for subset in Subset if subset not in scores]
+    if missing:
+        raise ValueError(f"no scores for {', '.join(missing)}")
+    return (
+        fmean(scores[subset][0] for subset in Subset),
+        fmean(scores[subset][1] for subset in Subset),
+    )
+
+
+def ordered(ranks: Sequence[int]) -> int:
+    """The length of the longest strictly rising subsequence: as many as stand in the right order."""
+    ends: list[int] = []
+    for rank in ranks:
+        at = bisect_left(ends, rank)
+        ends[at : at + 1] = [rank]
+    return len(ends)
+
+
+def plain(text: str) -> str:
+    """A feature as it is compared: case, white space and a leading article do not matter."""
+    words = text.casefold().replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
+    return " ".join(words[1:] if len(words) > 1 and words[0] in ("a", "an", "the") else words)
+
+
+def _features(reference: Iterable[Iterable[str]]) -> dict[str, list[int]]:
+    """The features that each wording stands for, by their position."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for at, wordings in enumerate(reference):
+        for wording in dict.fromkeys(map(plain, wordings)):
+            found[wording].append(at)
+    return found
+
+
+def _count_named(response: Matched) -> Counts:
+    """Features that are told apart by their words; several generated ones may mean the same."""
+    reference = list(dict.fromkeys(tuple(map(plain, wordings)) for wordings in response.reference))
+    known = _features(reference)
+    generated = set(map(plain, response.generated))
+    faithful: set[str] = set()
+    covered: set[int] = set()
+    stray = 0
+    for pairs, covers in ((response.matched, True), (response.broader, False)):
+        for left, right in pairs:
+            features = known.get(plain(right))
+            if plain(left) not in generated or not features:
+                stray += 1
+                continue
+            faithful.add(plain(left))
+            if covers:
+                covered.update(features)
+    return Counts(
+        faithful=len(faithful),
+        generated=len(response.generated),
+        covered=len(covered),
+        reference=len(reference),
+        stray=stray,
+    )
+
+
+def _count_numbered(response: Matched) -> Counts:
+    """Features that are told apart by their number: each generated one meets one of the reference at most."""
+    known = _features(response.reference)
+    free: dict[str, int] = defaultdict(int)
+    for text in response.generated:
+        free[plain(text)] += 1
+    taken: dict[int, int] = {}
+    wishes: list[list[int]] = []
+    sizes = []
+    stray = 0
+    for pairs in (response.matched, response.broader):
+        for left, right in pairs:
+            features = known.get(plain(right))
+            if not features or not free[plain(left)]:
+                stray += 1
+                continue
+            wishes.append(features)
+            if _seat(len(wishes) - 1, wishes, taken, set()):
+                free[plain(left)] -= 1
+            else:
+                stray += 1
+        sizes.append(len(taken))
+    return Counts(
+        faithful=sizes[1],
+        generated=len(response.generated),
+        covered=sizes[0],
+        reference=len(response.reference),
+        stray=stray,
+    )
+
+
+def _seat(guest: int, wishes: list[list[int]], taken: dict[int, int], tried: set[int]) -> bool:
+    """Give a pair a feature of its own, moving earlier ones where that helps (Kuhn 1955)."""
+    for feature in wishes[guest]:
+        if feature in tried:
+            continue
+        tried.add(feature)
+        if feature not in taken or _seat(taken[feature], wishes, taken, tried):
+            taken[feature] = guest
+            return True
+    return False
+
+
+def _count_ranked(response: Matched) -> Counts:
+    """Comparative relations: what stands in the right order, from large to small."""
+    known = _features(response.reference)
+    generated = set(map(plain, response.generated))
+    direct: dict[str, int] = {}
+    both: dict[str, int] = {}
+    stray = 0
+    for pairs, covers in ((response.matched, True), (response.broader, False)):
+        for left, right in pairs:
+            key, features = plain(left), known.get(plain(right))
+            if key not in generated or not features:
+                stray += 1
+                continue
+            both.setdefault(key, features[0])
+            if covers:
+                direct.setdefault(key, features[0])
+    order = list(map(plain, response.generated))
+    return Counts(
+        faithful=ordered([both[key] for key in order if key in both]),
+        generated=len(order),
+        covered=ordered([direct[key] for key in order if key in direct]),
+        reference=len(response.reference),
+        stray=stray,
+    )
