@@ -25,7 +25,8 @@ def configure(*, level: str = "info", style: str = "auto") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Looked up anew for each line: standard error may be replaced while we run.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
     logging.getLogger("nats").setLevel(logging.CRITICAL)
