@@ -5,9 +5,11 @@ from __future__ import annotations
 from groundwatch.errors import UsageError
 from groundwatch.protocols.faithscore.tally import TALLY as FAITHSCORE
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
+from groundwatch.protocols.valor.tally import TALLY as VALOR
 
 TALLIES: dict[str, Tally] = {
     "faithscore": FAITHSCORE,
+    "valor": VALOR,
 }
 
 
