@@ -1,0 +1,1 @@
+"""CHAIR, the baseline that VALOR generalises: COCO objects in captions, by a fixed list of synonyms."""

@@ -1,0 +1,110 @@
+"""COCO's 80 classes and the words for them: a list of our own making, in `coco.json`.
+
+A caption is read from left to right, the longest phrase first. `instead` names phrases that hold a class's
+word and mean something else ("train station"), with the class that is really there, if any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_PAUSE = re.compile(r"[.,;:!?()\n]+")
+
+
+class Mention(msgspec.Struct, frozen=True):
+    """A COCO object that a caption speaks of: its class, and the words that said so."""
+
+    name: str
+    words: str
+
+
+class _Data(msgspec.Struct, frozen=True):
+    classes: dict[str, list[str]]
+    instead: dict[str, str]
+    colours: frozenset[str]
+    after_a_thing: frozenset[str]
+    irregular: dict[str, str]
+
+
+class Vocabulary:
+    """The words for each class, ready to be looked up."""
+
+    def __init__(self, data: _Data) -> None:
+        self.classes = tuple(data.classes)
+        self._names: dict[tuple[str, ...], str] = {}
+        for name, synonyms in data.classes.items():
+            for phrase in (name, *synonyms):
+                self._names[tuple(phrase.split())] = name
+        self._names.update({tuple(phrase.split()): name for phrase, name in data.instead.items()})
+        self._irregular = data.irregular
+        self._colours = data.colours
+        self._after_a_thing = data.after_a_thing
+        self._longest = max(map(len, self._names))
+
+    def mentions(self, text: str) -> list[Mention]:
+        """Every COCO object in a text, in order, as often as it is said."""
+        pieces = _PAUSE.split(text.casefold().replace("’", "'"))
+        return [mention for piece in pieces for mention in self._mentions(_WORD.findall(piece))]
+
+    def find(self, phrase: str) -> str | None:
+        """The class that a whole phrase names, such as an annotated object's name; None for another thing."""
+        return self._look_up(tuple(_WORD.findall(phrase.casefold()))) or None
+
+    def _mentions(self, words: list[str]) -> Iterator[Mention]:
+        at = 0
+        while at < len(words):
+            size, name = self._at(words, at)
+            if name and not self._is_colour(words, at, size):
+                yield Mention(name, " ".join(words[at : at + size]))
+            at += size
+
+    def _at(self, words: list[str], at: int) -> tuple[int, str]:
+        for size in range(min(self._longest, len(words) - at), 0, -1):
+            name = self._look_up(tuple(words[at : at + size]))
+            if name is not None:
+                return size, name
+        return 1, ""
+
+    def _look_up(self, words: tuple[str, ...]) -> str | None:
+        if not words:
+            return None
+        for last in self._forms(words[-1]):
+            name = self._names.get((*words[:-1], last))
+            if name is not None:
+                return name
+        return None
+
+    def _forms(self, word: str) -> Iterator[str]:
+        yield word
+        if word in self._irregular:
+            yield self._irregular[word]
+        if word.endswith("ies"):
+            yield word[:-3] + "y"
+        if word.endswith("es"):
+            yield word[:-2]
+        if word.endswith("s"):
+            yield word[:-1]
+
+    def _is_colour(self, words: list[str], at: int, size: int) -> bool:
+        """Whether a word such as "orange" stands before what it colours: "an orange cat"."""
+        if size != 1 or words[at] not in self._colours or at + 1 == len(words):
+            return False
+        return words[at + 1] not in self._after_a_thing
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """COCO's vocabulary, read once."""
+    data = resources.files("groundwatch.protocols.chair").joinpath("coco.json").read_bytes()
+    return Vocabulary(msgspec.json.decode(data, type=_Data))
+
+
+def classes_of(names: Iterable[str]) -> set[str]:
+    """The COCO classes among annotated object names; other things have none and fall away."""
+    return {found for name in names if (found := vocabulary().find(name))}
