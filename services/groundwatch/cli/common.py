@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import nats.errors
+import nats.js.errors
 import psutil  # type: ignore[import-untyped]
 import typer
 
+from groundwatch.errors import UsageError
 from groundwatch.runtime import logs
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings, load
@@ -83,11 +86,17 @@ def client_settings(config: Path | None, nats_url: str) -> Settings:
 
 @asynccontextmanager
 async def connected(settings: Settings, name: str = "cli") -> AsyncIterator[Bus]:
-    """A connection for one command."""
+    """A connection for one command. What NATS refuses inside becomes a `UsageError` on one line."""
     bus = Bus(settings.nats, name=name)
     await bus.connect(patience=3.0)
     try:
         yield bus
+    except nats.js.errors.NotFoundError as error:
+        raise UsageError(
+            f"a stream is missing on this server ({error.description}): run groundwatch provision first"
+        ) from error
+    except (nats.errors.Error, nats.js.errors.Error) as error:
+        raise UsageError(f"NATS at {settings.nats.url}: {error}") from error
     finally:
         await bus.close()
 

@@ -85,7 +85,7 @@ def dead_list(
     config: ConfigOption = None,
     nats: NatsOption = "",
     as_json: JsonOption = False,
-    limit: Annotated[int, typer.Option(help="Show so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=0, help="Show so many, the newest.")] = 50,
 ) -> None:
     """List the dead letters, each with its reason."""
     settings = client_settings(config, nats)
@@ -95,15 +95,16 @@ def dead_list(
             return [letter async for letter in dead_letters(bus)]
 
     letters = run(work())
+    newest = letters[max(0, len(letters) - limit) :]
     if as_json:
-        print_json({"count": len(letters), "dead_letters": [_readable(one) for one in letters[-limit:]]})
+        print_json({"count": len(letters), "dead_letters": [_readable(one) for one in newest]})
         return
     console = Console()
     if not letters:
         console.print("no dead letters")
         return
     table = Table("number", "when", "stage", "protocols", "reason", box=None)
-    for letter in letters[-limit:]:
+    for letter in newest:
         when = datetime.fromtimestamp(letter.time, UTC).strftime("%m-%d %H:%M:%S")
         table.add_row(
             str(letter.sequence), when, letter.stage, ",".join(letter.protocols) or "–", letter.reason[:200]

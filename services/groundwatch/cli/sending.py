@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from groundwatch.cli.inputs import annotated_response, is_annotation
-from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.errors import InputError, UsageError
 from groundwatch.protocols.faithscore.annotation import read_annotations
 
 BATCH = 250
@@ -70,21 +70,32 @@ class Sender:
         batch: list[tuple[int, bytes]] = []
         done = 0
         for number, line in self._lines():
-            batch.append((number, await self._with_images(number, line)))
+            ready = await self._with_images(number, line)
+            done += 1
+            if isinstance(ready, LineError):
+                self.result.refused += 1
+                self.result.errors.append(ready)
+            else:
+                batch.append((number, ready))
             if len(batch) == BATCH:
                 await self._post(batch)
-                done += len(batch)
                 batch = []
                 yield done
         if batch:
             await self._post(batch)
-            yield done + len(batch)
+        yield done
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Every line with its number, in the gateway's format."""
         if self._annotated:
             for number, annotated in enumerate(read_annotations(self._path), start=1):
                 response = annotated_response(number, annotated)
+                if self._model:
+                    response = msgspec.structs.replace(
+                        response, id=f"{self._model}-{response.id}", model=self._model
+                    )
+                if self._tenant:
+                    response = msgspec.structs.replace(response, tenant=self._tenant)
                 yield number, _ENCODER.encode(response)
             return
         with self._path.open("rb") as file:
@@ -94,8 +105,7 @@ class Sender:
 
     def _adapted(self, number: int, line: bytes) -> bytes:
         """Give a line what the command line knows of it; captions as POPE publishes them become responses."""
-        caption = b'"image_id"' in line and b'"text"' in line and b'"answer"' not in line
-        if not (self._model or self._tenant or caption):
+        if not (self._model or self._tenant or b'"image_id"' in line):
             return line
         try:
             record = msgspec.json.decode(line)
@@ -103,7 +113,7 @@ class Sender:
             return line
         if not isinstance(record, dict):
             return line
-        if caption:
+        if {"image_id", "text"} <= record.keys() and "answer" not in record:
             model = self._model or self._path.stem
             record = {
                 "id": f"{model}-{record['image_id']}-{number}",
@@ -118,7 +128,7 @@ class Sender:
             record.setdefault("tenant", self._tenant)
         return _ENCODER.encode(record)
 
-    async def _with_images(self, number: int, line: bytes) -> bytes:
+    async def _with_images(self, number: int, line: bytes) -> bytes | LineError:
         """Upload images that the line names by file, relative to its own file, and name them by hash."""
         if b'"images"' not in line:
             return line
@@ -129,26 +139,27 @@ class Sender:
         images = record.get("images") if isinstance(record, dict) else None
         if not isinstance(images, list) or not any(map(_names_file, images)):
             return line
-        record["images"] = [
-            await self._upload(number, image) if _names_file(image) else image for image in images
-        ]
+        try:
+            for index, image in enumerate(images):
+                if _names_file(image):
+                    images[index] = await self._upload(image)
+        except InputError as error:
+            name = str(record.get("id", ""))
+            return LineError(line=number, id=name, field=f"images[{index}]", error=str(error))
         return _ENCODER.encode(record)
 
-    async def _upload(self, number: int, name: str) -> str:
+    async def _upload(self, name: str) -> str:
+        """Raises `InputError` when it cannot be read or the gateway does not take it."""
         path = (self._path.parent / name).resolve()
         if path in self._uploaded:
             return self._uploaded[path]
         try:
             data = await asyncio.to_thread(path.read_bytes)
-        except OSError as error:
-            raise FileFormatError(
-                self._path, f"key 'images': {name} cannot be read ({error.strerror})", line=number
-            ) from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"{name} cannot be read ({getattr(error, 'strerror', error)})") from error
         reply = await self._request("/v1/images", data, "application/octet-stream")
         if reply.status_code >= 400:
-            raise FileFormatError(
-                self._path, f"key 'images': {name}: {reply.json().get('error', reply.text)}", line=number
-            )
+            raise InputError(f"{name}: {_told(reply)}")
         digest = hashlib.sha256(data).hexdigest()
         self._uploaded[path] = digest
         return digest
@@ -184,6 +195,14 @@ class Sender:
             if asyncio.get_running_loop().time() > deadline:
                 raise UsageError(f"the gateway at {self._http.base_url} does not take anything: {why[:300]}")
             await asyncio.sleep(wait)
+
+
+def _told(reply: httpx.Response) -> str:
+    """What an error reply says; a proxy in between may not speak JSON."""
+    try:
+        return str(reply.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{reply.status_code}: {reply.text[:300]}"
 
 
 def _names_file(image: object) -> bool:

@@ -36,6 +36,9 @@ from groundwatch.runtime.streams import follow_stream, read_stream
 from groundwatch.topology import OUTCOMES, PREFIX
 
 REFRESH = 4
+SHOWN = 20
+"""How many refused lines are named."""
+
 _SCORED = msgspec.json.Decoder(ResponseScored)
 
 
@@ -73,9 +76,11 @@ def submit(
         print_json(sent)
     else:
         typer.echo(f"accepted {sent.accepted:,}, already there {sent.duplicates:,}, refused {sent.refused:,}")
-        for problem in sent.errors[:20]:
+        for problem in sent.errors[:SHOWN]:
             where = f"{file}:{problem.line}" + (f" (id {problem.id})" if problem.id else "")
             typer.echo(f"  {where}: {problem.field + ': ' if problem.field else ''}{problem.error}", err=True)
+        if sent.refused > SHOWN:
+            typer.echo(f"  … and {sent.refused - SHOWN:,} more", err=True)
     if sent.refused:
         raise CheckFailed(f"{sent.refused} responses were refused")
 

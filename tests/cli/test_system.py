@@ -1,0 +1,187 @@
+"""up, serve and provision, and what every command does with mistakes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from groundwatch.runtime.natsserver import NatsServer, free_port
+
+COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve scoring"]
+
+
+def test_up_says_where_it_is(up):
+    assert up.gateway in up.first_line
+    assert up.nats in up.first_line
+    assert httpx.get(f"{up.gateway}/readyz").json() == {"ready": True, "problems": []}
+
+
+def test_a_second_up_on_the_same_data(up):
+    told = up.complaint("up", "--port", 0, "--data-dir", up.folder)
+    assert "another groundwatch already uses" in told
+    assert "--data-dir" in told
+    assert (up.folder / "running.json").exists()
+    assert up.json("audit")["balanced"] is True
+
+
+def test_a_second_up_on_the_same_port(up, nobody):
+    port = up.gateway.rpartition(":")[2]
+    done = nobody("up", "--port", port)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr.splitlines()[-1]
+
+
+def test_up_keeps_its_data_and_finds_its_end(tmp_path, written, answer):
+    from .conftest import Up
+
+    first = Up(tmp_path)
+    first.json("submit", written(answer("kept")))
+    assert first.settled(1)["scored"] == 1
+    assert first.stop() == 0
+    assert not (tmp_path / "running.json").exists()
+    second = Up(tmp_path)
+    assert second.json("audit")["scored"] == 1
+    assert second.json("submit", written(answer("kept")))["duplicates"] == 1
+    assert second.stop() == 0
+
+
+def test_provision_changes_nothing_that_is_right(up):
+    done = up.json("provision")
+    assert set(done.values()) == {"unchanged"}
+    assert {"GW_RESPONSES", "GW_DEAD", "extraction", "scoring-retry", "gw-images"} <= done.keys()
+    assert "unchanged  stream    GW_RESPONSES" in up("provision").stdout
+
+
+def test_provision_a_bare_server_then_serve(nobody, tmp_path):
+    async def work() -> None:
+        server = NatsServer(tmp_path / "bare")
+        await server.start()
+        try:
+            await asyncio.to_thread(check, server.url)
+        finally:
+            await server.stop()
+
+    def check(url: str) -> None:
+        told = nobody.complaint("serve", "scoring", "--nats", url)
+        assert "GW_RESPONSES" in told
+        assert "run groundwatch provision first" in told
+        assert set(nobody.json("provision", "--nats", url).values()) == {"created"}
+        port = free_port()
+        serving = nobody.start(
+            "serve", "scoring", "--nats", url, "--metrics-port", port, stderr=subprocess.PIPE
+        )
+        try:
+            assert ready(port) == {"ready": True, "problems": []}
+            assert "groundwatch_consumer_up" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        finally:
+            serving.send_signal(signal.SIGTERM)
+            _, log = serving.communicate(timeout=60)
+        assert serving.returncode == 0, log
+        assert all(json.loads(line)["level"] == "info" for line in log.splitlines()), log
+
+    asyncio.run(work())
+
+
+def ready(port: int) -> dict:
+    """What /readyz says once it says yes, or at the end of patience."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            reply = httpx.get(f"http://127.0.0.1:{port}/readyz")
+            if reply.status_code == 200 or time.monotonic() > deadline:
+                return reply.json()
+        except httpx.TransportError:
+            assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_an_unknown_stage(nobody):
+    told = nobody.complaint("serve", "nonsense")
+    assert told == "no service 'nonsense'; there are gateway, extraction, matching, verification, scoring"
+
+
+def test_serve_needs_to_know_the_server(nobody):
+    assert "'nats.url'" in nobody.complaint("serve", "scoring")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_setting_is_named(nobody, tmp_path, command):
+    config = tmp_path / "groundwatch.toml"
+    config.write_text("[gateway]\nprot = 8787\n")
+    told = nobody.complaint(*command.split(), "--config", config)
+    assert told == f"{config}: setting 'gateway.prot': no such setting"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("GROUNDWATCH_GATEWAY__PROT", "1", "setting 'gateway.prot': no such setting"),
+        ("GROUNDWATCH_GATEWAY__PORT", "high", "setting 'gateway.port': Expected `int`, got `str`"),
+        ("GROUNDWATCH_RETRY__ATTEMPTS", "0", "setting 'retry.attempts': must be at least 1"),
+        (
+            "GROUNDWATCH_GATEWAY__PROTOCOLS",
+            '["nonsense"]',
+            "setting 'gateway.protocols': no protocol 'nonsense'",
+        ),
+        ("GROUNDWATCH_EXTRACTION__ENGINE", "nonsense", "extraction"),
+        ("GROUNDWATCH_CONFIG", "gone.toml", "gone.toml: cannot be read"),
+    ],
+)
+def test_a_wrong_variable_is_named(nobody, variable, value, told):
+    done = nobody("up", "--port", 0, **{variable: value})
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert told in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("nonsense", "No such command 'nonsense'. (see groundwatch --help)"),
+        ("audit --nonsense", "No such option: --nonsense (see groundwatch audit --help)"),
+        ("submit", "(see groundwatch submit --help)"),
+        ("watch --seconds soon", "Invalid value for '--seconds'"),
+        ("dead nonsense", "(see groundwatch dead --help)"),
+    ],
+)
+def test_a_mistyped_command_is_one_line(nobody, line, told):
+    assert told in nobody.complaint(*line.split())
+
+
+def test_version_and_help(nobody):
+    assert nobody("--version").stdout.startswith("groundwatch 0")
+    for command in ("", *COMMANDS, "submit", "dead retry"):
+        done = nobody(*command.split(), "--help")
+        assert done.returncode == 0
+        assert "Usage: groundwatch" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["report", "audit", "dead list", "provision", "report --json"])
+def test_a_reader_who_went_away_is_no_error(up, command):
+    reading, writing = os.pipe()
+    running = up.start(*command.split(), stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    os.close(reading)
+    _, told = running.communicate(timeout=60)
+    assert (running.returncode, told) == (0, "")
+
+
+def test_the_address_of_one_that_was_killed_is_not_believed(nobody, written, answer):
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+    )
+    nobody.folder.mkdir(parents=True)
+    (nobody.folder / "running.json").write_text(
+        json.dumps({"nats": "nats://127.0.0.1:1", "gateway": "http://127.0.0.1:1", "pid": int(gone.stdout)})
+    )
+    assert "start `groundwatch up`" in nobody.complaint("submit", written(answer("x")))

@@ -1,0 +1,188 @@
+"""submit, watch and report against a running system."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+
+import httpx
+import pytest
+from PIL import Image
+
+
+@pytest.fixture
+def picture(tmp_path) -> bytes:
+    """A PNG, also lying beside the file of responses as `scene.png`."""
+    out = io.BytesIO()
+    Image.new("RGB", (32, 24), "red").save(out, "PNG")
+    (tmp_path / "scene.png").write_bytes(out.getvalue())
+    return out.getvalue()
+
+
+def test_submit_a_file_and_report_it(up, written, answer):
+    right = answer("t-2", model="egret-13b", answer="A dog sits beside a red ball.")
+    file = written(answer("t-1"), "", right)
+    done = up("submit", file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "accepted 2, already there 0, refused 0\n"
+    up.settled(2)
+    by_model = {one["model"]: one for one in up.json("report")["models"]}
+    assert by_model["heron-7b"]["hallucination_rate"]["value"] > 0
+    assert by_model["egret-13b"]["hallucination_rate"]["value"] == 0
+    table = up("report")
+    assert table.returncode == 0
+    assert table.stderr == ""
+    assert "heron-7b" in table.stdout
+    assert "egret-13b" in table.stdout
+
+
+def test_submitting_again_adds_nothing(up, written, answer):
+    file = written(answer("again"))
+    assert up.json("submit", file) == {"accepted": 1, "duplicates": 0, "refused": 0, "errors": []}
+    assert up.json("submit", file) == {"accepted": 0, "duplicates": 1, "refused": 0, "errors": []}
+
+
+def test_another_answer_under_the_same_id_is_refused(up, written, answer):
+    up.json("submit", written(answer("taken")))
+    told = up.json("submit", written(answer("taken", answer="Something else.")), status=1)
+    assert told["refused"] == 1
+    assert told["errors"][0]["id"] == "taken"
+
+
+def test_bad_lines_are_named_and_the_others_taken(up, written, answer):
+    wrong = answer("w-5")
+    del wrong["answer"]
+    file = written(answer("w-1"), "not json", "", answer("w-4", model=7), wrong, answer("w-6"))
+    done = up("submit", file)
+    assert done.returncode == 1
+    assert done.stdout == "accepted 2, already there 0, refused 3\n"
+    first, second, third, last = done.stderr.splitlines()
+    assert f"{file}:2: not JSON" in first
+    assert f"{file}:4 (id w-4): model: " in second
+    assert f"{file}:5 (id w-5): answer: is missing" in third
+    assert last == "groundwatch: 3 responses were refused"
+
+
+def test_bad_lines_as_json(up, written, answer):
+    told = up.json("submit", written(answer("j-1", protocols=["nonsense"]), answer("j-2")), status=1)
+    assert (told["accepted"], told["refused"]) == (1, 1)
+    assert told["errors"][0]["line"] == 1
+    assert told["errors"][0]["field"] == "protocols"
+    assert "faithscore" in told["errors"][0]["error"]
+
+
+def test_of_many_bad_lines_the_first_are_shown(up, written):
+    done = up("submit", written(*["[]"] * 30))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 22
+    assert "… and 10 more" in done.stderr
+
+
+def test_annotations_are_judged_by_what_people_said(up, written):
+    file = written(
+        {
+            "id": "000000000001",
+            "answer": "A dog runs on the grass. It is fun.",
+            "stage 1": {"A dog runs on the grass": 1, " It is fun": 0},
+            "stage 2": {"There is a dog.": 1, "There is grass.": 0},
+        }
+    )
+    assert up.json("submit", file)["accepted"] == 1
+    assert up.json("submit", file, "--model", "owl-3b", "--tenant", "zoo")["accepted"] == 1
+    up.settled(2)
+    found = httpx.get(f"{up.gateway}/v1/responses/owl-3b-000000000001-1", params={"tenant": "zoo"}).json()
+    assert found["response"]["model"] == "owl-3b"
+    assert found["outcomes"]["faithscore"]["outcome"] == "scored"
+
+
+def test_captions_as_pope_publishes_them(up, written):
+    file = written(
+        {"image_id": 40468, "prompt": "Describe it.", "text": "a man surfing in the ocean"},
+        {"image_id": 10822, "text": "3 zebras in a field"},
+        name="llava.jsonl",
+    )
+    assert up.json("submit", file)["accepted"] == 2
+    found = httpx.get(f"{up.gateway}/v1/responses/llava-40468-1").json()["response"]
+    assert found["model"] == "llava"
+    assert found["answer"] == "a man surfing in the ocean"
+    assert found["tags"] == {"image": "40468"}
+    ledger = up.settled(2)
+    assert ledger["reasons"]["unscored: no_reference"] >= 2
+
+
+def test_model_and_tenant_for_lines_that_name_none(up, written, answer):
+    bare = answer("bare")
+    del bare["model"]
+    assert (
+        up.json("submit", written(bare, answer("named")), "--model", "wren", "--tenant", "t")["accepted"] == 2
+    )
+    models = [
+        httpx.get(f"{up.gateway}/v1/responses/{name}", params={"tenant": "t"}).json()["response"]["model"]
+        for name in ("bare", "named")
+    ]
+    assert models == ["wren", "heron-7b"]
+
+
+def test_images_go_along_by_file_name(up, written, answer, picture):
+    file = written(answer("i-1", images=["scene.png"]), answer("i-2", images=["./scene.png", "scene.png"]))
+    assert up.json("submit", file)["accepted"] == 2
+    digest = hashlib.sha256(picture).hexdigest()
+    for name, count in (("i-1", 1), ("i-2", 2)):
+        found = httpx.get(f"{up.gateway}/v1/responses/{name}").json()["response"]
+        assert found["images"] == [digest] * count
+    assert httpx.get(f"{up.gateway}/v1/images/{digest}").content == picture
+
+
+def test_a_missing_image_refuses_its_line_only(up, written, answer, picture, tmp_path):
+    (tmp_path / "text.png").write_text("no image at all")
+    file = written(
+        answer("m-1", images=["gone.png"]),
+        answer("m-2", images=["scene.png"]),
+        answer("m-3", images=["text.png"]),
+    )
+    told = up.json("submit", file, status=1)
+    assert (told["accepted"], told["refused"]) == (1, 2)
+    assert [(one["line"], one["id"], one["field"]) for one in told["errors"]] == [
+        (1, "m-1", "images[0]"),
+        (3, "m-3", "images[0]"),
+    ]
+    assert "gone.png cannot be read (No such file or directory)" in told["errors"][0]["error"]
+    assert "text.png: " in told["errors"][1]["error"]
+
+
+def test_submit_an_empty_file(up, written):
+    assert up.json("submit", written())["accepted"] == 0
+
+
+def test_submit_tells_what_it_cannot_read(up, tmp_path):
+    assert "cannot be read" in up.complaint("submit", tmp_path / "gone.jsonl")
+
+
+def test_submit_without_a_system(nobody, written, answer):
+    assert "start `groundwatch up`" in nobody.complaint("submit", written(answer("x")))
+
+
+def test_submit_to_a_gateway_that_is_not_there(nobody, written, answer):
+    told = nobody.complaint("submit", written(answer("x")), "--to", "http://127.0.0.1:1")
+    assert "no gateway answers at http://127.0.0.1:1" in told
+
+
+def test_watch_shows_what_is_there_and_ends(up, written, answer):
+    up.json("submit", written(answer("seen", model="stork-9b")))
+    up.settled(1)
+    done = up("watch", "--seconds", 2)
+    assert done.returncode == 0, done.stderr
+    assert "stork-9b" in done.stdout
+    assert "groundwatch watch" in done.stdout
+    assert done.stderr == ""
+
+
+def test_report_of_a_run_that_never_was(up):
+    assert up.json("report", "--run", "replay-1")["models"] == []
+
+
+@pytest.mark.parametrize("command", ["audit", "report", "watch", "dead list", "provision"])
+def test_no_server_is_one_line(nobody, command):
+    told = nobody.complaint(*command.split(), "--nats", "nats://127.0.0.1:1")
+    assert "no NATS server answers at nats://127.0.0.1:1" in told
+    assert "GROUNDWATCH_NATS__URL" in told
