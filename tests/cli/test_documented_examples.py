@@ -1,0 +1,59 @@
+"""Every example of docs/ingestion.md, run as it stands there, in its order."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+PAGE = Path(__file__).parents[2] / "docs" / "ingestion.md"
+DOCUMENTED = "http://127.0.0.1:8787"
+EXAMPLES = re.findall(r"```sh\n(curl .*?)\n# (\d+) ?(.*?)\n```", PAGE.read_text(), re.DOTALL)
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The files that the examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    good = {"model": "my-lvlm-7b", "answer": "A dog sits on a mat.", "reference": {"objects": ["dog", "mat"]}}
+    lines = [
+        json.dumps(good | {"id": "doc-1"}),
+        json.dumps({"id": "doc-2"}),
+        json.dumps(good | {"id": "doc-3"}),
+    ]
+    (folder / "answers.jsonl").write_text("\n".join(lines) + "\n")
+    picture = io.BytesIO()
+    Image.linear_gradient("L").resize((64, 48)).convert("RGB").save(picture, "PNG")
+    (folder / "scene.png").write_bytes(picture.getvalue())
+    return folder
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) == PAGE.read_text().count("\ncurl ")
+    assert len(EXAMPLES) >= 10
+
+
+@pytest.mark.parametrize(("command", "status", "reply"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_example(up, folder, command, status, reply):
+    up.settled(0)
+    assert DOCUMENTED in command
+    typed = command.replace(DOCUMENTED, up.gateway).replace("curl ", r"curl -w '\n%{http_code}' ", 1)
+    done = subprocess.run(["bash", "-c", typed], capture_output=True, text=True, cwd=folder, timeout=60)
+    body, _, code = done.stdout.rpartition("\n")
+    assert code == status, done
+    if reply.startswith("{"):
+        told, expected = json.loads(body), json.loads(reply)
+        assert told.keys() == expected.keys()
+        for key, value in expected.items():
+            if value not in ("", [], {}) and key != "sequence":
+                assert told[key] == value, key
+    else:
+        assert reply.rstrip("0123456789") in body

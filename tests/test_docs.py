@@ -1,0 +1,116 @@
+"""The pages say what the code does: settings, metrics, links, reasons."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.metrics import MetricWrapperBase
+
+from groundwatch.gateway.replies import STATUS
+from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.topology import STREAMS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+def rows(page: str, *, starting: str) -> list[list[str]]:
+    """Cells of the table rows whose first cell begins with `starting`."""
+    found = []
+    for line in (DOCS / page).read_text().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
+        if line.startswith("|") and cells[0].startswith(starting):
+            found.append(cells)
+    return found
+
+
+def settings_of(kind: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key that can be set, with its default."""
+    for field in msgspec.structs.fields(kind):
+        name = f"{above}{field.name}"
+        inner = {StageSettings: StageSettings, ChatSettings | None: ChatSettings}.get(field.type, field.type)
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from settings_of(inner, "<stage>." if inner is StageSettings else f"{name}.")
+        else:
+            yield (
+                name,
+                None if field.required else field.default if field.default is not msgspec.NODEFAULT else {},
+            )
+
+
+def test_every_setting_is_told_with_its_default():
+    told = {}
+    for key, default, _ in rows("operations.md", starting="`"):
+        if re.fullmatch(r"`[a-z_<>.]+`", key) and (key == "`data_dir`" or "." in key):
+            told[key.strip("`")] = (
+                tomllib.loads(f"value = {default.strip('`')}")["value"] if default else None
+            )
+    known = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in settings_of(Settings)
+    }
+    assert told == known
+
+
+def test_every_metric_is_told_with_its_labels():
+    known = {
+        f"{metric._name}{'_total' if metric._type == 'counter' else ''}": (metric._type, metric._labelnames)
+        for metric in vars(Metrics()).values()
+        if isinstance(metric, MetricWrapperBase)
+    }
+    told = {
+        name.strip("`"): (kind, tuple(labels.split(", ")))
+        for name, kind, labels, _ in (
+            row for row in rows("metrics.md", starting="`groundwatch_") if len(row) == 4
+        )
+    }
+    assert told == known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_metrics_that_pages_name_exist(page):
+    known = set(re.findall(r"`(groundwatch_[a-z_]+)`", (DOCS / "metrics.md").read_text()))
+    for name in re.findall(r"\bgroundwatch_[a-z_]+", page.read_text()):
+        assert name in known, name
+
+
+def test_every_refusal_is_told_with_its_status():
+    told = {
+        (int(status), reason.strip("`"))
+        for status, reason, _ in rows("ingestion.md", starting=("2"))
+        if reason
+    } | {
+        (int(cells[0]), cells[1].strip("`"))
+        for start in ("4", "5")
+        for cells in rows("ingestion.md", starting=start)
+        if cells[1]
+    }
+    assert told == {(status, reason) for reason, status in STATUS.items()}
+
+
+def test_every_stream_is_told():
+    told = {cells[1].strip("`") for cells in rows("architecture.md", starting="`gw.")}
+    assert told == {spec.name for spec in STREAMS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        path, _, heading = target.partition("#")
+        if path.startswith("http"):
+            continue
+        found = (page.parent / path) if path else page
+        assert found.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}, (
+                target
+            )
