@@ -51,6 +51,8 @@ for module in (system, demo, traffic, ledger, offline, bench):
 
 def main() -> None:
     """Run the command line; errors on purpose become one line on standard error."""
+    # Set before torch loads: its threads else spin while they wait, and take the cores from the services.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status = app(prog_name="groundwatch", standalone_mode=False)
     except CheckFailed as error:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
-from groundwatch.protocols.statistics import Interval, wilson
+from groundwatch.protocols.statistics import RatioSums, cluster_rate
 
 LATEST = 6
 RECENT = 40
@@ -25,8 +25,7 @@ class ModelLine:
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(OutcomeKind, 0)
         self.score_sum = 0.0
-        self.refuted = 0
-        self.decided = 0
+        self.facts = RatioSums()
         self.eligible = 0
         self.recent: deque[tuple[int, int]] = deque(maxlen=RECENT)
         self.history: deque[tuple[int, int]] = deque(maxlen=RECENT * 10)
@@ -38,8 +37,7 @@ class ModelLine:
             return
         refuted = sum(claim.decision is Decision.REFUTED for claim in outcome.claims)
         self.score_sum += outcome.score
-        self.refuted += refuted
-        self.decided += outcome.decided
+        self.facts.add(refuted, outcome.decided)
         self.eligible += outcome.eligible
         self.recent.append((refuted, outcome.decided))
         self.history.append((refuted, outcome.decided))
@@ -104,7 +102,7 @@ class LiveView:
 def _cells(line: ModelLine) -> list[str]:
     scored = line.outcomes[OutcomeKind.SCORED]
     unscored = line.outcomes[OutcomeKind.UNSCORED]
-    interval: Interval | None = wilson(line.refuted, line.decided) if line.decided else None
+    interval = cluster_rate(line.facts)
     rate = f"{interval.value:.1%} ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else "–"
     recent = line.recent_rate
     return [
@@ -113,7 +111,7 @@ def _cells(line: ModelLine) -> list[str]:
         f"{line.score_sum / scored:.3f}" if scored else "–",
         rate,
         f"{recent:.1%}" if recent is not None else "–",
-        f"{line.decided / line.eligible:.0%}" if line.eligible else "–",
+        f"{line.facts.denominator / line.eligible:.0%}" if line.eligible else "–",
         line.sparkline(),
     ]
 

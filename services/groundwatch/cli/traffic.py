@@ -105,6 +105,8 @@ def watch(
                 async with asyncio.timeout(seconds):
                     async for outcome in outcomes(bus, run_name, follow=True):
                         view.add(outcome)
+            if not console.is_terminal:
+                console.print()
 
     with contextlib.suppress(KeyboardInterrupt):
         run(work())

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import nats.errors
 import nats.js.errors
@@ -62,6 +62,15 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class SlowStarter(Protocol):
+    """An engine that loads something big: ready only when it is loaded, not at its first event."""
+
+    async def warm_up(self) -> None:
+        """Load it."""
+        ...
+
+
 E = TypeVar("E")
 R = TypeVar("R")
 
@@ -102,7 +111,9 @@ class StageService:
             )
 
     async def start(self) -> None:
-        """Begin to fetch."""
+        """Load what the engine needs, then begin to fetch."""
+        if isinstance(self._engine, SlowStarter):
+            await self._engine.warm_up()
         for stage in self._stages:
             await stage.start()
         self._monitor = asyncio.create_task(self._watch(), name=f"{self.name}-monitor")

@@ -70,6 +70,10 @@ class LinguisticEngine:
         async with self._turn:
             return await asyncio.to_thread(extractor, self, responses)
 
+    async def warm_up(self) -> None:
+        """Load the embedding model, which takes seconds."""
+        await asyncio.to_thread(self._embedder.encode, ["warm-up"])
+
     async def close(self) -> None:
         """Nothing is held open."""
 
