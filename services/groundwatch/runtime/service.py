@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -49,7 +49,10 @@ class Service(Protocol):
 
 
 class Engine(Protocol):
-    """What all engines have in common."""
+    """What all engines have in common.
+
+    One that loads something big also has `async def warm_up()`: its service is ready only after it.
+    """
 
     batch: int
 
@@ -59,15 +62,6 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go of connections and threads."""
-        ...
-
-
-@runtime_checkable
-class SlowStarter(Protocol):
-    """An engine that loads something big: ready only when it is loaded, not at its first event."""
-
-    async def warm_up(self) -> None:
-        """Load it."""
         ...
 
 
@@ -112,8 +106,8 @@ class StageService:
 
     async def start(self) -> None:
         """Load what the engine needs, then begin to fetch."""
-        if isinstance(self._engine, SlowStarter):
-            await self._engine.warm_up()
+        if (warm_up := getattr(self._engine, "warm_up", None)) is not None:
+            await warm_up()
         for stage in self._stages:
             await stage.start()
         self._monitor = asyncio.create_task(self._watch(), name=f"{self.name}-monitor")
