@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import signal
+import subprocess
+import time
 
 import httpx
 import pytest
@@ -174,7 +177,17 @@ def test_watch_shows_what_is_there_and_ends(up, written, answer):
     assert done.returncode == 0, done.stderr
     assert "stork-9b" in done.stdout
     assert "groundwatch watch" in done.stdout
+    assert done.stdout.endswith("\n")
     assert done.stderr == ""
+
+
+def test_watch_ends_with_control_c(up):
+    watching = up.start("watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(3)
+    watching.send_signal(signal.SIGINT)
+    shown, told = watching.communicate(timeout=30)
+    assert (watching.returncode, told) == (0, "")
+    assert "groundwatch watch" in shown
 
 
 def test_report_of_a_run_that_never_was(up):

@@ -101,10 +101,16 @@ def watch(
             view = LiveView("groundwatch watch")
             console = Console()
             live = Live(view, console=console, refresh_per_second=REFRESH, transient=False)
-            with live, contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    async for outcome in outcomes(bus, run_name, follow=True):
-                        view.add(outcome)
+            limit = asyncio.timeout(seconds)
+            with live:
+                try:
+                    async with limit:
+                        async for outcome in outcomes(bus, run_name, follow=True):
+                            view.add(outcome)
+                except TimeoutError:
+                    # NATS has timeouts of its own, which are no reason to end quietly.
+                    if not limit.expired():
+                        raise
             if not console.is_terminal:
                 console.print()
 
