@@ -170,7 +170,13 @@ class NatsServer:
             if self._process.returncode is not None:
                 raise UsageError(f"nats-server ended with status {self._process.returncode}; see {log}")
             with contextlib.suppress(OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error):
-                client = await nats.connect(self.url, connect_timeout=1, allow_reconnect=False)
+                client = await nats.connect(
+                    self.url,
+                    connect_timeout=1,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=0,
+                    reconnect_time_wait=0,
+                )
                 try:
                     if client.connected_server_version and client._server_info["server_name"] != self.name:
                         raise UsageError(f"port {self.port} belongs to another NATS server; name a free one")

@@ -1,0 +1,152 @@
+"""The command line with test engines and impatient consumers: `python entry.py serve extraction …`.
+
+What a test must bend is bent here, from outside: product code knows nothing of it. The variables are
+
+    FAULT_ACK_WAIT         seconds after which the server delivers again
+    FAULT_ENGINES          "hash" for the engines below, "real" for those that settings name
+    FAULT_DIE_BEFORE_ACK   kill this process −9 after publishing, before acknowledging, at this message
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+import groundwatch.topology as topology
+from groundwatch.errors import GroundwatchError, InputError, TransientError, Unscorable
+from groundwatch.events import (
+    Claim,
+    ClaimsExtracted,
+    Decision,
+    Judge,
+    Label,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+    digest,
+)
+
+CATEGORIES = ("entity", "relation", "color", "count", "other")
+DECISIONS = (Decision.SUPPORTED, Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED)
+
+
+def dice(*parts: str) -> int:
+    """A number that only the parts decide."""
+    return int(digest(*parts)[:8], 16)
+
+
+class HashExtraction:
+    """Finds claims that only the answer decides; some answers trouble it, always in the same way."""
+
+    batch = 50
+
+    def __init__(self) -> None:
+        self._tried: set[str] = set()
+
+    def judge(self, protocol: object) -> Judge:
+        return Judge(engine="hash")
+
+    async def extract(self, responses: Sequence[ResponseRecorded], protocol: object) -> Sequence[object]:
+        from groundwatch.extraction.engines.base import Extraction
+
+        await asyncio.sleep(0.005)
+        found: list[Extraction | GroundwatchError] = []
+        for response in responses:
+            thrown = dice(response.answer) % 400
+            if thrown == 0:
+                raise ValueError(f"cannot bear {response.id}")
+            if thrown == 1:
+                found.append(InputError(f"will not have {response.id}"))
+                continue
+            if thrown == 2:
+                found.append(Unscorable("refused", response.id))
+                continue
+            if thrown < 10 and response.key not in self._tried:
+                self._tried.add(response.key)
+                found.append(TransientError("not now"))
+                continue
+            words = response.answer.split()
+            found.append(
+                Extraction(
+                    units=(
+                        SubSentence(
+                            start=0,
+                            end=len(response.answer),
+                            text=response.answer,
+                            label=Label.DESCRIPTIVE,
+                        ),
+                    ),
+                    claims=tuple(
+                        Claim(text=f"There is {word}.", category=CATEGORIES[dice(word) % 5]) for word in words
+                    ),
+                )
+            )
+        return found
+
+    async def close(self) -> None:
+        pass
+
+
+class HashVerification:
+    """Decides by the claim's text and the response's id."""
+
+    batch = 50
+
+    def judge(self, protocol: object) -> Judge:
+        return Judge(engine="hash")
+
+    async def verify(self, extracted: Sequence[ClaimsExtracted], protocol: object) -> Sequence[object]:
+        from groundwatch.verification.engines.base import Verification
+
+        await asyncio.sleep(0.005)
+        return [
+            Verification(
+                verdicts=tuple(
+                    Verdict(decision=DECISIONS[dice(claim.text, event.response.id) % len(DECISIONS)])
+                    for claim in event.claims
+                )
+            )
+            for event in extracted
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def bend() -> None:
+    """Put the test's wishes in place before anything is imported that would look at them."""
+    ack_wait = float(os.environ.get("FAULT_ACK_WAIT", "30"))
+    topology.CONSUMERS = tuple(
+        msgspec.structs.replace(spec, ack_wait=ack_wait) for spec in topology.CONSUMERS
+    )
+    if os.environ.get("FAULT_ENGINES") == "hash":
+        import groundwatch.extraction.service as extraction
+        import groundwatch.verification.service as verification
+
+        extraction.build = lambda *_, **__: HashExtraction()
+        verification.build = lambda *_, **__: HashVerification()
+    if fatal := int(os.environ.get("FAULT_DIE_BEFORE_ACK", "0")):
+        import groundwatch.runtime.work as work
+
+        acknowledged = 0
+        original = work.Arrived.ack
+
+        async def ack(self: work.Arrived) -> None:
+            nonlocal acknowledged
+            acknowledged += 1
+            if acknowledged == fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            await original(self)
+
+        work.Arrived.ack = ack
+
+
+if __name__ == "__main__":
+    bend()
+    from groundwatch.cli import main
+
+    main()
