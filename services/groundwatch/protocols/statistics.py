@@ -116,14 +116,22 @@ def wilson(
 def mean_interval(
     moments: Moments, level: float = LEVEL, *, bounds: tuple[float, float] | None = None
 ) -> Interval | None:
-    """Student's interval of a mean, cut at `bounds`; None for no value, no width for a single one."""
-    if not moments.n:
+    """Student's interval of a mean, cut at `bounds`; None for no value.
+
+    Values that do not differ, a single one among them, say nothing of their spread: Student's interval
+    would have no width and look certain. Within `bounds` it is then Wilson's for a rate of the same mean,
+    the widest that values between those bounds can have; without bounds a single value has no interval.
+    """
+    if not moments.n or (moments.n == 1 and bounds is None):
         return None
-    half = 0.0
-    if moments.n > 1:
-        half = student_quantile((1 + level) / 2, moments.n - 1) * math.sqrt(
-            moments.squares / (moments.n - 1) / moments.n
-        )
+    if moments.squares <= 0 and bounds is not None:
+        bottom, span = bounds[0], bounds[1] - bounds[0]
+        place = min(1.0, max(0.0, (moments.mean - bottom) / span))
+        found = wilson(place * moments.n, moments.n, level)
+        return Interval(moments.mean, bottom + span * found.low, bottom + span * found.high, moments.n)
+    half = student_quantile((1 + level) / 2, moments.n - 1) * math.sqrt(
+        moments.squares / (moments.n - 1) / moments.n
+    )
     low, high = moments.mean - half, moments.mean + half
     if bounds is not None:
         low, high = min(moments.mean, max(low, bounds[0])), max(moments.mean, min(high, bounds[1]))
