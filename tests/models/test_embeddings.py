@@ -76,3 +76,8 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(MissingExtraError, match=r"groundwatch\[embedded\]"):
         SentenceEmbedder().load()
     assert embeddings.NAME == "all-MiniLM-L6-v2"
+
+
+def test_loading_draws_no_progress_bar(capfd: pytest.CaptureFixture[str]) -> None:
+    SentenceEmbedder().load()
+    assert capfd.readouterr().err == ""

@@ -6,13 +6,15 @@ release's digest before it is loaded.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import importlib.util
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from groundwatch.errors import MissingExtraError, UsageError
 
@@ -79,7 +81,8 @@ class SentenceEmbedder:
                 from sentence_transformers import SentenceTransformer
             except ImportError as error:
                 raise MissingExtraError("sentence-transformers", "embedded") from error
-            self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+            with _without_progress_bars():
+                self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         return self._model
 
     def _compute(self, texts: list[str]) -> Vectors:
@@ -107,6 +110,19 @@ def check_weights(path: Path) -> None:
         raise UsageError(f"{path}: cannot read the embedding model ({error.strerror or error})") from error
     if found != WEIGHTS_SHA256:
         raise UsageError(f"{path}: not the official {NAME} weights (SHA-256 {found})")
+
+
+@contextlib.contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """Loading weights draws a bar on the standard error, which belongs to the service's log."""
+    logging: Any = importlib.import_module("transformers.utils.logging")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _model_folder() -> Path:

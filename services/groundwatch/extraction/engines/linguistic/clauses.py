@@ -6,42 +6,24 @@ from collections.abc import Sequence
 
 from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
-from groundwatch.extraction.engines.linguistic.entities import Entities
 from groundwatch.extraction.engines.linguistic.lookahead import (
     LISTING,
     is_subject,
     list_follows,
-    picture_follows,
     spot_follows,
 )
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb, starts_clause
+from groundwatch.extraction.engines.linguistic.predicates import Predicates
 from groundwatch.extraction.engines.linguistic.rendering import Fact
-from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, Token
-from groundwatch.extraction.engines.linguistic.things import is_bare, is_person, is_picture, is_thing
+from groundwatch.extraction.engines.linguistic.tagging import Token
+from groundwatch.extraction.engines.linguistic.things import is_person, is_thing
 
 _EXCEPT = frozenset({"without", "instead of", "rather than", "except", "other than", "despite"})
-_NOTICED = frozenset({"seen", "pictured", "found", "spotted", "noticed", "observed"})
 _GUESSING = frozenset({"could", "might", "may", "would", "should", "must", "will"})
 
 
-class Reader:
-    """Reads the sub-sentences of one answer in order and remembers what they were about.
-
-    `_subjects` are what the clause is about, `_last` the phrase that was just read (a participle or a
-    "with" after it belongs to it), `_governed` whether that phrase was governed by a preposition.
-    """
-
-    def __init__(self) -> None:
-        self._entities = Entities()
-        self._tokens: Sequence[Token] = ()
-        self._at = 0
-        self._subjects: list[Noun] = []
-        self._last: list[Noun] = []
-        self._governed = False
-        self._trail: list[Noun] = []
-        self._place: tuple[str, Noun] | None = None
-        self._focus: Noun | None = None
-        self._begins = False
+class Reader(Predicates):
+    """Reads the sub-sentences of one answer in order and remembers what they were about."""
 
     def read(self, tokens: Sequence[Token], *, opens_sentence: bool) -> list[Fact]:
         """The facts of the next sub-sentence, in order."""
@@ -57,10 +39,6 @@ class Reader:
             self._step()
             self._at = max(self._at, before + 1)
         return self._entities.facts
-
-    def _peek(self, ahead: int = 0) -> Token | None:
-        at = self._at + ahead
-        return self._tokens[at] if at < len(self._tokens) else None
 
     def _step(self) -> None:
         token = self._tokens[self._at]
@@ -141,15 +119,6 @@ class Reader:
             mixed = is_person(self._last[-1:]) != is_person(self._last[:1])
             return self._last[-1:] if mixed else self._last
         return self._subjects or self._last
-
-    def _skip_object(self) -> None:
-        _, self._at = read_nouns(self._tokens, self._at)
-        self._last = []
-
-    def _follow(self, nouns: list[Noun], *, governed: bool = False) -> None:
-        if nouns:
-            self._last, self._governed = nouns, governed
-            self._trail = [*self._trail[-8:], *nouns]
 
     def _existence(self) -> None:
         self._at += 1
@@ -234,14 +203,6 @@ class Reader:
         """ "a man with long hair wearing a tie": hair wears nothing."""
         return w.verb(follower.lower) in w.DONE_BY_PEOPLE and is_person(owners) and not is_person(nouns)
 
-    def _own(self, owners: list[Noun], things: list[Noun]) -> None:
-        for owner in owners:
-            for thing in things:
-                if thing.determiner in w.POSSESSIVES and owner.possessor is not None:
-                    owner = owner.possessor
-                if is_thing(owner) and (is_thing(thing) or thing.lemma in w.QUALITIES):
-                    self._entities.say(r.owns(owner, thing))
-
     def _preposition(self, preposition: str) -> None:
         self._at += 1
         following = self._peek()
@@ -263,180 +224,3 @@ class Reader:
         if preposition in w.PLACES and not self._focus:
             self._locate(holders, preposition, targets[0] if targets else nouns[0])
         self._follow([target for target in targets if is_thing(target)], governed=True)
-
-    def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
-        if is_picture(target) or w.abstract(target.lemma) or is_bare(target):
-            return
-        for thing in things:
-            if is_thing(thing):
-                self._entities.say(r.relation(thing, f"{r.be(thing)} {preposition}", target))
-
-    def _predicate(self, subjects: list[Noun], verb: Verb) -> None:
-        subjects = subjects or self._entities.memory.anyone()
-        frame = any(is_picture(subject) or subject.lemma in w.FOCUSES for subject in subjects)
-        if frame and verb.shape != "en" and not self._focus:
-            nouns, self._at = read_nouns(self._tokens, self._at)
-            found = self._entities.introduce(nouns)
-            self._subjects = found or self._subjects
-            self._follow(found)
-            self._entities.memory.talk_about(found)
-            if self._place is not None:
-                self._locate(found, *self._place)
-            return
-        if self._focus and verb.lemma in {"be", "include", "consist"}:
-            self._focused()
-            return
-        if verb.word in _NOTICED or (
-            verb.shape == "en" and verb.lemma in w.SHOWING and picture_follows(self._tokens, self._at + 1)
-        ):
-            self._last = subjects
-            return
-        if verb.lemma in w.INTERPRETING and verb.shape != "en":
-            self._at = len(self._tokens)
-            return
-        if verb.shape == "be":
-            self._copula(subjects, verb)
-            return
-        if verb.negated:
-            self._denied(subjects, verb)
-            return
-        if verb.lemma in w.STATES and verb.shape in {"ing", "finite"}:
-            verb = Verb("finite", "have" if verb.lemma == "feature" else verb.lemma)
-        nouns, self._at = read_nouns(self._tokens, self._at)
-        if nouns:
-            objects = self._entities.introduce(nouns)
-            if verb.shape != "en":
-                self._relate(subjects, verb, objects)
-            self._follow(objects)
-            return
-        if not self._governs(subjects, verb):
-            self._bare_predicate(subjects, verb)
-
-    def _denied(self, subjects: list[Noun], verb: Verb) -> None:
-        """ "is not wearing a hat" states no hat."""
-        nouns, self._at = read_nouns(self._tokens, self._at)
-        self._relate(subjects, verb, nouns)
-        if not nouns:
-            self._at = len(self._tokens)
-        self._last = []
-
-    def _governs(self, subjects: list[Noun], verb: Verb) -> bool:
-        """Read "on a bench" after a verb, or pass over the "to smile" that follows one."""
-        token, following = self._peek(), self._peek(1)
-        if token is not None and token.tag == "RB" and following is not None and following.tag == "IN":
-            self._at += 1
-            token = following
-        if token is None or token.tag not in {"IN", "TO"} or token.lower in LISTING | {"as"}:
-            return False
-        targets, end = read_nouns(self._tokens, self._at + 1)
-        if not targets:
-            infinitive, end = read_verb(self._tokens, self._at + 1)
-            if token.lower == "to" and infinitive is not None:
-                self._at = end
-                self._skip_object()
-                return True
-            return False
-        self._at = end
-        found = self._entities.introduce(targets, governed=True)
-        self._relate(subjects, verb, found, token.lower)
-        self._follow([target for target in found if is_thing(target)], governed=True)
-        return True
-
-    def _bare_predicate(self, subjects: list[Noun], verb: Verb) -> None:
-        token, adverb = self._peek(), ""
-        if token is not None and token.tag == "RB":
-            adverb = f" {token.lower}"
-            self._at += 1
-        for subject in subjects:
-            if not is_picture(subject):
-                self._entities.say(r.relation(subject, r.phrase(verb, subject) + adverb, None, r.OTHER))
-        self._last = []
-
-    def _relate(self, subjects: list[Noun], verb: Verb, objects: list[Noun], preposition: str = "") -> None:
-        link = f" {preposition}" if preposition else ""
-        for subject in subjects:
-            if is_picture(subject):
-                continue
-            for target in objects:
-                if target.determiner in {"no", "any"} and not verb.negated:
-                    continue
-                if verb.lemma == "include" and target.lemma == subject.lemma:
-                    continue
-                self._entities.say(r.relation(subject, r.phrase(verb, subject) + link, target))
-
-    def _focused(self) -> None:
-        """ "The main object in the image is a clock"."""
-        head = self._focus
-        if head is None:
-            return
-        nouns, self._at = read_nouns(self._tokens, self._at)
-        found = self._entities.introduce(nouns)
-        for noun in found:
-            if is_thing(noun):
-                self._entities.say(r.focus(noun, head))
-        self._subjects, self._focus = found, None
-        self._follow(found)
-        self._entities.memory.talk_about(found)
-
-    def _copula(self, subjects: list[Noun], verb: Verb) -> None:
-        while (token := self._peek()) is not None and token.lower in {"both", "all"}:
-            self._at += 1
-        if verb.negated or (token is not None and token.lower in {"not", "never", "no"}):
-            self._at = len(self._tokens)
-            return
-        nouns, end = read_nouns(self._tokens, self._at)
-        if nouns:
-            self._at = end
-            found = self._entities.introduce(nouns)
-            self._identify(subjects, nouns, found)
-            self._follow(found)
-            return
-        adjectives, at = [], self._at
-        while at < len(self._tokens) and self._tokens[at].tag in ADJECTIVES | {"RB", "CC"}:
-            if self._tokens[at].tag in ADJECTIVES:
-                adjectives.append(self._tokens[at].lower)
-            elif self._tokens[at].tag == "CC" and not adjectives:
-                break
-            at += 1
-        self._last, self._governed = subjects, False
-        if not adjectives:
-            token = self._peek()
-            if token is not None and token.tag == "RB" and self._peek(1) is None:
-                for subject in subjects:
-                    self._entities.say(r.relation(subject, f"{r.be(subject)} {token.lower}", None, r.OTHER))
-            return
-        self._at = at
-        if not self._complement(subjects, adjectives):
-            for subject in subjects:
-                if not is_picture(subject):
-                    self._entities.say(r.attribute(subject, adjectives))
-
-    def _identify(self, subjects: list[Noun], nouns: list[Noun], found: list[Noun]) -> None:
-        """ "The tree is an oak", "The dog is the main focus"."""
-        for subject in subjects:
-            if not subject.nouns or subject.lemma in w.FOCUSES:
-                continue
-            for noun in nouns:
-                if noun.lemma in w.FOCUSES and noun.adjectives and not noun.plural:
-                    self._entities.say(r.focus(subject, noun))
-            for noun in found:
-                if is_thing(noun) and noun.lemma not in w.FOCUSES and noun.plural == subject.plural:
-                    self._entities.say(r.relation(subject, r.be(subject), noun, r.OTHER))
-
-    def _complement(self, subjects: list[Noun], adjectives: list[str]) -> bool:
-        """ "full of apples", "visible in the scene"."""
-        token = self._peek()
-        if token is None or token.tag != "IN" or token.lower in LISTING:
-            return False
-        targets, end = read_nouns(self._tokens, self._at + 1)
-        if not targets:
-            return False
-        self._at = end
-        found = self._entities.introduce(targets, governed=True)
-        for subject in subjects:
-            for target in found:
-                if not is_picture(subject):
-                    middle = f"{r.be(subject)} {' and '.join(adjectives)} {token.lower}"
-                    self._entities.say(r.relation(subject, middle, target))
-        self._follow([target for target in found if is_thing(target)], governed=True)
-        return True

@@ -1,0 +1,72 @@
+"""Where a reader of clauses stands: what was just read, what the clause is about, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groundwatch.extraction.engines.linguistic import rendering as r
+from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.entities import Entities
+from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns
+from groundwatch.extraction.engines.linguistic.tagging import Token
+from groundwatch.extraction.engines.linguistic.things import is_bare, is_picture, is_thing
+
+
+class Reading:
+    """The state of reading one answer.
+
+    `_subjects` are what the clause is about, `_last` the phrase that was just read (a participle or a
+    "with" after it belongs to it), `_governed` whether that phrase was governed by a preposition.
+    """
+
+    def __init__(self) -> None:
+        self._entities = Entities()
+        self._tokens: Sequence[Token] = ()
+        self._at = 0
+        self._subjects: list[Noun] = []
+        self._last: list[Noun] = []
+        self._governed = False
+        self._trail: list[Noun] = []
+        self._place: tuple[str, Noun] | None = None
+        self._focus: Noun | None = None
+        self._begins = False
+
+    def _peek(self, ahead: int = 0) -> Token | None:
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else None
+
+    def _follow(self, nouns: list[Noun], *, governed: bool = False) -> None:
+        if nouns:
+            self._last, self._governed = nouns, governed
+            self._trail = [*self._trail[-8:], *nouns]
+
+    def _skip_object(self) -> None:
+        _, self._at = read_nouns(self._tokens, self._at)
+        self._last = []
+
+    def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
+        if is_picture(target) or w.abstract(target.lemma) or is_bare(target):
+            return
+        for thing in things:
+            if is_thing(thing):
+                self._entities.say(r.relation(thing, f"{r.be(thing)} {preposition}", target))
+
+    def _own(self, owners: list[Noun], things: list[Noun]) -> None:
+        for owner in owners:
+            for thing in things:
+                if thing.determiner in w.POSSESSIVES and owner.possessor is not None:
+                    owner = owner.possessor
+                if is_thing(owner) and (is_thing(thing) or thing.lemma in w.QUALITIES):
+                    self._entities.say(r.owns(owner, thing))
+
+    def _relate(self, subjects: list[Noun], verb: Verb, objects: list[Noun], preposition: str = "") -> None:
+        link = f" {preposition}" if preposition else ""
+        for subject in subjects:
+            if is_picture(subject):
+                continue
+            for target in objects:
+                if target.determiner in {"no", "any"} and not verb.negated:
+                    continue
+                if verb.lemma == "include" and target.lemma == subject.lemma:
+                    continue
+                self._entities.say(r.relation(subject, r.phrase(verb, subject) + link, target))
