@@ -23,6 +23,7 @@ import nats.js.errors
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.runtime.streams import Read, read_stream
+from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import (
     CONSUMERS,
     DEAD,
@@ -231,7 +232,7 @@ async def _recorded_before(js: JetStreamContext, run: str, key: str, protocol: s
     try:
         found = await js.get_last_msg(OUTCOMES, outcome_subject(run, protocol, key))
         outcome = msgspec.json.decode(found.data or b"", type=ResponseScored)
-    except (nats.js.errors.NotFoundError, msgspec.DecodeError):
+    except (nats.js.errors.NotFoundError, *UNDECODED):
         return False
     return 0 < outcome.recorded_at <= oldest
 

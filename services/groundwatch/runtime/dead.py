@@ -29,7 +29,7 @@ from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE, outgoing, replace_dead, without_score
 from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.work import Arrived
+from groundwatch.runtime.work import UNDECODED, Arrived
 from groundwatch.topology import (
     DEAD,
     HEADER_ORIGIN,
@@ -139,7 +139,7 @@ class DeadLetters:
         try:
             found = await self._bus.js.get_last_msg(RESPONSES, recorded_subject(run, key))
             return msgspec.json.decode(found.data or b"", type=ResponseRecorded)
-        except (nats.js.errors.NotFoundError, msgspec.DecodeError):
+        except (nats.js.errors.NotFoundError, *UNDECODED):
             return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise TransientError(f"cannot read the recorded response: {error!r}") from error

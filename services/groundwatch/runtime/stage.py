@@ -27,7 +27,7 @@ from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.outcomes import replace_dead
 from groundwatch.runtime.pull import Pull
 from groundwatch.runtime.settings import RetrySettings
-from groundwatch.runtime.work import Arrived, Heartbeat, Publication, Result, Work
+from groundwatch.runtime.work import UNDECODED, Arrived, Heartbeat, Publication, Result, Work
 from groundwatch.topology import HEADER_OUTCOME, ConsumerSpec
 
 E = TypeVar("E")
@@ -143,7 +143,7 @@ class Stage(Generic[E]):
                 self._metrics.redeliveries.labels(self.name).inc()
             try:
                 event = self._decoder.decode(arrived.message.data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNDECODED as error:
                 await self._bury(arrived, None, {}, DecodeError(str(error)))
                 continue
             if arrived.delivered > self._retries.attempts + 1:
