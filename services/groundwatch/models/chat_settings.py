@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from groundwatch.errors import SettingsError
 from groundwatch.events import Usage
 
 OnCall: TypeAlias = Callable[[str, float, Usage], None]
@@ -15,7 +14,7 @@ OnCall: TypeAlias = Callable[[str, float, Usage], None]
 
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach and pay a judge. Raises `SettingsError` naming the key that is wrong.
+    """How to reach and pay a judge. Raises `ValueError` naming the key that is wrong.
 
     `api_key_env` names the environment variable with the key. `timeout` is for one request, `patience` for
     all waiting between the requests of one judgement, both in seconds; `retries` counts second tries after
@@ -56,4 +55,5 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
         for key, holds, message in checks:
             if not holds:
-                raise SettingsError(f"setting 'llm.{key}': {message}")
+                # A ValueError becomes a msgspec error that knows which stage's settings these are.
+                raise ValueError(f"{key} {message}")

@@ -17,7 +17,7 @@ DRAIN_SECONDS = 25.0
 
 @contextlib.asynccontextmanager
 async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
-    """Services started inside the block, drained after it in the order of the flow, then disconnected."""
+    """Services started inside the block, drained after it all at once, then disconnected."""
     started: list[Service] = []
     try:
         for service in services:
@@ -26,9 +26,13 @@ async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
             logger.info("service.started", service=service.name)
         yield
     finally:
-        for service in started:
-            logger.info("service.draining", service=service.name)
-            await service.drain(DRAIN_SECONDS)
+        logger.info("draining", services=[service.name for service in started])
+        drained = await asyncio.gather(
+            *(service.drain(DRAIN_SECONDS) for service in started), return_exceptions=True
+        )
+        for service, error in zip(started, drained, strict=True):
+            if error is not None:
+                logger.error("service.drain_failed", service=service.name, error=repr(error))
         await bus.close()
 
 
