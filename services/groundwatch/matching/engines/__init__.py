@@ -14,8 +14,15 @@ def build(settings: StageSettings) -> MatchingEngine:
 
     Raises `SettingsError` listing the known names.
     """
-    if (settings.engine or DEFAULT) == "lexical":
-        from groundwatch.matching.engines.lexical import LexicalEngine
+    match settings.engine or DEFAULT:
+        case "lexical":
+            from groundwatch.matching.engines.lexical import LexicalEngine
 
-        return LexicalEngine()
-    raise SettingsError(f"setting 'matching.engine': no engine '{settings.engine}'; known are lexical")
+            return LexicalEngine()
+        case "semantic":
+            from groundwatch.matching.engines.semantic import SemanticEngine
+
+            return SemanticEngine()
+    raise SettingsError(
+        f"setting 'matching.engine': no engine '{settings.engine}'; known are lexical, semantic"
+    )

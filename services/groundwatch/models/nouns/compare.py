@@ -82,17 +82,19 @@ class Likenesses:
     def open(self, generated: str, reference: str) -> bool:
         """Whether the lexicons leave it to a model: they know no relation that makes two things of the names.
 
-        Two names are not open when the generated one is narrower, when both are kinds of one thing, or when
-        one is made with the other's word ("surfboard", "surfer").
+        Two names are not open when the lexicons have both, when the generated one is narrower, when both
+        are kinds of one thing, or when one is made with the other's word ("bus driver", "bus").
         """
         one, other = self.name(generated), self.name(reference)
         first, second = one.whole, other.whole
-        if not first or not second or frozenset((first, second)) in self._apart or self._above(second, first):
+        if not first or not second or (one.known and other.known):
+            return False
+        if frozenset((first, second)) in self._apart or self._above(second, first):
             return False
         if lexicon().ancestors(self._concept(first)) & lexicon().ancestors(self._concept(second)):
             return False
         return not any(
-            word[:4] == there[:4] for word in first.split() for there in second.split() if len(word) > 3
+            word[:4] == there[:4] for word in first.split() for there in second.split()
         )
 
     def knows(self, text: str) -> bool:

@@ -14,6 +14,18 @@ from groundwatch.protocols.valor.scoring import Pairs, Subset
 
 Features = tuple[tuple[str, ...], ...]
 
+OBJECT, ATTRIBUTE, RELATION, RANK = "object", "attribute", "relation", "rank"
+"""Categories of VALOR's claims: how the matching compares them."""
+
+CATEGORIES = {
+    Subset.OBJECT_EXISTENCE: OBJECT,
+    Subset.ATTRIBUTE_OBJECT: ATTRIBUTE,
+    Subset.ATTRIBUTE_PEOPLE: ATTRIBUTE,
+    Subset.RELATION_POSITIONAL: RELATION,
+    Subset.RELATION_COMPARATIVE: RANK,
+}
+
+_BETWEEN = " | "
 _PAIR = re.compile(r"\(([^()]*)\)")
 _MISSING = ("", "none", "null", "n/a")
 
@@ -62,6 +74,22 @@ def matched_pairs(value: object) -> Pairs:
     if not isinstance(value, dict):
         raise ValueError("expected an object of texts to texts")
     return tuple(_pairs(value))
+
+
+def written(wordings: tuple[str, ...]) -> str:
+    """A feature as one text, as a response's reference carries it: its wordings with bars between them."""
+    return _BETWEEN.join(wordings)
+
+
+def read_written(text: str) -> tuple[str, ...]:
+    """The wordings of a feature that is one text; without bars, slashes or pairs part alternatives."""
+    parts = tuple(part.strip() for part in text.split(_BETWEEN.strip()) if part.strip())
+    if len(parts) != 1:
+        return parts
+    pairs = attribute_pairs(text)
+    if pairs:
+        return _alternatives_of_pair(text) if len(pairs) > 1 else parts
+    return alternatives(text)
 
 
 def alternatives(text: str) -> tuple[str, ...]:

@@ -1,0 +1,181 @@
+"""VALOR's second step without an LLM: lemma, synonym, sentence similarity; hypernyms for broader concepts.
+
+A claim meets the reference by its category: objects by name, attributes as "(attribute, object)", relations
+from either side, ranked objects by name with their alternatives. Numbered claims (attributes) and ranked
+ones take a feature each; several objects may mean the same one (Appendix E).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
+from groundwatch.matching.engines.base import Matching
+from groundwatch.models import embeddings
+from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.models.nouns.compare import Likeness, likenesses
+from groundwatch.models.nouns.statements import compare_pair, compare_relation
+from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.valor.features import (
+    ATTRIBUTE,
+    RANK,
+    RELATION,
+    Features,
+    attribute_pairs,
+    read_written,
+)
+from groundwatch.protocols.valor.scoring import plain
+
+VERSION = "1"
+
+SIMILAR = 0.7
+"""Cosine from which two names mean the same where the lexicons know no relation; tuned on the gold set."""
+
+LONGEST = 200
+"""Names are compared up to so many characters: what is longer is no name."""
+
+MOST = 2_000
+"""Features on either side; more are no annotation of one image."""
+
+Grade = Literal[0, 1, 2, 3, 4]
+EXACT: Grade = 4
+SAME: Grade = 3
+LIKE: Grade = 2
+BROADER: Grade = 1
+NOTHING: Grade = 0
+
+
+class SemanticEngine:
+    """Matches features with reference annotations on the CPU.
+
+    A response whose reference names nothing cannot be matched: its result is `Unscorable("no_reference")`.
+    The embedding model is loaded at the first pair of names that the lexicons leave open.
+    """
+
+    batch = 16
+
+    def __init__(self, embedder: SentenceEmbedder | None = None) -> None:
+        self._embedder = embedder or SentenceEmbedder()
+        self._graded = lru_cache(maxsize=65536)(self._grade)
+        self._turn = asyncio.Lock()
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        """The rules' version and the digest of both lexicons: a new word is a new judge."""
+        return Judge(
+            engine="semantic", model=embeddings.NAME, version=f"{VERSION}-{likenesses().digest}-{SIMILAR}"
+        )
+
+    async def match(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Matching | GroundwatchError]:
+        """One result for each event, in order; the comparison runs in a thread."""
+        async with self._turn:
+            return await asyncio.to_thread(lambda: [self._match(event) for event in extracted])
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def compare(self, generated: str, reference: str) -> Likeness:
+        """How one object's name relates to another: the decision that the gold set checks."""
+        grade = self._graded(plain(generated)[:LONGEST], plain(reference)[:LONGEST])
+        return Likeness.SAME if grade >= LIKE else Likeness.BROADER if grade else Likeness.NONE
+
+    def _match(self, event: ClaimsExtracted) -> Matching | GroundwatchError:
+        reference = event.response.reference
+        if reference is None or not reference.objects:
+            return Unscorable("no_reference", "the response's reference names no features")
+        if max(len(event.claims), len(reference.objects)) > MOST:
+            return Unscorable("too_many_features", f"at most {MOST} are matched with each other")
+        features = tuple(read_written(text) for text in reference.objects)
+        numbers: dict[str, list[int]] = {}
+        for number, claim in enumerate(event.claims):
+            numbers.setdefault(claim.category, []).append(number)
+        matches: list[Match] = []
+        for category, chosen in numbers.items():
+            claims = [(number, event.claims[number]) for number in chosen]
+            matches += self._match_category(category, claims, features)
+        return Matching(matches=tuple(sorted(matches, key=lambda match: match.claim)))
+
+    def _match_category(
+        self, category: str, claims: Sequence[tuple[int, Claim]], features: Features
+    ) -> list[Match]:
+        if category == ATTRIBUTE:
+            return _assign(claims, features, self._grade_pair, shared=False)
+        if category == RELATION:
+            return _assign(claims, features, self._grade_relation, shared=True)
+        return _assign(claims, features, self._grade_object, shared=category != RANK)
+
+    def _grade_object(self, claim: Claim, wording: str) -> Grade:
+        return self._graded(plain(_head(claim))[:LONGEST], plain(wording)[:LONGEST])
+
+    def _grade_pair(self, claim: Claim, wording: str) -> Grade:
+        if plain(claim.text) == plain(wording):
+            return EXACT
+        grades = [
+            _grade_of(compare_pair(one, other, self.compare))
+            for one in attribute_pairs(claim.text)[:1]
+            for other in attribute_pairs(wording)[:1]
+        ]
+        return max(grades, default=NOTHING)
+
+    def _grade_relation(self, claim: Claim, wording: str) -> Grade:
+        if plain(claim.text) == plain(wording):
+            return EXACT
+        return _grade_of(compare_relation(claim.text, wording, self.compare))
+
+    def _grade(self, generated: str, reference: str) -> Grade:
+        if not generated or not reference:
+            return NOTHING
+        if generated == reference:
+            return EXACT
+        found = likenesses().compare(generated, reference)
+        if found is Likeness.NONE and likenesses().open(generated, reference):
+            first, second = self._embedder.encode([generated, reference])
+            return LIKE if float(first @ second) >= SIMILAR else NOTHING
+        return _grade_of(found)
+
+
+def _assign(
+    claims: Sequence[tuple[int, Claim]],
+    features: Features,
+    grade: Callable[[Claim, str], Grade],
+    *,
+    shared: bool,
+) -> list[Match]:
+    """The best feature for each claim, the surest pairs first.
+
+    Where features are not `shared`, each is taken once; the best is then what is left.
+    """
+    wishes = []
+    for order, (number, claim) in enumerate(claims):
+        for feature, wordings in enumerate(features):
+            best, wording = max(
+                ((grade(claim, one), one) for one in wordings), key=lambda found: found[0], default=(0, "")
+            )
+            if best:
+                wishes.append((-best, order, feature, number, wording))
+    taken: set[int] = set()
+    done: set[int] = set()
+    matches = []
+    for worth, _, feature, number, wording in sorted(wishes):
+        if number in done or (not shared and feature in taken):
+            continue
+        done.add(number)
+        taken.add(feature)
+        matches.append(
+            Match(claim=number, reference=wording, kind="broader" if -worth == BROADER else "matched")
+        )
+    return matches
+
+
+def _grade_of(likeness: Likeness) -> Grade:
+    return SAME if likeness is Likeness.SAME else BROADER if likeness is Likeness.BROADER else NOTHING
+
+
+def _head(claim: Claim) -> str:
+    """What the claim is about: its first part, else its text."""
+    return claim.parts[0] if claim.parts else claim.text

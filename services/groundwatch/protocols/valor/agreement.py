@@ -1,0 +1,61 @@
+"""How far a matcher of objects agrees with people: the gold set of word pairs.
+
+One JSON object a line: `generated`, `reference`, `decision` (matched, broader or none) and `half`, which is
+"tune" for pairs that the engine's data may be tuned on and "test" for those that it may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from groundwatch.protocols.published import json_lines
+
+Decision = Literal["matched", "broader", "none"]
+DECISIONS: tuple[str, ...] = get_args(Decision)
+HALVES = ("tune", "test")
+
+
+class GoldPair(msgspec.Struct, frozen=True, kw_only=True):
+    """What people decided of one pair of names."""
+
+    generated: str
+    reference: str
+    decision: str
+    half: str
+
+
+def read_gold(path: str | Path) -> list[GoldPair]:
+    """Read a gold set; raises `FileFormatError` naming file, line and key."""
+    pairs = []
+    for place, record in json_lines(Path(path)):
+        texts = {
+            key: place.take(record, key, str, "a text")
+            for key in ("generated", "reference", "decision", "half")
+        }
+        for key, known in (("decision", DECISIONS), ("half", HALVES)):
+            if texts[key] not in known:
+                raise place.wrong(f"key '{key}': expected one of {', '.join(known)}")
+        pairs.append(GoldPair(**texts))
+    return pairs
+
+
+def matching_accuracy(pairs: Sequence[GoldPair], compare: Callable[[str, str], str]) -> dict[str, Any]:
+    """Accuracy per half, and F1 per decision on the test half; None where there is nothing to count."""
+    decided = [(pair, str(compare(pair.generated, pair.reference))) for pair in pairs]
+    halves: dict[str, Any] = {}
+    for half in HALVES:
+        chosen = [(pair, found) for pair, found in decided if pair.half == half]
+        right = sum(pair.decision == found for pair, found in chosen)
+        halves[half] = {"accuracy": right / len(chosen) if chosen else None, "decisions": len(chosen)}
+    test = [(pair.decision, found) for pair, found in decided if pair.half == "test"]
+    return {**halves, "f1": {decision: _f1(test, decision) for decision in DECISIONS}}
+
+
+def _f1(decided: Sequence[tuple[str, str]], decision: str) -> float | None:
+    both = sum(people == decision == found for people, found in decided)
+    either = sum((people == decision) + (found == decision) for people, found in decided)
+    return 2 * both / either if either else None

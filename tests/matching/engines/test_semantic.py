@@ -1,0 +1,170 @@
+"""The semantic engine: names, pairs, relations and ranks; the gold set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groundwatch.errors import FileFormatError, SettingsError, Unscorable
+from groundwatch.events import Claim, ClaimsExtracted, Judge, Match, Reference, ResponseRecorded
+from groundwatch.matching.engines import build
+from groundwatch.matching.engines.base import Matching
+from groundwatch.matching.engines.semantic import SemanticEngine
+from groundwatch.models.nouns import Likeness
+from groundwatch.models.nouns.statements import compare_attribute, compare_relation, read_relation
+from groundwatch.protocols import registry
+from groundwatch.protocols.valor.agreement import matching_accuracy, read_gold
+from groundwatch.runtime.settings import StageSettings
+
+GOLD = Path(__file__).parents[2] / "data" / "valor_matching_gold.jsonl"
+PROTOCOL = registry.get("faithscore")
+
+
+@pytest.fixture(scope="module")
+def engine() -> SemanticEngine:
+    return SemanticEngine()
+
+
+async def match(engine: SemanticEngine, category: str, claims: list[str], reference: list[str]):
+    response = ResponseRecorded(id="1", model="m", answer="", reference=Reference(objects=tuple(reference)))
+    event = ClaimsExtracted(
+        response=response,
+        protocol="valor-object-existence",
+        judge=Judge(engine="test"),
+        claims=tuple(Claim(text=text, category=category) for text in claims),
+    )
+    (result,) = await engine.match([event], PROTOCOL)
+    assert isinstance(result, Matching)
+    return {claims[one.claim]: (one.reference, one.kind) for one in result.matches}
+
+
+def test_the_gold_set_is_large_and_halved():
+    pairs = read_gold(GOLD)
+    assert len(pairs) >= 400
+    assert len({(pair.generated, pair.reference) for pair in pairs}) == len(pairs)
+    assert abs(sum(pair.half == "test" for pair in pairs) * 2 - len(pairs)) <= 2
+
+
+def test_the_gold_sets_test_half_is_decided_as_people_did(engine: SemanticEngine):
+    found = matching_accuracy(read_gold(GOLD), engine.compare)
+    assert found["test"]["accuracy"] >= 0.95
+    assert all(value >= 0.9 for value in found["f1"].values())
+
+
+async def test_objects_meet_the_best_name_first(engine: SemanticEngine):
+    found = await match(
+        engine, "object", ["people", "couches", "sofa", "dragon", "man"], ["sofa", "man", "woman"]
+    )
+    assert found == {
+        "people": ("man", "broader"),
+        "couches": ("sofa", "matched"),
+        "sofa": ("sofa", "matched"),
+        "man": ("man", "matched"),
+    }
+
+
+async def test_alternatives_are_any_of_them(engine: SemanticEngine):
+    found = await match(engine, "rank", ["court", "grass"], ["ground / court", "grass filed"])
+    assert found["court"] == ("court", "matched")
+
+
+async def test_numbered_pairs_take_a_feature_each(engine: SemanticEngine):
+    claims = ["(red, apple)", "(red, apples)", "(red , apple)", "(light blue, cup)", "(green, table)"]
+    found = await match(
+        engine, "attribute", claims, ["(red, apple)", "(red, apple)", "(blue, cup)", "(white, table)"]
+    )
+    assert len([claim for claim in found if "apple" in claim]) == 2
+    assert found["(light blue, cup)"][1] == "matched"
+    assert "(green, table)" not in found
+
+
+async def test_a_pair_may_match_one_of_several(engine: SemanticEngine):
+    found = await match(engine, "attribute", ["(black, bag)"], ["(white, bag), (black, bag)"])
+    assert found == {"(black, bag)": ("(black, bag)", "matched")}
+
+
+async def test_relations_are_read_from_either_side(engine: SemanticEngine):
+    reference = [
+        "the cup is to the left of the jug | the jug is to the right of the cup",
+        "jug is on the table",
+    ]
+    claims = ["jug is right of cup", "the jug is near the table", "cup is on the left of the table"]
+    found = await match(engine, "relation", claims, reference)
+    assert found["jug is right of cup"][1] == "matched"
+    assert found["the jug is near the table"] == ("jug is on the table", "broader")
+    assert "cup is on the left of the table" not in found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("red", "red", Likeness.SAME),
+        ("dark blue", "blue", Likeness.SAME),
+        ("blue", "light blue", Likeness.BROADER),
+        ("gray", "grey", Likeness.SAME),
+        ("red", "blue", Likeness.NONE),
+        ("black and white", "white and black", Likeness.SAME),
+        ("unknown", "black", Likeness.NONE),
+        ("two", "2", Likeness.SAME),
+    ],
+)
+def test_attributes(one: str, other: str, expected: Likeness):
+    assert compare_attribute(one, other) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("dog is under the table", "table is above the dog", Likeness.SAME),
+        ("chair is on the left side of the image", "the chair is on the left of the picture", Likeness.SAME),
+        ("chair is on the left side of the image", "chair is on the right side of the image", Likeness.NONE),
+        ("man is next to the dog", "man is to the left of the dog", Likeness.BROADER),
+        ("man is left of the dog", "man is next to the dog", Likeness.NONE),
+        ("person is on the beach", "the man is on the beach", Likeness.BROADER),
+        ("no relation", "man is on the beach", Likeness.NONE),
+    ],
+)
+def test_relations(one: str, other: str, expected: Likeness):
+    assert compare_relation(one, other) is expected
+
+
+def test_a_relation_needs_two_things():
+    assert read_relation("the dog barks") is None
+    assert read_relation("a dog is sitting on a mat") == ("a dog", "on", "a mat")
+
+
+async def test_without_a_reference_nothing_is_matched(engine: SemanticEngine):
+    event = ClaimsExtracted(
+        response=ResponseRecorded(id="1", model="m", answer=""), protocol="x", judge=Judge(engine="t")
+    )
+    (result,) = await engine.match([event], PROTOCOL)
+    assert isinstance(result, Unscorable) and result.reason == "no_reference"
+
+
+async def test_the_first_part_is_what_a_claim_is_about(engine: SemanticEngine):
+    response = ResponseRecorded(id="1", model="m", answer="", reference=Reference(objects=("dog",)))
+    event = ClaimsExtracted(
+        response=response,
+        protocol="x",
+        judge=Judge(engine="t"),
+        claims=(
+            Claim(text="There", category="object", parts=("dogs", "x")),
+            Claim(text="", category="object"),
+        ),
+    )
+    (result,) = await engine.match([event], PROTOCOL)
+    assert isinstance(result, Matching) and result.matches == (Match(claim=0, reference="dog"),)
+
+
+def test_the_engine_is_found_by_name():
+    assert isinstance(build(StageSettings(engine="semantic")), SemanticEngine)
+    with pytest.raises(SettingsError, match="lexical, semantic"):
+        build(StageSettings(engine="psychic"))
+
+
+def test_a_wrong_gold_set_is_named(tmp_path: Path):
+    path = tmp_path / "gold.jsonl"
+    path.write_text('{"generated": "a", "reference": "b", "decision": "maybe", "half": "tune"}\n', "utf-8")
+    with pytest.raises(FileFormatError, match="decision"):
+        read_gold(path)
