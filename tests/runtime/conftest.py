@@ -60,7 +60,7 @@ async def record(bus: Bus, event: ResponseRecorded, *, payload: bytes | None = N
         Outgoing(
             subject=recorded_subject(event.run, event.key),
             payload=ENCODER.encode(event) if payload is None else payload,
-            message_id=event.key,
+            message_id=f"{event.run}-{event.key}",
             headers={HEADER_PROTOCOLS: ",".join(event.protocols)},
         )
     )

@@ -142,6 +142,7 @@ async def test_requests_do_not_pile_up_while_the_server_is_away(
     own_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling, "PAUSE", 0.05)
+    monkeypatch.setattr(pulling, "WAIT", 0.3)
     bus = Bus(NatsSettings(url=own_server.url), name="test")
     await bus.connect()
     await provision(bus.js)

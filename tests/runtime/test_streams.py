@@ -7,6 +7,7 @@ import asyncio
 import nats.js.errors
 import pytest
 from nats.js.api import StreamConfig
+from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError
 from groundwatch.runtime import streams
@@ -115,9 +116,7 @@ async def test_follows_across_a_restart_without_gap_or_repeat(
             found.append(int(read.data))
 
     async def reach(count: int) -> None:
-        async with asyncio.timeout(20):
-            while len(found) < count:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: len(found) >= count, within=20)
 
     following = asyncio.create_task(follow())
     try:
@@ -127,8 +126,7 @@ async def test_follows_across_a_restart_without_gap_or_repeat(
         await own_server.stop()
         await asyncio.sleep(0.3)
         await own_server.start()
-        while not test_bus.connected:
-            await asyncio.sleep(0.05)
+        await eventually(lambda: test_bus.connected)
         await fill(test_bus, 15, 15)
         await reach(30)
     finally:

@@ -96,7 +96,7 @@ class Bus:
     @property
     def connected(self) -> bool:
         """Whether the socket is up. Says nothing of consumers: see `health`."""
-        return self._js is not None and self.client.is_connected
+        return self._publisher is not None and self.client.is_connected
 
     async def connect(self, *, patience: float = 10.0) -> None:
         """Connect, trying for `patience` seconds. Raises `UsageError` naming the address."""
@@ -121,6 +121,8 @@ class Bus:
     async def close(self) -> None:
         """Drain and close. A broken connection is closed without waiting for it."""
         self._closing = True
+        # From here on the broker has no connection to ask about.
+        self._publisher = None
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await asyncio.wait_for(self.broker.stop(), 20)
 

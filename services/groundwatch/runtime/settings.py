@@ -20,6 +20,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
+STAGES = ("extraction", "verification", "matching", "scoring")
 
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]*?(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
@@ -242,7 +243,7 @@ def _check(settings: Settings) -> None:
     for index, rule in enumerate(settings.gateway.sampling):
         if not 0 <= rule.rate <= 1:
             raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")
-    for stage in ("extraction", "verification", "matching", "scoring"):
+    for stage in STAGES:
         section: StageSettings = getattr(settings, stage)
         if section.concurrency < 0:
             raise SettingsError(f"setting '{stage}.concurrency': must not be negative")

@@ -1,0 +1,133 @@
+"""Images: checked before they are decoded, stored once by their content."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import struct
+import zlib
+
+import pytest
+from PIL import Image as Pillow
+
+from groundwatch.errors import InputError, TransientError
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.images import ImageStore, check_image
+from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.topology import IMAGES_BUCKET
+
+LIMITS = IntakeSettings()
+
+
+def encoded(kind: str, size: tuple[int, int] = (64, 48), mode: str = "RGB") -> bytes:
+    out = io.BytesIO()
+    Pillow.effect_noise(size, 80).convert(mode).save(out, kind)
+    return out.getvalue()
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def bomb(side: int) -> bytes:
+    """A few hundred bytes that declare side × side pixels."""
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    pixels = chunk(b"IDAT", zlib.compress(b"\0" * 100_000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("kind", "media_type"), (("JPEG", "image/jpeg"), ("PNG", "image/png"), ("WEBP", "image/webp"))
+)
+def test_takes_what_people_send(kind: str, media_type: str) -> None:
+    data = encoded(kind)
+    found = check_image(data, LIMITS)
+    assert (found.media_type, found.width, found.height) == (media_type, 64, 48)
+    assert found.sha256 == hashlib.sha256(data).hexdigest()
+    assert found.data == data
+
+
+@pytest.mark.parametrize("side", (8_000, 50_000, 2**31 - 1))
+def test_a_bomb_is_refused_without_being_decoded(side: int) -> None:
+    with pytest.raises(InputError, match="pixels"):
+        check_image(bomb(side), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    (
+        (b"", "empty"),
+        (b"hello", "not a JPEG, PNG or WebP"),
+        (encoded("BMP"), "not a JPEG, PNG or WebP"),
+        (encoded("GIF", mode="L"), "not a JPEG, PNG or WebP"),
+        (encoded("TIFF"), "not a JPEG, PNG or WebP"),
+        (encoded("JPEG")[:200], "image"),
+        (encoded("JPEG", (256, 256))[:-2_000], "cannot be decoded"),
+        (encoded("PNG")[:100], "image"),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, "image"),
+    ),
+)
+def test_refuses_with_a_reason(data: bytes, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        check_image(data, LIMITS)
+
+
+def test_too_many_bytes() -> None:
+    data = encoded("PNG")
+    with pytest.raises(InputError, match=f"image of {len(data)} bytes is larger than 1000"):
+        check_image(data, IntakeSettings(max_image_bytes=1_000))
+
+
+def test_too_many_pixels() -> None:
+    with pytest.raises(InputError, match=r"64×48 pixels is larger than 1000"):
+        check_image(encoded("PNG"), IntakeSettings(max_image_pixels=1_000))
+
+
+@pytest.mark.parametrize("kind", ("PNG", "WEBP"))
+def test_an_animation_is_refused(kind: str) -> None:
+    frames = [Pillow.new("RGB", (16, 16), color) for color in ("red", "green", "blue")]
+    out = io.BytesIO()
+    frames[0].save(out, kind, save_all=True, append_images=frames[1:], duration=50)
+    with pytest.raises(InputError, match="animated"):
+        check_image(out.getvalue(), LIMITS)
+
+
+async def test_stores_once_and_gives_back_the_same(bus: Bus, clean_streams: None) -> None:
+    store = ImageStore(bus.js)
+    image = check_image(encoded("WEBP"), LIMITS)
+    assert not await store.has(image.sha256)
+    assert not store.seen(image.sha256)
+    assert await store.put(image)
+    assert not await store.put(image)
+    assert store.seen(image.sha256)
+    other = ImageStore(bus.js)
+    assert await other.has(image.sha256)
+    assert not await other.put(image)
+    assert await other.load(image.sha256) == (image.data, "image/webp")
+
+
+async def test_an_image_larger_than_a_message(bus: Bus, clean_streams: None) -> None:
+    data = encoded("PNG", (2_000, 1_500))
+    assert len(data) > 1024 * 1024
+    image = check_image(data, LIMITS)
+    store = ImageStore(bus.js)
+    assert await store.put(image)
+    assert await store.load(image.sha256) == (data, "image/png")
+
+
+async def test_many_put_the_same_at_once(bus: Bus, clean_streams: None) -> None:
+    image = check_image(encoded("JPEG"), LIMITS)
+    await asyncio.gather(*(ImageStore(bus.js).put(image) for _ in range(10)))
+    assert await ImageStore(bus.js).load(image.sha256) == (image.data, "image/jpeg")
+
+
+async def test_an_image_that_is_not_there(bus: Bus, clean_streams: None) -> None:
+    with pytest.raises(LookupError):
+        await ImageStore(bus.js).load("0" * 64)
+
+
+async def test_no_bucket_is_a_fault_that_passes(bus: Bus, clean_streams: None) -> None:
+    await bus.js.delete_object_store(IMAGES_BUCKET)
+    with pytest.raises(TransientError):
+        await ImageStore(bus.js).has("0" * 64)
