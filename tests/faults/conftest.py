@@ -19,9 +19,12 @@ def running() -> Iterator[System]:
 
 
 @pytest.fixture(autouse=True)
-def whole(running: System) -> Iterator[None]:
+def whole(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that fails half way does not take the next ones along."""
     yield
+    if "running" not in request.fixturenames:
+        return
+    running: System = request.getfixturevalue("running")
     for name in (NATS, *SERVICES):
         if not running.children[name].alive:
             running.children[name].start()

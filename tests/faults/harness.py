@@ -28,7 +28,7 @@ from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.natsserver import find_binary, free_port
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.streams import read_stream
-from groundwatch.topology import OUTCOMES
+from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 
 T = TypeVar("T")
 
@@ -247,6 +247,19 @@ class System:
 
         async def look(bus: Bus) -> int:
             return int((await bus.js.consumer_info(stream, consumer)).num_ack_pending or 0)
+
+        return self.ask(look)
+
+    def delivered_again(self, name: str) -> int:
+        """How often a stage's consumer has given out a message more than once."""
+        stream = {"extraction": RESPONSES, "verification": EXTRACTED, "scoring": JUDGED}.get(name)
+        if stream is None:
+            return 0
+
+        async def look(bus: Bus) -> int:
+            info = await bus.js.consumer_info(stream, name)
+            messages = (await bus.js.stream_info(stream)).state.messages
+            return int(info.delivered.consumer_seq + info.num_pending - messages)
 
         return self.ask(look)
 
