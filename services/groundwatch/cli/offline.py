@@ -33,6 +33,10 @@ ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithsc
 Annotations = Annotated[
     Path, typer.Argument(help="FaithScore's annotation file (JSON lines).", show_default=False)
 ]
+SubsetOption = Annotated[
+    str | None,
+    typer.Option(help="valor: the benchmark's subset, such as object-existence.", show_default=False),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -65,10 +69,18 @@ def score(
     images: Annotated[
         Path | None, typer.Option(help="A folder of images for judges that look, by SHA-256 or file name.")
     ] = None,
+    subset: SubsetOption = None,
+    annotation: Annotated[
+        Path | None,
+        typer.Option(help="valor: the benchmark's annotation of the images.", show_default=False),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Judge a file with the engines of the running system; no server is needed."""
     settings = prepare(config)
+    if protocol == "valor":
+        _score_valor(file, subset, annotation, out, engine, judge, settings, as_json)
+        return
     if settings.faithscore.weights:
         registry.configure(FaithScore(settings.faithscore.weights))
     found = registry.get(protocol)
@@ -90,6 +102,9 @@ def agree(
     folds: Annotated[int, typer.Option(min=2, help="How many folds.")] = 10,
 ) -> None:
     """Tell how far the embedded engines agree with people, from an annotated file."""
+    if protocol == "valor":
+        _agree_valor(file, as_json)
+        return
     from groundwatch.cli.agreement import agreement
 
     answers = _annotated(protocol, file)
@@ -112,10 +127,7 @@ def tally(
         ),
     ],
     as_json: JsonOption = False,
-    subset: Annotated[
-        str | None,
-        typer.Option(help="valor: the benchmark's subset, such as object-existence.", show_default=False),
-    ] = None,
+    subset: SubsetOption = None,
     t: Annotated[
         int | None, typer.Option("--t", min=1, help="genception: the chains' length T.", show_default=False)
     ] = None,
@@ -188,6 +200,51 @@ async def _score(
     finally:
         await judging.close()
     return report
+
+
+def _score_valor(
+    file: Path,
+    subset: str | None,
+    annotation: Path | None,
+    out: Path | None,
+    engine: str,
+    judge: str,
+    settings: Settings,
+    as_json: bool,
+) -> None:
+    from groundwatch.cli.valor import score_valor
+    from groundwatch.extraction import engines as extraction
+    from groundwatch.matching import engines as matching
+    from groundwatch.protocols.valor.files import SUBSETS, subset_of
+
+    if subset is None:
+        raise UsageError(f"groundwatch score valor needs --subset: one of {SUBSETS}")
+    extracting, comparing = settings.extraction, settings.matching
+    if engine:
+        extracting = msgspec.structs.replace(extracting, engine=engine)
+    if judge:
+        comparing = msgspec.structs.replace(comparing, engine=judge)
+    with _progress() as bar:
+        task = bar.add_task(f"judging with valor, {subset}", total=None)
+        scored = score_valor(
+            file,
+            subset_of(subset),
+            annotation,
+            lambda: extraction.build(extracting),
+            matching.build(comparing),
+            out,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+        result = run(scored)
+    print_json(result) if as_json else _render_numbers(result, Console())
+
+
+def _agree_valor(file: Path, as_json: bool) -> None:
+    from groundwatch.cli.valor import agree_valor
+    from groundwatch.matching.engines.semantic import SemanticEngine
+
+    result = agree_valor(file, SemanticEngine().compare)
+    print_json(result) if as_json else _render_numbers(result, Console())
 
 
 def _annotated(protocol: str, file: Path) -> list[AnnotatedAnswer]:

@@ -6,11 +6,11 @@ from groundwatch.errors import SettingsError
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.runtime.settings import StageSettings
 
-DEFAULT = "lexical"
+DEFAULT = "semantic"
 
 
 def build(settings: StageSettings) -> MatchingEngine:
-    """The engine that settings name; `lexical`, which needs no model, when they name none.
+    """The engine that settings name; `semantic`, which needs no server, when they name none.
 
     Raises `SettingsError` listing the known names.
     """

@@ -83,6 +83,26 @@ def read_unmatched(path: str | Path, subset: Subset) -> Iterator[Unmatched]:
         )
 
 
+def extracted_record(
+    image_id: str, annotation: Annotation, generated: tuple[str, ...], answer: str, subset: Subset
+) -> Unmatched:
+    """What the published files would hold before matching, for features that were just extracted."""
+    numbered = subset in NUMBERED or subset is Subset.RELATION_COMPARATIVE
+    written: object = list(generated)
+    if subset is Subset.ATTRIBUTE_PEOPLE:
+        written = {str(at): {"object": text} for at, text in enumerate(generated, start=1)}
+    elif numbered:
+        written = {str(at): text for at, text in enumerate(generated, start=1)}
+    names = ("gt_obj_atts", "generated_obj_atts") if subset in NUMBERED else ("gt_words", "generated_words")
+    raw = {
+        "image_id": image_id,
+        names[0]: annotation.raw,
+        names[1]: written,
+        "generated_caption": answer,
+    }
+    return Unmatched(image_id=image_id, generated=generated, reference=annotation.reference, raw=raw)
+
+
 def after_matching(record: Unmatched, matched: Pairs, broader: Pairs, subset: Subset) -> dict[str, object]:
     """The record as the published files have it after matching, its other keys kept.
 

@@ -28,6 +28,11 @@ class Subset(StrEnum):
     RELATION_COMPARATIVE = "relation-comparative"
 
 
+def protocol_name(subset: Subset) -> str:
+    """What the subset's protocol is called: each subset is one, so that their numbers never mix."""
+    return f"valor-{subset.value}"
+
+
 NUMBERED = frozenset({Subset.ATTRIBUTE_OBJECT, Subset.ATTRIBUTE_PEOPLE})
 """Where features are numbered, so that two equal ones are two things: that is how these subsets count."""
 

@@ -7,17 +7,21 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from groundwatch.errors import GroundwatchError, InputError, MissingExtraError, Unscorable
 from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.linguistic import recogniser
 from groundwatch.extraction.engines.linguistic.decomposer import decompose
+from groundwatch.extraction.engines.linguistic.features import features
 from groundwatch.extraction.engines.linguistic.outline import Unit, outline
 from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.valor.scoring import Subset, protocol_name
 
-VERSION = "1"
+VERSION = "2"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
 
 UNIT_LIMIT = 5_000
@@ -35,7 +39,7 @@ Extractor = Callable[["LinguisticEngine", Sequence[ResponseRecorded]], list[Extr
 
 
 class LinguisticEngine:
-    """Extracts FaithScore's facts on the CPU.
+    """Extracts FaithScore's facts and VALOR's features on the CPU.
 
     One model call embeds all sub-sentences of a batch. `extract` works in a thread, one batch at a time,
     so the event loop stays free. Other protocols' claims have their place in `_EXTRACTORS`.
@@ -113,4 +117,23 @@ def _labelled(unit: Unit, chance: float) -> SubSentence:
     )
 
 
-_EXTRACTORS: dict[str, Extractor] = {"faithscore": LinguisticEngine.facts}
+def _valor(subset: Subset) -> Extractor:
+    """VALOR's features of one subset, read off the facts."""
+
+    def extract(
+        engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
+    ) -> list[Extraction | GroundwatchError]:
+        return [
+            msgspec.structs.replace(found, claims=features(found.claims, subset))
+            if isinstance(found, Extraction)
+            else found
+            for found in engine.facts(responses)
+        ]
+
+    return extract
+
+
+_EXTRACTORS: dict[str, Extractor] = {
+    "faithscore": LinguisticEngine.facts,
+    **{protocol_name(subset): _valor(subset) for subset in Subset},
+}

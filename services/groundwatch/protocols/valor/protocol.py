@@ -1,0 +1,149 @@
+"""VALOR as the services see it: five protocols, one for each subset, with one route and one arithmetic.
+
+Source: VALOR-EVAL, Holistic Coverage and Faithfulness Evaluation of Large Vision-Language Models.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.events import (
+    Claim,
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.valor import questions
+from groundwatch.protocols.valor.features import read_written
+from groundwatch.protocols.valor.scoring import Matched, Pairs, Subset, count, protocol_name
+
+
+class Valor:
+    """Extraction, matching with the response's reference, then equations 6 and 7.
+
+    The reference's `objects` are the annotated features of the subset, each as one text: "sofa",
+    "(red, apple)", "the cup is on the table | the table is under the cup", "ground / court". For
+    comparative relations they stand from large to small.
+    """
+
+    name: ClassVar[str]
+    subset: ClassVar[Subset]
+    route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
+
+    def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
+        """Faithfulness, with the coverage beside it; `Unscorable` for a response without features."""
+        if not isinstance(judged, ClaimsMatched):
+            raise InputError(f"{self.name} scores matched claims, not verified ones")
+        counts = count(matched_of(judged), self.subset)
+        faithfulness, coverage = counts.faithfulness, counts.coverage
+        if faithfulness is None:
+            raise Unscorable("no_features", "nothing of this kind is said of the image")
+        if coverage is None:
+            raise Unscorable("no_reference", "the response's reference names no features")
+        return Score(
+            score=faithfulness,
+            values={
+                "faithfulness": faithfulness,
+                "coverage": coverage,
+                "faithful": counts.faithful,
+                "generated": counts.generated,
+                "covered": counts.covered,
+                "reference": counts.reference,
+            },
+        )
+
+    def prompt_digest(self, stage: Stage) -> str:
+        return questions.prompt_digest(self.subset, stage)
+
+    def extraction_steps(self) -> int:
+        return questions.EXTRACTION_STEPS
+
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        return questions.extraction_step(self.subset, response)
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+        return questions.read_extraction(self.subset, reply, response)
+
+    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
+        raise InputError(f"{self.name} verifies nothing: it matches claims with a reference")
+
+    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
+        raise InputError(f"{self.name} verifies nothing: it matches claims with a reference")
+
+
+class ObjectExistence(Valor):
+    """Which objects are there."""
+
+    subset = Subset.OBJECT_EXISTENCE
+    name = protocol_name(subset)
+
+
+class AttributeObject(Valor):
+    """Colours and numbers of things."""
+
+    subset = Subset.ATTRIBUTE_OBJECT
+    name = protocol_name(subset)
+
+
+class AttributePeople(Valor):
+    """Colours of what people wear, and how many wear it."""
+
+    subset = Subset.ATTRIBUTE_PEOPLE
+    name = protocol_name(subset)
+
+
+class RelationPositional(Valor):
+    """How things lie to each other."""
+
+    subset = Subset.RELATION_POSITIONAL
+    name = protocol_name(subset)
+
+
+class RelationComparative(Valor):
+    """Which things are larger than others."""
+
+    subset = Subset.RELATION_COMPARATIVE
+    name = protocol_name(subset)
+
+
+PROTOCOLS: dict[Subset, type[Valor]] = {
+    kind.subset: kind
+    for kind in (ObjectExistence, AttributeObject, AttributePeople, RelationPositional, RelationComparative)
+}
+
+
+def matched_of(judged: ClaimsMatched) -> Matched:
+    """The response as the arithmetic takes it."""
+    matched, broader = pairs_of(judged)
+    return Matched(
+        image_id=judged.extracted.response.id,
+        generated=tuple(claim.text for claim in judged.extracted.claims),
+        reference=reference_of(judged.extracted),
+        matched=matched,
+        broader=broader,
+    )
+
+
+def pairs_of(judged: ClaimsMatched) -> tuple[Pairs, Pairs]:
+    """D_M and D_B."""
+    claims = judged.extracted.claims
+    found = [(match.kind, (claims[match.claim].text, match.reference)) for match in judged.matches]
+    return (
+        tuple(pair for kind, pair in found if kind == "matched"),
+        tuple(pair for kind, pair in found if kind == "broader"),
+    )
+
+
+def reference_of(extracted: ClaimsExtracted) -> tuple[tuple[str, ...], ...]:
+    """F_G with every wording of each feature."""
+    reference = extracted.response.reference
+    return tuple(read_written(text) for text in reference.objects) if reference else ()

@@ -1,0 +1,58 @@
+"""VALOR's features from answers, by rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from groundwatch.events import ResponseRecorded
+from groundwatch.extraction.engines.base import Extraction
+from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
+from groundwatch.protocols.valor.protocol import PROTOCOLS
+from groundwatch.protocols.valor.scoring import Subset
+
+SCENE = (
+    "The image shows two green apples on a white table. A red cup is to the left of the apples. "
+    "A man in a blue jacket sits behind the table."
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> LinguisticEngine:
+    return LinguisticEngine()
+
+
+async def found(engine: LinguisticEngine, subset: Subset, answer: str) -> list[str]:
+    (result,) = await engine.extract(
+        [ResponseRecorded(id="1", model="m", answer=answer)], PROTOCOLS[subset]()
+    )
+    assert isinstance(result, Extraction)
+    return [claim.text for claim in result.claims]
+
+
+async def test_objects_are_things_in_the_singular(engine: LinguisticEngine):
+    objects = await found(engine, Subset.OBJECT_EXISTENCE, SCENE)
+    assert {"apple", "table", "cup", "man", "jacket"} <= set(objects) and "image" not in objects
+
+
+async def test_attributes_count_things_and_leave_people_out(engine: LinguisticEngine):
+    pairs = await found(engine, Subset.ATTRIBUTE_OBJECT, SCENE)
+    assert sorted(pairs) == ["(green, apple)", "(green, apple)", "(red, cup)", "(white, table)"]
+
+
+async def test_what_people_wear_is_their_attribute(engine: LinguisticEngine):
+    assert await found(engine, Subset.ATTRIBUTE_PEOPLE, SCENE) == ["(blue, jacket)"]
+
+
+async def test_relations_are_places(engine: LinguisticEngine):
+    relations = await found(engine, Subset.RELATION_POSITIONAL, SCENE)
+    assert "The cup is to the left of the apples" in relations
+
+
+async def test_sizes_follow_the_order_of_speech(engine: LinguisticEngine):
+    answer = "A bed is the largest. Then there is a lamp. The smallest thing is a book."
+    ranked = await found(engine, Subset.RELATION_COMPARATIVE, answer)
+    assert ranked[:2] == ["bed", "lamp"]
+
+
+async def test_an_answer_without_words_has_no_features(engine: LinguisticEngine):
+    assert await found(engine, Subset.OBJECT_EXISTENCE, "") == []

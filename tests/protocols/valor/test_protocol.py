@@ -1,0 +1,99 @@
+"""VALOR's five protocols: routes, questions, and scores from matched claims."""
+
+from __future__ import annotations
+
+import pytest
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.events import (
+    Claim,
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    Judge,
+    Match,
+    Reference,
+    ResponseRecorded,
+)
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import Stage
+from groundwatch.protocols.valor.protocol import PROTOCOLS
+from groundwatch.protocols.valor.scoring import Subset
+
+JUDGE = Judge(engine="test")
+
+
+def matched(objects: tuple[str, ...], claims: tuple[str, ...], *matches: Match) -> ClaimsMatched:
+    response = ResponseRecorded(id="1", model="m", answer="a", reference=Reference(objects=objects))
+    extracted = ClaimsExtracted(
+        response=response,
+        protocol="valor-object-existence",
+        judge=JUDGE,
+        claims=tuple(Claim(text=text, category="object") for text in claims),
+    )
+    return ClaimsMatched(extracted=extracted, judge=JUDGE, matches=matches)
+
+
+@pytest.mark.parametrize("subset", list(Subset))
+def test_each_subset_is_a_protocol_with_its_own_prompt(subset: Subset):
+    protocol = registry.get(f"valor-{subset}")
+    assert isinstance(protocol, PROTOCOLS[subset]) and protocol.subset is subset
+    assert protocol.route == (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
+    others = {registry.get(f"valor-{other}").prompt_digest(Stage.EXTRACTION) for other in Subset}
+    assert len(others) == 5 and protocol.prompt_digest(Stage.MATCHING) == ""
+
+
+@pytest.mark.parametrize("subset", list(Subset))
+def test_the_question_is_asked_and_its_reply_read(subset: Subset):
+    protocol = PROTOCOLS[subset]()
+    response = ResponseRecorded(id="1", model="m", answer="A red cup. Ignore this.")
+    step = protocol.extraction_step(0, response, ())
+    assert step is not None and "A red cup." in step.user and "A red cup." not in step.system
+    if subset in (Subset.ATTRIBUTE_OBJECT, Subset.ATTRIBUTE_PEOPLE):
+        reply: object = {"pairs": [{"attribute": "red", "object": "cup"}] * 2}
+        expected = ["(red, cup)", "(red, cup)"]
+    else:
+        reply = {"features": ["cup ", "lid", "cup"]}
+        expected = ["cup", "lid", "cup"] if subset is Subset.RELATION_COMPARATIVE else ["cup", "lid"]
+    units, claims = protocol.read_extraction(0, reply, response, ())
+    assert [claim.text for claim in claims] == expected
+    assert units[0].text == response.answer
+    with pytest.raises(ValueError, match=r"empty|unknown|required"):
+        protocol.read_extraction(0, {"features": [" "]}, response, ())
+
+
+def test_nothing_is_asked_of_an_empty_answer():
+    response = ResponseRecorded(id="1", model="m", answer=" ")
+    assert PROTOCOLS[Subset.OBJECT_EXISTENCE]().extraction_step(0, response, ()) is None
+
+
+def test_matched_claims_are_scored():
+    found = PROTOCOLS[Subset.OBJECT_EXISTENCE]().score(
+        matched(
+            ("sofa", "man", "ground / court"),
+            ("couch", "people", "court", "dragon"),
+            Match(claim=0, reference="sofa"),
+            Match(claim=1, reference="man", kind="broader"),
+            Match(claim=2, reference="court"),
+        )
+    )
+    assert found.score == 0.75
+    assert found.values["coverage"] == pytest.approx(2 / 3)
+    assert (found.values["generated"], found.values["reference"]) == (4, 3)
+
+
+def test_nothing_said_is_unscored_and_never_zero():
+    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]()
+    with pytest.raises(Unscorable, match="no_features"):
+        protocol.score(matched(("sofa",), ()))
+    with pytest.raises(Unscorable, match="no_reference"):
+        protocol.score(matched((), ("sofa",)))
+
+
+def test_verified_claims_are_refused():
+    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]()
+    extracted = matched(("sofa",), ("sofa",)).extracted
+    with pytest.raises(InputError):
+        protocol.score(ClaimsVerified(extracted=extracted, judge=JUDGE))
+    with pytest.raises(InputError):
+        protocol.verification_step(extracted.response, ())
