@@ -29,6 +29,7 @@ class Reader(Predicates):
         """The facts of the next sub-sentence, in order."""
         self._entities.facts, self._tokens, self._at = [], tokens, 0
         self._last, self._governed, self._focus, self._begins = [], False, None, False
+        self._waiting, self._host, self._verb = False, [], ""
         if opens_sentence:
             self._place = None
             self._trail = []
@@ -84,7 +85,7 @@ class Reader(Predicates):
         if not nouns:
             return
         self._at = end
-        if nouns[0].pronoun in w.STAND_INS | {"other"} or is_subject(self._tokens, end):
+        if nouns[0].pronoun in w.STAND_INS | {"other"} or is_subject(self._tokens, end, nouns):
             self._subject(nouns)
             return
         found = self._entities.introduce(nouns)
@@ -107,6 +108,7 @@ class Reader(Predicates):
             return
         self._subjects = self._entities.introduce(nouns)
         self._follow(self._subjects)
+        self._waiting = True
         self._entities.memory.talk_about(self._subjects)
 
     def _doers(self, verb: Verb) -> list[Noun]:
@@ -158,19 +160,23 @@ class Reader(Predicates):
             return
         plural = self._tokens[self._at].lower in {"are", "were", "have"}
         singular = self._tokens[self._at].lower in {"is", "was", "has"}
-        for noun in reversed(self._last or self._trail):
+        candidates = self._last or self._trail
+        if word == "who":
+            candidates = [*self._subjects, *self._trail, *self._last]
+        for noun in reversed(candidates):
             if (word == "who" and not w.person(noun.lemma)) or (plural and not noun.plural):
                 continue
             if singular and noun.plural:
                 continue
             self._subjects = [noun]
             return
-        self._subjects = self._last or self._subjects
+        if word != "who" or not self._governed:
+            self._subjects = self._last or self._subjects
 
     def _with(self) -> None:
         """ "with a hat" is had; "with a dog lying nearby" is a clause of its own."""
         self._at += 1
-        nouns, self._at = read_nouns(self._tokens, self._at)
+        nouns, joined = self._read_governed()
         owners = self._owners(nouns)
         if not nouns:
             return
@@ -185,11 +191,16 @@ class Reader(Predicates):
             self._last = owners
             return
         near = follower is not None and follower.tag == "IN" and not nouns[0].pronoun
+        near = near and not (self._governed and is_person(owners))
+        if self._verb in w.INSTRUMENTAL and is_person(self._subjects):
+            self._follow(found)
+            return
         if not clause or (near and not spot_follows(self._tokens, self._at + 1)):
             self._own(owners, found)
-        if clause:
+        if clause and not self._waiting:
             self._subjects = found
         self._follow(found)
+        self._subjects = [*self._subjects, *self._entities.introduce(joined)]
 
     def _owners(self, things: list[Noun]) -> list[Noun]:
         """Who has what "with" names: the person, where there is one, else the phrase just before."""
@@ -209,10 +220,16 @@ class Reader(Predicates):
         if following is not None and following.tag in {"VBG", "VB"}:
             self._last = []
             return
-        nouns, self._at = read_nouns(self._tokens, self._at)
+        nouns, joined = self._read_governed()
         if not nouns:
             return
         holders = self._last or self._subjects
+        if (
+            self._governed
+            and self._host
+            and (preposition in w.CLOSE or (self._host_near and preposition in {"on", "in", "at"}))
+        ):
+            holders, self._host_near = self._host, preposition in w.CLOSE
         targets = self._entities.introduce(nouns, governed=True, besides=holders)
         listed = (
             bool(holders) and holders[0].lemma in w.FOCUSES and holders == self._subjects and not self._last
@@ -224,3 +241,4 @@ class Reader(Predicates):
         if preposition in w.PLACES and not self._focus:
             self._locate(holders, preposition, targets[0] if targets else nouns[0])
         self._follow([target for target in targets if is_thing(target)], governed=True)
+        self._subjects = [*self._subjects, *self._entities.introduce(joined)]

@@ -34,6 +34,10 @@ class Entities:
                 noun.possessor = shared
             if not noun.determiner and not noun.plural and nouns[0].determiner in {"a", "an"}:
                 noun.determiner = "a"
+            if noun.pronoun and noun.of is not None and noun.of.nouns and is_thing(core(noun.of)):
+                self.introduce([noun.of])
+                found.append(self.memory.part(noun, core(noun.of)))
+                continue
             resolved = self.memory.resolve(noun, besides)
             if resolved is not noun:
                 found.append(resolved)
@@ -62,6 +66,7 @@ class Entities:
                 continue
             self.memory.remember(thing)
             self._state(thing)
+        self.memory.group(found)
         return found
 
     def _scene(self, noun: Noun) -> None:
@@ -80,10 +85,15 @@ class Entities:
         self.say(r.there_are_so_many(thing) if counted(thing) else r.there_is(thing))
         if owner is not None and is_thing(owner):
             self.say(r.owns(owner, thing))
-        if thing.of is not None and thing.of.nouns and thing.lemma not in {"pair", "piece", "slice"}:
-            self.introduce([thing.of])
-        if thing.lemma in w.AREAS:
-            return
+        if thing.of is not None and thing.of.nouns:
+            if thing.lemma in {"pair", "piece", "slice"}:
+                self._describe(thing.of)
+            elif thing.lemma != "body":
+                self.introduce([thing.of])
+        if thing.lemma not in w.AREAS:
+            self._describe(thing)
+
+    def _describe(self, thing: Noun) -> None:
         adjectives = [word for word in thing.adjectives if word not in w.EMPTY_ADJECTIVES | w.POSITIONAL]
         colors = [word for word in adjectives if word in w.COLORS]
         for word in adjectives:

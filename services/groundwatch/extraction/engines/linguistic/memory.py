@@ -57,14 +57,20 @@ class Memory:
                 lambda thing: not thing.plural and not w.person(thing.lemma) and thing.head not in names
             )
         elif word in _PARTS or word in w.NUMBERS:
-            return self._part(noun, word)
+            return self.part(noun)
         if found is None:
             return noun
         return msgspec.structs.replace(found, determiner="the", number="", possessor=None)
 
-    def _part(self, noun: Noun, word: str) -> Noun:
-        """ "one", "some", "the others" of what was last named in the plural."""
-        whole = self._latest(lambda thing: thing.plural)
+    def group(self, nouns: Sequence[Noun]) -> None:
+        """ "a man and a woman" are people: who "they" are afterwards."""
+        if len(nouns) > 1 and all(w.person(noun.lemma) for noun in nouns):
+            self.remember(Noun(determiner="the", nouns=["people"], adjectives=[], plural=True))
+
+    def part(self, noun: Noun, whole: Noun | None = None) -> Noun:
+        """ "one", "some", "the others" of a plural, or of what was last named in the plural."""
+        word = noun.pronoun
+        whole = whole or self._latest(lambda thing: thing.plural)
         if whole is None:
             return noun
         single = word in {"one", "another", "each"} or (word == "other" and noun.determiner == "the")

@@ -11,7 +11,7 @@ from groundwatch.extraction.engines.linguistic.lookahead import (
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb
 from groundwatch.extraction.engines.linguistic.reading import Reading
 from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES
-from groundwatch.extraction.engines.linguistic.things import is_picture, is_thing
+from groundwatch.extraction.engines.linguistic.things import is_picture, is_thing, names_it_again
 
 _NOTICED = frozenset({"seen", "pictured", "found", "spotted", "noticed", "observed"})
 
@@ -21,6 +21,7 @@ class Predicates(Reading):
 
     def _predicate(self, subjects: list[Noun], verb: Verb) -> None:
         subjects = subjects or self._entities.memory.anyone()
+        self._waiting = self._waiting and verb.bare and verb.shape in {"ing", "en"}
         frame = any(is_picture(subject) or subject.lemma in w.FOCUSES for subject in subjects)
         if frame and verb.shape != "en" and not self._focus:
             nouns, self._at = read_nouns(self._tokens, self._at)
@@ -56,6 +57,7 @@ class Predicates(Reading):
             if verb.shape != "en":
                 self._relate(subjects, verb, objects)
             self._follow(objects)
+            self._verb = verb.lemma
             return
         if not self._governs(subjects, verb):
             self._bare_predicate(subjects, verb)
@@ -88,6 +90,7 @@ class Predicates(Reading):
         found = self._entities.introduce(targets, governed=True)
         self._relate(subjects, verb, found, token.lower)
         self._follow([target for target in found if is_thing(target)], governed=True)
+        self._host, self._host_near = subjects, token.lower in w.CLOSE
         return True
 
     def _bare_predicate(self, subjects: list[Noun], verb: Verb) -> None:
@@ -156,7 +159,8 @@ class Predicates(Reading):
                 if noun.lemma in w.FOCUSES and noun.adjectives and not noun.plural:
                     self._entities.say(r.focus(subject, noun))
             for noun in found:
-                if is_thing(noun) and noun.lemma not in w.FOCUSES and noun.plural == subject.plural:
+                told = noun.lemma in w.FOCUSES or names_it_again(subject, noun)
+                if is_thing(noun) and not told and noun.plural == subject.plural:
                     self._entities.say(r.relation(subject, r.be(subject), noun, r.OTHER))
 
     def _complement(self, subjects: list[Noun], adjectives: list[str]) -> bool:

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.entities import Entities
+from groundwatch.extraction.engines.linguistic.lookahead import read_governed
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns
 from groundwatch.extraction.engines.linguistic.tagging import Token
-from groundwatch.extraction.engines.linguistic.things import is_bare, is_picture, is_thing
+from groundwatch.extraction.engines.linguistic.things import (
+    is_bare,
+    is_frameless_side,
+    is_picture,
+    is_thing,
+    says_something,
+)
 
 
 class Reading:
@@ -17,6 +24,8 @@ class Reading:
 
     `_subjects` are what the clause is about, `_last` the phrase that was just read (a participle or a
     "with" after it belongs to it), `_governed` whether that phrase was governed by a preposition.
+    `_waiting` says that the subject has not met its verb yet, `_verb` is the verb whose object was read
+    last, `_host` what was located by the phrase before, near it if `_host_near`.
     """
 
     def __init__(self) -> None:
@@ -30,6 +39,17 @@ class Reading:
         self._place: tuple[str, Noun] | None = None
         self._focus: Noun | None = None
         self._begins = False
+        self._waiting = False
+        self._host: list[Noun] = []
+        self._host_near = False
+        self._verb = ""
+
+    def _read_governed(self) -> tuple[list[Noun], list[Noun]]:
+        """The noun phrases after a preposition, and those among them that belong to the clause's subject."""
+        nouns, joined, self._at = read_governed(
+            self._tokens, self._at, self._subjects if self._waiting else ()
+        )
+        return nouns, joined
 
     def _peek(self, ahead: int = 0) -> Token | None:
         at = self._at + ahead
@@ -38,6 +58,8 @@ class Reading:
     def _follow(self, nouns: list[Noun], *, governed: bool = False) -> None:
         if nouns:
             self._last, self._governed = nouns, governed
+            if not governed:
+                self._host, self._verb = [], ""
             self._trail = [*self._trail[-8:], *nouns]
 
     def _skip_object(self) -> None:
@@ -45,7 +67,7 @@ class Reading:
         self._last = []
 
     def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
-        if is_picture(target) or w.abstract(target.lemma) or is_bare(target):
+        if is_picture(target) or w.abstract(target.lemma) or is_bare(target) or is_frameless_side(target):
             return
         for thing in things:
             if is_thing(thing):
@@ -62,9 +84,11 @@ class Reading:
     def _relate(self, subjects: list[Noun], verb: Verb, objects: list[Noun], preposition: str = "") -> None:
         link = f" {preposition}" if preposition else ""
         for subject in subjects:
-            if is_picture(subject):
+            if is_picture(subject) or not says_something(subject, verb):
                 continue
             for target in objects:
+                if w.abstract(target.lemma) and not preposition:
+                    continue
                 if target.determiner in {"no", "any"} and not verb.negated:
                     continue
                 if verb.lemma == "include" and target.lemma == subject.lemma:

@@ -103,6 +103,7 @@ def is_mass(noun: Noun) -> bool:
     return noun.head in w.MASS and len(noun.nouns) == 1 and noun.determiner not in _ONE
 
 
+_SHARES = frozenset({"one", "another", "each", "some", "most", "many", "both", "few"})
 _ONE = frozenset({"a", "an", "one", "another", "each"})
 
 
@@ -125,7 +126,7 @@ def name(noun: Noun) -> str:
 def _The(noun: Noun) -> str:  # noqa: N802
     if noun.pronoun:
         return noun.pronoun[:1].upper() + noun.pronoun[1:]
-    if noun.determiner in {"one", "another", "each", "some"} or noun.number == "one":
+    if noun.determiner in _SHARES or noun.determiner in w.NUMBERS or noun.number == "one":
         return f"{(noun.number or noun.determiner).capitalize()} {name(noun)}"
     other = "other " if noun.other else ""
     return f"The {other}{name(noun)}"

@@ -14,6 +14,14 @@ from functools import lru_cache
 import msgspec
 
 from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.finite import (
+    governed,
+    has_finite,
+    is_plural_present,
+    is_third_person,
+    may_be_third_person,
+    present,
+)
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*(?:st|nd|rd|th|['’]?s)?\b|[^\W_]+(?:[-'’&.][^\W_]+)*['’]?")
 _LIST_MARK = re.compile(r"\s*\d{1,3}[.)]\s+")
@@ -25,7 +33,6 @@ for _phrase in sorted(w.PHRASAL, key=len, reverse=True):
 NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
 ADJECTIVES = frozenset({"JJ", "JJR", "JJS"})
 FINITE = frozenset({"VBZ", "VBP", "VBD", "BE", "MD", "HV"})
-OPENERS = frozenset({"DT", "PRP$", "CD", "JJ"})
 LIMIT = 400
 """Words of one sub-sentence that are looked at: people write far fewer between two marks."""
 _READ = 4_000
@@ -135,6 +142,8 @@ def _closed(token: Token, before: Token | None, after: Token | None) -> str:
         return "RB"
     if word in w.BE:
         return "BE"
+    if word == "can" and before is not None and _is_container(before, after):
+        return "NN"
     if (word in w.MODALS and word not in {"can", "will", "might"}) or (
         word in w.MODALS and not _noun_before(before)
     ):
@@ -178,6 +187,14 @@ def _closed(token: Token, before: Token | None, after: Token | None) -> str:
     return ""
 
 
+def _is_container(before: Token, after: Token | None) -> bool:
+    """ "A trash can is": after the modal would stand an infinitive."""
+    if before.tag not in {"NN", "JJ", "VBG"}:
+        return False
+    word = after.lower if after is not None else ""
+    return word != "be" and (w.verb(word) != word or not word) and (after is None or after.tag != "RB")
+
+
 def _noun_before(before: Token | None) -> bool:
     return before is not None and before.tag in {"DT", "JJ", "PRP$", "CD"}
 
@@ -206,6 +223,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "JJ" if following in NOUNS else "NN" if previous in {"DT", "IN"} else "RB"
     if word in {"visible", "present", "close", "full", "closer", "nearer", "ready", "available"}:
         return "JJ"
+    if previous == "BE" and tag_ == "NN" and following in {"", "CC"} and w.lemmas(word).get("ADJ"):
+        return "JJ"
     if word in {"male", "female", "adult"}:
         return "JJ" if following in NOUNS else "NN"
     if word in {"nearby", "together", "away", "further", "farther", "overhead", "apart", "forward"}:
@@ -223,13 +242,19 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "NNS"
     if "-" in word and tag_ not in {"VBG", "VBZ"} and (following in NOUNS or word.endswith(("ed", "-up"))):
         return "JJ"
+    if is_third_person(tokens, at):
+        return "VBZ"
+    if is_plural_present(tokens, at):
+        return "VBP"
+    if before is not None and before.lower in {"a", "an"} and _before_its_verb(tokens, at):
+        return "NN"
     if word.endswith("ing") and w.verb(word):
-        return _ing(word, tag_, previous, following, leads_noun)
+        return _ing(word, tag_, previous, following, leads_noun, after.lower if after else "")
     if tag_ in {"VBN", "VBD"} or (word.endswith("ed") and w.verb(word) not in {"", word}):
         return _past(word, previous, following, leads_noun)
-    finite = not _has_finite(tokens, token) and (following in {"DT", "PRP$"} or not _governed(tokens, at))
+    finite = not has_finite(tokens, at) and (following in {"DT", "PRP$"} or not governed(tokens, at))
     if tag_ in {"NN", "NNS", "VBZ", "VBP", "VB", "JJ"} and w.verb(word) and finite:
-        guess = _present(word, previous, following, after)
+        guess = present(word, previous, following, after)
         if guess:
             return guess
     if (
@@ -251,11 +276,20 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
     return tag_
 
 
+def _before_its_verb(tokens: list[Token], at: int) -> bool:
+    """ "An awning covers the stall": a singular before an -s form that no noun follows."""
+    token, after = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
+    if token.tag not in {"JJ", "VBG"} or after is None or not may_be_third_person(after.lower):
+        return False
+    last = at + 2 >= len(tokens) or tokens[at + 2].tag not in NOUNS
+    return last and token.lower in w.lemmas(token.lower).get("NOUN", ())
+
+
 def _is_participle(word: str) -> bool:
     return bool(w.verb(word)) and w.inflect(w.verb(word), "VBN") == word
 
 
-def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) -> str:
+def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool, after: str) -> str:
     if not previous and not following:
         return "VBG"
     if previous in {"DT", "PRP$", "POS", "CD"} and following not in NOUNS | ADJECTIVES:
@@ -264,7 +298,7 @@ def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool) 
         return "JJ" if tag_ != "NN" else "NN"
     if previous == "JJ" and (tag_ == "NN" or following not in {"DT", "PRP$", "IN", "PRP"}):
         return "NN"
-    if previous in NOUNS and following in NOUNS and tag_ == "NN":
+    if previous in NOUNS and following in NOUNS and (tag_ == "NN" or after in w.OCCASIONS):
         return "NN"
     known_noun = word in w.lemmas(word).get("NOUN", ()) and tag_ == "NN"
     if known_noun and previous in NOUNS and following not in {"DT", "PRP$", "PRP"}:
@@ -280,42 +314,3 @@ def _past(word: str, previous: str, following: str, leads_noun: bool) -> str:
     if previous in NOUNS | {"PRP"} and following in {"DT", "PRP$"}:
         return "VBD"
     return "VBN"
-
-
-def _present(word: str, previous: str, following: str, after: Token | None) -> str:
-    object_follows = following in OPENERS or (after is not None and after.lower in w.DETERMINERS)
-    if word.endswith("s") and not word.endswith("ss"):
-        subject = previous in NOUNS | {"PRP", "W", "PRO"} or previous == "RB"
-        preposition = after is not None and after.lower in w.PREPOSITIONS
-        if subject and (
-            object_follows or (preposition and previous in {"PRP", "W"}) or previous in {"PRP", "W"}
-        ):
-            return "VBZ"
-        if subject and preposition and not w.lemmas(word).get("NOUN"):
-            return "VBZ"
-        return ""
-    if previous in {"NNS", "PRP", "W"} and (object_follows or following == "IN" or previous in {"PRP", "W"}):
-        return "VBP"
-    if previous in {"TO", "MD"}:
-        return "VB"
-    return ""
-
-
-def _governed(tokens: list[Token], at: int) -> bool:
-    """Whether the nouns before this word are a preposition's: then they are nobody's subject."""
-    at -= 1
-    while at >= 0 and tokens[at].tag in NOUNS | ADJECTIVES | {"DT", "PRP$", "CD", "POS"}:
-        at -= 1
-    return at >= 0 and tokens[at].tag == "IN" and tokens[at].lower not in {"of", "with"}
-
-
-def _has_finite(tokens: list[Token], token: Token) -> bool:
-    found = False
-    for other in tokens:
-        if other is token:
-            break
-        if other.tag in {"BE", "MD", "VBZ", "VBP"}:
-            found = True
-        elif other.tag in {"W", "SUB", "CC"}:
-            found = False
-    return found

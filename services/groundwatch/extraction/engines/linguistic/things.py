@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groundwatch.extraction.engines.linguistic import words as w
-from groundwatch.extraction.engines.linguistic.phrases import Noun
+from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb
 
 
 def core(noun: Noun) -> Noun:
@@ -27,7 +27,7 @@ def counted(noun: Noun) -> bool:
 
 def is_bare(noun: Noun) -> bool:
     """Whether it is "display" in "on display": no thing, for all its looks."""
-    if noun.determiner or noun.number or noun.plural or noun.adjectives:
+    if noun.determiner or noun.number or noun.plural or noun.adjectives or noun.possessor is not None:
         return False
     return len(noun.nouns) == 1 and noun.head not in w.MASS
 
@@ -51,3 +51,20 @@ def is_thing(noun: Noun) -> bool:
     if noun.lemma in w.PICTURES | w.SPOTS | w.QUALITIES:
         return False
     return bool(noun.nouns) and not w.abstract(noun.lemma)
+
+
+def says_something(subject: Noun, verb: Verb) -> bool:
+    """ "The purpose includes a book", "these colours feature a man": only the book and the man are there."""
+    unseen = w.abstract(subject.lemma) or subject.lemma in w.QUALITIES
+    return not (unseen and verb.lemma in w.SHOWING | {"have"})
+
+
+def names_it_again(subject: Noun, noun: Noun) -> bool:
+    """ "The room is a living room": the living room has been stated."""
+    return noun.lemma == subject.lemma and len(noun.nouns) > 1
+
+
+def is_frameless_side(noun: Noun) -> bool:
+    """ "on the left side", of nothing that is named: no place that could be checked."""
+    owned = noun.of is not None or noun.possessor is not None or noun.determiner in w.POSSESSIVES
+    return noun.lemma in w.SIDES and not owned

@@ -119,6 +119,9 @@ PLACES = _words(
 }
 """Prepositions that say where one thing is with respect to another."""
 
+CLOSE = frozenset({"next to", "near", "beside", "close to", "closer to", "alongside", "adjacent to"})
+"""Places that are told of the thing itself, not of what it stands on: "on the grass next to a tree"."""
+
 PICTURES = _words(
     """
     image photo picture photograph scene view shot snapshot close-up closeup depiction focus composition
@@ -134,6 +137,8 @@ SPOTS = _words(
     """
 )
 """Where something is, rather than a thing."""
+
+SIDES = _words("side left right top bottom end")
 
 SHELLS = _words(
     """
@@ -178,6 +183,8 @@ EMPTY_ADJECTIVES = _words(
     central total only potential possible actual prominent specific
     """
 )
+OCCASIONS = _words("event party session competition contest station machine room set area shop board")
+"""What is named after what is done there: "a wine tasting event"."""
 MASS = _words(
     """
     water grass snow sand clothing luggage furniture food traffic greenery vegetation foliage equipment
@@ -198,6 +205,10 @@ PEOPLE = _words(
     male female man woman boy girl person child kid baby lady gentleman guy player skier surfer
     skateboarder rider pedestrian toddler individual officer chef bride groom batter pitcher catcher
     umpire driver passenger worker customer student teacher snowboarder cyclist motorcyclist skater
+    guard diver monk nun hiker climber swimmer runner jogger biker boxer golfer goalie coach judge fan
+    onlooker bystander beachgoer sunbather paraglider parasailer windsurfer kayaker rower bicyclist
+    horseman cowboy vendor shopper diner barber clown juggler commuter employee attendant conductor
+    trainer youngster senior twin sibling sister brother son daughter aunt uncle husband wife
     athlete someone father mother couple adult teenager human cook waiter farmer men women people
     children
     """
@@ -220,6 +231,9 @@ DONE_BY_PEOPLE = _words(
     wear hold carry ride talk walk look eat drink smile play read watch sit use
     """
 )
+
+INSTRUMENTAL = _words("cut slice eat brush hit paint feed dig stir write draw clean wash swing poke")
+"""What is done "with" a tool."""
 
 SHOWING = _words(
     """
