@@ -122,7 +122,10 @@ class Report:
             categories=tuple(_bin(name, found) for name, found in sorted(tally.categories.items())),
             by_answer_words=_bins(tally.lengths, LENGTH_STARTS),
             by_entities=_bins(tally.entities, ENTITY_STARTS),
-            change=find_change(list(tally.history.pairs()), level=self._change_level, seed=self._seed),
+            change=_numbered(
+                find_change(list(tally.history.pairs()), level=self._change_level, seed=self._seed),
+                tally.history.forgotten,
+            ),
         )
 
 
@@ -194,3 +197,10 @@ def _bin(name: str, found: Bin, *, low: int | None = None, high: int | None = No
         low=low,
         high=high,
     )
+
+
+def _numbered(change: Change | None, before: int) -> Change | None:
+    """The change counted from the first response there ever was."""
+    if change is None or not before:
+        return change
+    return msgspec.structs.replace(change, response=change.response + before)

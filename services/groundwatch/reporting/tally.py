@@ -1,7 +1,7 @@
 """Running sums over the outcomes of one model under one set of judges.
 
-Memory does not grow with the number of responses but for `History`, 16 bytes each, which the search for a
-change of rate needs.
+Memory does not grow with the number of responses: `History`, which the search for a change of rate needs,
+remembers the latest.
 """
 
 from __future__ import annotations
@@ -26,10 +26,19 @@ ENTITY_STARTS = (0, 1, 2, 3, 4, 5, 6, 8, 11)
 K = TypeVar("K")
 
 
+REMEMBERED = 50_000
+"""Responses in which a change of rate is looked for; up to twice as many are held, at 16 bytes each."""
+
+
 class History:
-    """When each response was recorded and how many of its facts were refuted and decided: 16 bytes each."""
+    """When each response was recorded and how many of its facts were refuted and decided.
+
+    Of a long stream the latest are remembered, and `forgotten` says how many came before them: a gateway
+    that runs for months must not grow, and a change of long ago is no news.
+    """
 
     def __init__(self) -> None:
+        self.forgotten = 0
         self._recorded_at = array("d")
         self._refuted = array("I")
         self._decided = array("I")
@@ -39,20 +48,35 @@ class History:
         self._recorded_at.append(recorded_at)
         self._refuted.append(refuted)
         self._decided.append(decided)
+        self._forget()
 
     def merge(self, other: History) -> None:
         """Take in what another one holds."""
         self._recorded_at.extend(other._recorded_at)
         self._refuted.extend(other._refuted)
         self._decided.extend(other._decided)
+        self.forgotten += other.forgotten
+        self._forget()
 
     def __len__(self) -> int:
         return len(self._recorded_at)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """(refuted, decided) in the order of recording; equal times keep their order of arrival."""
-        for index in sorted(range(len(self)), key=self._recorded_at.__getitem__):
+        for index in self._order():
             yield self._refuted[index], self._decided[index]
+
+    def _order(self) -> list[int]:
+        return sorted(range(len(self)), key=self._recorded_at.__getitem__)
+
+    def _forget(self) -> None:
+        if len(self) <= 2 * REMEMBERED:
+            return
+        kept = self._order()[-REMEMBERED:]
+        self.forgotten += len(self) - len(kept)
+        self._recorded_at = array("d", (self._recorded_at[index] for index in kept))
+        self._refuted = array("I", (self._refuted[index] for index in kept))
+        self._decided = array("I", (self._decided[index] for index in kept))
 
 
 class Bin(msgspec.Struct):
