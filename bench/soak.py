@@ -1,12 +1,14 @@
 """Whether anything grows: a long stream through services of their own processes, and their memory.
 
 Responses are published straight into the stream; extraction and verification use engines that do nothing,
-so that what is left is the runtime. Resident memory is read at a tenth, half and all of the events.
+so that what is left is the runtime. Somebody looks at the live report all the while. Resident memory is read
+at a tenth, half and all of the events.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import tempfile
@@ -14,12 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 import groundwatch
 from groundwatch.errors import CheckFailed
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.natsserver import NatsServer, free_port
 from groundwatch.runtime.provision import provision
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import OUTCOMES
@@ -35,14 +38,14 @@ STALLED_SECONDS = 60.0
 MIB = 2**20
 
 
-async def start(folder: Path, url: str) -> dict[str, asyncio.subprocess.Process]:
+async def start(folder: Path, url: str, gateway_port: int) -> dict[str, asyncio.subprocess.Process]:
     """The services, as `groundwatch serve` runs them."""
     environment = os.environ | {
         "PYTHONPATH": str(Path(groundwatch.__file__).parents[1]),
         "GROUNDWATCH_NATS__URL": url,
         "GROUNDWATCH_EXTRACTION__ENGINE": "noop",
         "GROUNDWATCH_VERIFICATION__ENGINE": "noop",
-        "GROUNDWATCH_GATEWAY__PORT": "0",
+        "GROUNDWATCH_GATEWAY__PORT": str(gateway_port),
         "GROUNDWATCH_TELEMETRY__PORT": "0",
     }
     started = {}
@@ -73,6 +76,15 @@ def resident(started: dict[str, asyncio.subprocess.Process]) -> dict[str, float]
         name: round(psutil.Process(process.pid).memory_info().rss / MIB, 1)
         for name, process in started.items()
     }
+
+
+async def look(port: int) -> None:
+    """Read the live report every second, as a page does."""
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                await http.get("/v1/report")
+            await asyncio.sleep(1)
 
 
 async def run_through(
@@ -108,14 +120,17 @@ async def measure(*, events: int = 200_000) -> dict[str, Any]:
         await server.start()
         bus = Bus(NatsSettings(url=server.url), name="soak")
         started: dict[str, asyncio.subprocess.Process] = {}
+        port = free_port()
+        looking = asyncio.create_task(look(port))
         try:
             await bus.connect()
             await provision(bus.js)
-            started = await start(Path(folder), server.url)
+            started = await start(Path(folder), server.url, port)
             began = time.monotonic()
             found = await run_through(bus, events, started)
             seconds = time.monotonic() - began
         finally:
+            looking.cancel()
             await stop(started)
             await bus.close()
             await server.stop()
