@@ -23,7 +23,7 @@ class MatchingService(ClaimService):
         self, settings: Settings, bus: Bus, metrics: Metrics, engine: MatchingEngine | None = None
     ) -> None:
         super().__init__(Stage.MATCHING.value, settings, bus, metrics)
-        self.engine = engine or build(settings.matching)
+        self.engine = engine or build(settings.matching, on_call=self.count_request)
         self.consume(ClaimsExtracted, self.handle, settings.matching, self.engine)
 
     async def handle(self, works: Sequence[Work[ClaimsExtracted]]) -> Sequence[Result | GroundwatchError]:

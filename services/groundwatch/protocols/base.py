@@ -7,14 +7,16 @@ A protocol does no input or output and knows no broker. Adding one means adding 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
 from groundwatch.events import (
     Claim,
+    ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
+    Match,
     ResponseRecorded,
     SubSentence,
     Verdict,
@@ -99,6 +101,22 @@ class EvaluationProtocol(Protocol):
 
     def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
         """Read the reply of the verification call: one verdict for each claim, in the claims' order.
+
+        Raises `ValueError` saying what is wrong with it.
+        """
+        ...
+
+
+@runtime_checkable
+class MatchingQuestions(Protocol):
+    """What a protocol has besides when an LLM may match its claims with a reference."""
+
+    def matching_step(self, extracted: ClaimsExtracted) -> Step:
+        """The LLM call that matches the claims with the features of the response's reference."""
+        ...
+
+    def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
+        """Read the reply of the matching call: at most one match for each claim.
 
         Raises `ValueError` saying what is wrong with it.
         """

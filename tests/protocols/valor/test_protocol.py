@@ -40,7 +40,8 @@ def test_each_subset_is_a_protocol_with_its_own_prompt(subset: Subset):
     assert isinstance(protocol, PROTOCOLS[subset]) and protocol.subset is subset
     assert protocol.route == (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
     others = {registry.get(f"valor-{other}").prompt_digest(Stage.EXTRACTION) for other in Subset}
-    assert len(others) == 5 and protocol.prompt_digest(Stage.MATCHING) == ""
+    assert len(others) == 5
+    assert protocol.prompt_digest(Stage.MATCHING) and protocol.prompt_digest(Stage.SCORING) == ""
 
 
 @pytest.mark.parametrize("subset", list(Subset))
@@ -97,3 +98,25 @@ def test_verified_claims_are_refused():
         protocol.score(ClaimsVerified(extracted=extracted, judge=JUDGE))
     with pytest.raises(InputError):
         protocol.verification_step(extracted.response, ())
+
+
+def test_the_counterparts_reply_is_read_and_held_to_its_numbers():
+    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]()
+    extracted = matched(("sofa", "lawn / field"), ("couch", "grass", "people")).extracted
+    step = protocol.matching_step(extracted)
+    assert '1: "lawn / field"' in step.user and '2: "people"' in step.user
+
+    def entry(described: int, annotated: int, kind: str = "matched") -> dict[str, object]:
+        return {"described": described, "annotated": annotated, "kind": kind}
+
+    found = protocol.read_matching({"matches": [entry(1, 1, "broader"), entry(0, 0)]}, extracted)
+    assert found == (
+        Match(claim=0, reference="sofa"),
+        Match(claim=1, reference="lawn / field", kind="broader"),
+    )
+    for wrong in ([entry(3, 0)], [entry(0, 2)], [entry(0, -1)], [entry(0, 0), entry(0, 1)]):
+        with pytest.raises(ValueError, match="item"):
+            protocol.read_matching({"matches": wrong}, extracted)
+    pairs = PROTOCOLS[Subset.ATTRIBUTE_OBJECT]()
+    with pytest.raises(ValueError, match="taken twice"):
+        pairs.read_matching({"matches": [entry(0, 0), entry(1, 0)]}, extracted)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from groundwatch.errors import SettingsError
 from groundwatch.matching.engines.base import MatchingEngine
+from groundwatch.models.chat_settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 
 DEFAULT = "semantic"
 
 
-def build(settings: StageSettings) -> MatchingEngine:
+def build(settings: StageSettings, *, on_call: OnCall | None = None) -> MatchingEngine:
     """The engine that settings name; `semantic`, which needs no server, when they name none.
 
-    Raises `SettingsError` listing the known names.
+    Raises `SettingsError` listing the known names. `on_call` is told of every request to a model.
     """
     match settings.engine or DEFAULT:
         case "lexical":
@@ -23,6 +24,13 @@ def build(settings: StageSettings) -> MatchingEngine:
             from groundwatch.matching.engines.semantic import SemanticEngine
 
             return SemanticEngine()
+        case "llm":
+            from groundwatch.matching.engines.llm import LlmMatchingEngine
+            from groundwatch.models.openai_compatible import ChatModel
+
+            if settings.llm is None:
+                raise SettingsError("setting 'matching.llm': engine llm needs base_url and model here")
+            return LlmMatchingEngine(ChatModel(settings.llm, on_call=on_call))
     raise SettingsError(
-        f"setting 'matching.engine': no engine '{settings.engine}'; known are lexical, semantic"
+        f"setting 'matching.engine': no engine '{settings.engine}'; known are lexical, llm, semantic"
     )

@@ -13,6 +13,7 @@ from groundwatch.events import (
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
+    Match,
     ResponseRecorded,
     SubSentence,
     Verdict,
@@ -72,6 +73,12 @@ class Valor:
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
         return questions.read_extraction(self.subset, reply, response)
+
+    def matching_step(self, extracted: ClaimsExtracted) -> Step:
+        return questions.matching_step(self.subset, extracted)
+
+    def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
+        return questions.read_matching(self.subset, reply, extracted)
 
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
         raise InputError(f"{self.name} verifies nothing: it matches claims with a reference")
