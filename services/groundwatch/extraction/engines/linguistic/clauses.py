@@ -8,6 +8,7 @@ from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.lookahead import (
     LISTING,
+    acts_later,
     is_subject,
     list_follows,
     spot_follows,
@@ -20,6 +21,9 @@ from groundwatch.extraction.engines.linguistic.things import is_person, is_thing
 
 _EXCEPT = frozenset({"without", "instead of", "rather than", "except", "other than", "despite"})
 _GUESSING = frozenset({"could", "might", "may", "would", "should", "must", "will"})
+_SENSED = frozenset(
+    {"be", "see", "notice", "observe", "spot", "find", "infer", "tell", "say", "conclude", "deduce"}
+)
 
 
 class Reader(Predicates):
@@ -68,9 +72,7 @@ class Reader(Predicates):
 
     def _clause_or_list(self, token: Token) -> None:
         if token.tag not in {"DT", "PRP", "PRP$", "CD", "PRO"}:
-            guess = any(
-                part.lower in _GUESSING for part in self._tokens[self._at : self._at + 3] if part.tag == "MD"
-            )
+            guess = self._guesses()
             verb, end = read_verb(self._tokens, self._at)
             if verb is not None:
                 self._at = end
@@ -92,6 +94,17 @@ class Reader(Predicates):
         self._subjects = found if self._begins else self._subjects or found
         self._begins = False
         self._follow(found)
+
+    def _guesses(self) -> bool:
+        """ "could smile" and "can smile", but not "can be seen"."""
+        for at in range(self._at, min(self._at + 3, len(self._tokens))):
+            word = self._tokens[at].lower
+            if self._tokens[at].tag == "MD" and word in _GUESSING:
+                return True
+            if word == "can" and self._tokens[at].tag == "MD":
+                following = next((other.lower for other in self._tokens[at + 1 :] if other.tag != "RB"), "be")
+                return w.verb(following) not in _SENSED
+        return False
 
     def _subject(self, nouns: list[Noun]) -> None:
         self._focus = None
@@ -190,6 +203,7 @@ class Reader(Predicates):
             self._own(owners, found)
             self._last = owners
             return
+        clause = clause or acts_later(self._tokens, self._at)
         near = follower is not None and follower.tag == "IN" and not nouns[0].pronoun
         near = near and not (self._governed and is_person(owners))
         if self._verb in w.INSTRUMENTAL and is_person(self._subjects):
@@ -240,5 +254,6 @@ class Reader(Predicates):
             return
         if preposition in w.PLACES and not self._focus:
             self._locate(holders, preposition, targets[0] if targets else nouns[0])
+            self._host, self._host_near = holders, preposition in w.CLOSE
         self._follow([target for target in targets if is_thing(target)], governed=True)
         self._subjects = [*self._subjects, *self._entities.introduce(joined)]

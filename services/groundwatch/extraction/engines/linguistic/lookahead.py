@@ -65,6 +65,18 @@ def _is_singular(tokens: Sequence[Token], at: int) -> bool:
     return tokens[at].lower in {"is", "was", "has"} or tokens[at].tag == "VBZ"
 
 
+def acts_later(tokens: Sequence[Token], at: int) -> bool:
+    """After "with a batter": "from the other team standing at the plate"."""
+    while at < len(tokens) and tokens[at].tag == "IN":
+        inner, after = read_nouns(tokens, at + 1)
+        if not inner:
+            return False
+        at = after
+        if at < len(tokens) and tokens[at].tag == "VBG":
+            return True
+    return False
+
+
 def list_follows(tokens: Sequence[Token], at: int, *, qualified: bool) -> bool:
     """After "the objects on the table": "include"; after "the main items" (`qualified`) also "are"."""
     following = {token.lower for token in tokens[at:]}

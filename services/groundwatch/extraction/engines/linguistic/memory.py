@@ -49,9 +49,11 @@ class Memory:
                 lambda thing: not thing.plural and w.person(thing.lemma) and thing.lemma not in barred
             ) or self._latest(lambda thing: not thing.plural and thing in self._topics)
         elif word in _PLURALS:
-            found = self._latest(
-                lambda t: t.plural and w.person(t.lemma) and t.head not in names
-            ) or self._latest(lambda thing: thing.plural and thing.head not in names)
+            found = (
+                self._latest(lambda t: t.plural and w.person(t.lemma) and t.head not in names)
+                or self._latest(lambda t: t.plural and t.head not in names and not _owned(t))
+                or self._latest(lambda t: w.person(t.lemma) and t.head not in names)
+            )
         elif word == "it":
             found = self._latest(
                 lambda thing: not thing.plural and not w.person(thing.lemma) and thing.head not in names
@@ -60,7 +62,7 @@ class Memory:
             return self.part(noun)
         if found is None:
             return noun
-        return msgspec.structs.replace(found, determiner="the", number="", possessor=None)
+        return msgspec.structs.replace(found, determiner="the", number="", other=False, possessor=None)
 
     def group(self, nouns: Sequence[Noun]) -> None:
         """ "a man and a woman" are people: who "they" are afterwards."""
@@ -87,6 +89,11 @@ class Memory:
     def _latest(self, fits: Callable[[Noun], bool]) -> Noun | None:
         recent = (*reversed(self._topics), *reversed(self._things))
         return next((thing for thing in recent if fits(thing)), None)
+
+
+def _owned(noun: Noun) -> bool:
+    """ "their feet" are not what "they" are."""
+    return noun.possessor is not None or noun.determiner in w.POSSESSIVES
 
 
 def _is_thing(noun: Noun) -> bool:

@@ -199,7 +199,9 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
             seen = seen or "modal"
         elif token.tag == "BE":
             seen, passive = "be", True
-        elif token.tag == "HV" and _verb_ahead(tokens, end + 1) and not _opens_noun(tokens, end + 1):
+        elif (token.tag == "HV" and _verb_ahead(tokens, end + 1) and not _opens_noun(tokens, end + 1)) or (
+            token.lower == "having" and end + 1 < len(tokens) and tokens[end + 1].tag == "VBN"
+        ):
             seen = seen or "have"
         elif token.lower in _SEEMING and _to_follows(tokens, end + 1):
             end, seen = end + 1, seen or "be"

@@ -11,7 +11,7 @@ from groundwatch.extraction.engines.linguistic.lookahead import (
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb
 from groundwatch.extraction.engines.linguistic.reading import Reading
 from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES
-from groundwatch.extraction.engines.linguistic.things import is_picture, is_thing, names_it_again
+from groundwatch.extraction.engines.linguistic.things import is_person, is_picture, is_thing, names_it_again
 
 _NOTICED = frozenset({"seen", "pictured", "found", "spotted", "noticed", "observed"})
 
@@ -58,6 +58,8 @@ class Predicates(Reading):
                 self._relate(subjects, verb, objects)
             self._follow(objects)
             self._verb = verb.lemma
+            if verb.lemma in w.HOLDING and not is_person(subjects):
+                self._subjects = objects
             return
         if not self._governs(subjects, verb):
             self._bare_predicate(subjects, verb)
@@ -87,7 +89,7 @@ class Predicates(Reading):
                 return True
             return False
         self._at = end
-        found = self._entities.introduce(targets, governed=True)
+        found = self._entities.introduce(targets, governed=True, besides=subjects)
         self._relate(subjects, verb, found, token.lower)
         self._follow([target for target in found if is_thing(target)], governed=True)
         self._host, self._host_near = subjects, token.lower in w.CLOSE

@@ -63,8 +63,8 @@ class Reading:
             self._trail = [*self._trail[-8:], *nouns]
 
     def _skip_object(self) -> None:
-        _, self._at = read_nouns(self._tokens, self._at)
-        self._last = []
+        """What follows "to smile at a dog" or "without" is not there for sure: it is not stated."""
+        self._last, self._at = read_nouns(self._tokens, self._at)
 
     def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
         if is_picture(target) or w.abstract(target.lemma) or is_bare(target) or is_frameless_side(target):
@@ -76,6 +76,8 @@ class Reading:
     def _own(self, owners: list[Noun], things: list[Noun]) -> None:
         for owner in owners:
             for thing in things:
+                if thing.lemma == owner.lemma:
+                    continue
                 if thing.determiner in w.POSSESSIVES and owner.possessor is not None:
                     owner = owner.possessor
                 if is_thing(owner) and (is_thing(thing) or thing.lemma in w.QUALITIES):

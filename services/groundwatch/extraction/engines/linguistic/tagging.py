@@ -101,6 +101,11 @@ def _join_phrases(tokens: list[Token]) -> list[Token]:
     joined: list[Token] = []
     index = 0
     while index < len(tokens):
+        words = [token.lower for token in tokens[index : index + 3]]
+        if words[1:] in (["year", "old"], ["years", "old"]):
+            joined.append(Token("-".join(words), "-".join(words), "JJ"))
+            index += 3
+            continue
         for parts in _PHRASE_STARTS.get(tokens[index].lower, ()):
             if tuple(token.lower for token in tokens[index : index + len(parts)]) == parts:
                 phrase = " ".join(parts)
@@ -215,6 +220,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
     )
     if word[0].isdigit():
         return "JJ"
+    if word.endswith("-old") and token.tag == "JJ":
+        return "JJ"
     if previous == "DT" and tag_ in ADJECTIVES and after is not None and after.lower == "of":
         return "NN"
     if word.endswith("ly") and tag_ in {"RB", "JJ", "NN"} and "ADV" in w.lemmas(word):
@@ -225,6 +232,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "JJ"
     if previous == "BE" and tag_ == "NN" and following in {"", "CC"} and w.lemmas(word).get("ADJ"):
         return "JJ"
+    if word in {"out", "up", "down", "off"} and previous.startswith("V"):
+        return "IN" if following in {"DT", "PRP$"} else "RB"
     if word in {"male", "female", "adult"}:
         return "JJ" if following in NOUNS else "NN"
     if word in {"nearby", "together", "away", "further", "farther", "overhead", "apart", "forward"}:

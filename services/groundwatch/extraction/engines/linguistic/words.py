@@ -144,7 +144,8 @@ SHELLS = _words(
     """
     group variety number bunch couple lot set array assortment collection series range selection mix
     pile type kind sort plenty mixture handful display crowd herd flock view image picture photo
-    close-up style cluster combination part majority rest team line row
+    close-up style cluster combination part majority rest team line row moment glimpse sight snapshot
+    composite collage portrait instance
     """
 )
 """In "a group of people" the people are what is there."""
@@ -190,7 +191,8 @@ MASS = _words(
     water grass snow sand clothing luggage furniture food traffic greenery vegetation foliage equipment
     attire sunlight light fruit hair glass fur dirt smoke ice rain mud wood metal leather fabric brick
     stone plastic paper cardboard concrete siding cotton wool bread meat rice cement lumber debris shade
-    cheese sauce coffee tea milk wine beer
+    cheese sauce coffee tea milk wine beer toothpaste soap butter sugar salt juice mustard ketchup hay
+    soup mayonnaise frosting icing
     """
 )
 PLURAL_ONLY = _words(
@@ -231,6 +233,9 @@ DONE_BY_PEOPLE = _words(
     wear hold carry ride talk walk look eat drink smile play read watch sit use
     """
 )
+
+HOLDING = _words("have feature contain include")
+"""What follows "the room has a bed" is told of the bed."""
 
 INSTRUMENTAL = _words("cut slice eat brush hit paint feed dig stir write draw clean wash swing poke")
 """What is done "with" a tool."""
@@ -285,7 +290,8 @@ NOT_THINGS = _words(
     variety order use activity activities lot way front enjoyment purpose reason contrast stage stages
     others total amount context lack feature combination mix event effort precaution weather ride
     backdrop nature beauty interest enthusiasm joy condition pop conclusion impression charm element
-    aspect arrangement possibility opportunity potential work role theme detail quality kind taste
+    aspect arrangement possibility opportunity potential work role theme detail quality kind taste air
+    placement scenario midair mid-air
     """
 )
 
