@@ -1,4 +1,4 @@
-"""Reading files that the works publish: JSON documents and JSON lines, with errors that name file, line and key.
+"""Reading files that the works publish: JSON documents and JSON lines, errors with file, line and key.
 
 Nothing but JSON is ever read; a pickle is recognised by its first byte and refused.
 """

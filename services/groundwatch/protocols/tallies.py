@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from groundwatch.errors import UsageError
 from groundwatch.protocols.faithscore.tally import TALLY as FAITHSCORE
+from groundwatch.protocols.pope.tally import TALLY as POPE
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
 from groundwatch.protocols.valor.tally import TALLY as VALOR
 
 TALLIES: dict[str, Tally] = {
     "faithscore": FAITHSCORE,
+    "pope": POPE,
     "valor": VALOR,
 }
 
