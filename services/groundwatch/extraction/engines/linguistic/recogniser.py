@@ -3,7 +3,8 @@
 A sub-sentence's label depends on more than its words: "a museum exhibit" describes or guesses as its
 sentence does, and answers to complex questions reason where captions describe. So a row holds the
 vectors of the sub-sentence, of the first sub-sentence of its sentence and the mean over the answer, the
-cues of the sub-sentence, its predecessor and its sentence, where it stands, and its grammar.
+cues of the sub-sentence, its predecessor, its sentence and its sentence so far, where it stands, and its
+grammar.
 The scales weigh the groups against each other under one regularisation.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from groundwatch.extraction.engines.linguistic.cues import COUNT, cues
+from groundwatch.extraction.engines.linguistic.cues import COUNT, FINER_COUNT, cues, finer_cues
 from groundwatch.extraction.engines.linguistic.grammar import COUNT as GRAMMAR
 from groundwatch.extraction.engines.linguistic.grammar import grammar
 from groundwatch.extraction.engines.linguistic.outline import Unit
@@ -34,7 +35,10 @@ COEFFICIENTS = "recogniser.json"
 _VECTOR_SCALE = 4.0
 _PLACES = 11
 _GRAMMAR_SCALE = 1.5
-WIDTH = 3 * DIMENSIONS + 3 * COUNT + _PLACES + GRAMMAR
+DENSE = 3 * DIMENSIONS
+"""The columns that hold vectors come first."""
+
+WIDTH = DENSE + 4 * COUNT + FINER_COUNT + _PLACES + GRAMMAR
 
 
 class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,10 +89,12 @@ def features(units: Sequence[Unit], vectors: Vectors) -> Rows:
     own = np.array([cues(unit.text) for unit in units])
     before = np.vstack([np.zeros((1, COUNT)), own[:-1]])
     sentence = np.array([own[_sentence(units, unit)].max(axis=0) for unit in units])
+    so_far = np.array([own[unit.sentence : index + 1].max(axis=0) for index, unit in enumerate(units)])
+    finer = np.array([finer_cues(unit.text) for unit in units])
     where = np.array([_place(units, index) for index in range(len(units))])
     speech = np.array([grammar(unit.text) for unit in units]) * _GRAMMAR_SCALE
     dense = np.hstack([vectors, opening, mean]) * _VECTOR_SCALE
-    return np.hstack([dense, own, before, sentence, where, speech])
+    return np.hstack([dense, own, before, sentence, where, speech, so_far, finer])
 
 
 def _sentence(units: Sequence[Unit], unit: Unit) -> slice:
