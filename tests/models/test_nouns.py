@@ -40,6 +40,7 @@ def test_rare_meanings_are_left_out():
         ("bottles", "water bottle", Likeness.BROADER),
         ("kitchen appliance", "toaster", Likeness.BROADER),
         ("woman", "people", Likeness.NONE),
+        ("spectators", "person", Likeness.NONE),
         ("broccoli", "food", Likeness.NONE),
         ("hot dog", "dog", Likeness.NONE),
         ("license plate", "plate", Likeness.NONE),

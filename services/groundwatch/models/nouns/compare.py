@@ -93,9 +93,7 @@ class Likenesses:
             return False
         if lexicon().ancestors(self._concept(first)) & lexicon().ancestors(self._concept(second)):
             return False
-        return not any(
-            word[:4] == there[:4] for word in first.split() for there in second.split()
-        )
+        return not any(word[:4] == there[:4] for word in first.split() for there in second.split())
 
     def knows(self, text: str) -> bool:
         """Whether either lexicon has the whole name."""
@@ -151,6 +149,8 @@ class Likenesses:
             return False
         if self._listed(broad, narrow) or lexicon().is_a(self._concept(narrow), self._concept(broad)):
             return True
+        if nouns().steps(broad, narrow):
+            return False
         steps = [nouns().steps(word, broad) for word in self._synonyms(narrow)]
         return any(step is not None and 0 < step <= HIGHEST for step in steps)
 
