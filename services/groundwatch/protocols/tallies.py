@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from groundwatch.errors import UsageError
 from groundwatch.protocols.faithscore.tally import TALLY as FAITHSCORE
+from groundwatch.protocols.genception.tally import TALLY as GENCEPTION
 from groundwatch.protocols.pope.tally import TALLY as POPE
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
 from groundwatch.protocols.valor.tally import TALLY as VALOR
+from groundwatch.protocols.vlm2.tally import TALLY as VLM2
 
 TALLIES: dict[str, Tally] = {
     "faithscore": FAITHSCORE,
+    "genception": GENCEPTION,
     "pope": POPE,
     "valor": VALOR,
+    "vlm2": VLM2,
 }
 
 

@@ -1,0 +1,83 @@
+"""GenCeption as the services see it: a chain that goes round between captioning and generation.
+
+Source: GenCeption, Evaluate Multimodal LLMs with Unlabeled Unimodal Data.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from groundwatch.errors import InputError
+from groundwatch.events import (
+    ChainAdvanced,
+    Claim,
+    ClaimsMatched,
+    ClaimsVerified,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.protocols import prompts
+from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.genception import chain as chains
+
+
+class GenCeption:
+    """Describe, generate, compare, T times over; then equation 3 for every t up to T.
+
+    The response's one image is the seed, its `prompt` (or ours) is asked of every image, its tag `t` says
+    how many rounds and its tag `category` names the kind of image.
+    """
+
+    name: ClassVar[str] = "genception"
+    route: ClassVar[tuple[Stage, ...]] = (Stage.CAPTIONING, Stage.GENERATION, Stage.SCORING)
+
+    def start(self, response: ResponseRecorded) -> ChainAdvanced:
+        return chains.start(response, self.name)
+
+    def description_prompt(self, response: ResponseRecorded) -> str:
+        return chains.description_prompt(response)
+
+    def generation_prompt(self, description: str) -> str:
+        return chains.generation_prompt(description)
+
+    def score_chain(self, chain: ChainAdvanced) -> Score:
+        """GC@T; beside it every s(t) as `s1`, `s2`, … and every GC@t as `gc1`, `gc2`, …"""
+        found = chains.similarities(chain)
+        values = {f"s{t}": similarity for t, similarity in enumerate(found, start=1)}
+        values |= {f"gc{t}": gc_at(found[:t]) for t in range(1, len(found) + 1)}
+        return Score(score=gc_at(found), values=values)
+
+    def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
+        raise InputError(f"{self.name} scores chains of images, not claims")
+
+    def prompt_digest(self, stage: Stage) -> str:
+        names = {Stage.CAPTIONING: "describe", Stage.GENERATION: "generate"}
+        if stage not in names:
+            return ""
+        return prompts.combined_digest([prompts.load(chains.PACKAGE, names[stage])])
+
+    def extraction_steps(self) -> int:
+        return 0
+
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        return None
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+        raise InputError(f"{self.name} extracts nothing: it compares images")
+
+    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
+        raise InputError(f"{self.name} verifies nothing: it compares images")
+
+    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
+        raise InputError(f"{self.name} verifies nothing: it compares images")
+
+
+def gc_at(similarities: tuple[float, ...]) -> float:
+    """Equation 3: GC@T = Σ t·s(t) / Σ t, over t = 1 … T."""
+    weights = range(1, len(similarities) + 1)
+    return sum(t * s for t, s in zip(weights, similarities, strict=True)) / sum(weights)

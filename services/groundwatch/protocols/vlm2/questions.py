@@ -1,0 +1,92 @@
+"""Fine-grained yes/no questions from the cues that tell the images of a sequence apart, by template.
+
+A cue is what a person wrote down of one image: an attribute (color, text, number, …) of a thing with its
+value. It gives a question whose truth is yes and, with the value that the same attribute has in another
+image of the sequence, one whose truth is no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from groundwatch.protocols.pope.replies import Answer
+
+TEMPLATES = {
+    "color": "In image {image}, is the {subject} {value}?",
+    "text": 'In image {image}, does the {subject} show the text "{value}"?',
+    "number": "In image {image}, is the number of {subject} exactly {value}?",
+    "presence": "In image {image}, is there a {subject}?",
+}
+"""One for each kind of cue; any other attribute takes `OTHER`."""
+
+OTHER = "In image {image}, is the {attribute} of the {subject} {value}?"
+ABSENT = "absent"
+"""The value of a `presence` cue for a thing that is not in the image."""
+
+
+class Cue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person saw: images of a sequence are counted from 1."""
+
+    image: int
+    subject: str
+    attribute: str
+    value: str
+
+
+class FineQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A yes/no question with its truth, in the words of the file format."""
+
+    question: str
+    truth: Answer
+
+
+def build(cues: Sequence[Cue], *, seed: int = 0) -> list[FineQuestion]:
+    """A question with the cue's own value, and one with another image's, for each cue; none twice.
+
+    A cue whose attribute has the same value wherever it is known gives no question whose truth is no. A
+    question is left out when the cues would answer it with both yes and no, as two cues of one image do
+    that differ.
+    """
+    random = Random(seed)
+    truths: dict[str, set[Answer]] = {}
+    known: dict[tuple[int, str, str], set[str]] = {}
+    for cue in cues:
+        known.setdefault((cue.image, *_aspect(cue)), set()).add(_plain(cue.value))
+    for cue in cues:
+        if cue.attribute == "presence":
+            truths.setdefault(ask(cue), set()).add("no" if _plain(cue.value) == ABSENT else "yes")
+            continue
+        truths.setdefault(ask(cue), set()).add("yes")
+        own = known[cue.image, *_aspect(cue)]
+        others = sorted(
+            {
+                other.value
+                for other in cues
+                if _aspect(other) == _aspect(cue) and _plain(other.value) not in own
+            }
+        )
+        if others:
+            wrong = msgspec.structs.replace(cue, value=random.choice(others))
+            truths.setdefault(ask(wrong), set()).add("no")
+    return [
+        FineQuestion(question=text, truth=next(iter(found)))
+        for text, found in truths.items()
+        if len(found) == 1
+    ]
+
+
+def ask(cue: Cue) -> str:
+    """The cue's question by its attribute's template."""
+    template = TEMPLATES.get(cue.attribute, OTHER)
+    return template.format(image=cue.image, subject=cue.subject, attribute=cue.attribute, value=cue.value)
+
+
+def _aspect(cue: Cue) -> tuple[str, str]:
+    return _plain(cue.subject), cue.attribute
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,97 @@
+"""Whether a reply about an image sequence is right: yes or no, a number, a choice, or words.
+
+What the truth is says how a reply is read. A reply that gives no answer of that kind, or several, is
+neither right nor wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from groundwatch.protocols.pope.replies import Answer, read_reply
+
+_YES_NO: dict[str, Answer] = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
+_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
+    *("nineteen", "twenty"),
+)
+_NUMBERS = {word: float(number) for number, word in enumerate(_WORDS)}
+_READ = 4_000
+
+_PHOTO = r"(?:images?|pictures?|photos?|photographs?|frames?|figures?)"
+_NUMBER = re.compile(rf"(?<![\w.])(\d{{1,9}}(?:\.\d{{1,6}})?|{'|'.join(_WORDS)})(?![\w]|\.\d)")
+_COUNT = rf"(?:\d{{1,9}}|{'|'.join(_WORDS)})"
+_OF_PHOTOS = re.compile(
+    rf"\b{_PHOTO} \W?{_COUNT}\b(?:,? (?:and |or |to )?{_COUNT}\b(?! \w))*"
+    rf"|(?<![\w.]){_COUNT} (?:(?!and |or |to )\w+ )?{_PHOTO}\b"
+)
+_ANNOUNCED = re.compile(r"\banswer(?: is|:| would be)[\W_]{0,8}(?:option |choice )?([a-z]|[\w.]{1,12})\b")
+_NONE = re.compile(r"\b(?:none|no|not any|aren't any)\b")
+_CHOICE = re.compile(r"^[\W_]{0,4}(?:option |choice )?([a-h])(?:[\W_]|$)")
+_CHOICE_A = re.compile(r"^[\W_]{0,4}a[\W_]{0,4}(?:[).:,*]|$)")
+_BRACKETED = re.compile(r"[(\[*]([a-h])[)\]*]|\b(?:option|choice) ([a-h])\b")
+
+
+def is_right(reply: str, truth: str, question: str = "") -> bool | None:
+    """Whether the reply gives the truth; None where it cannot be read."""
+    said, true = _plain(reply), _plain(truth).strip(" .")
+    if not any(character.isalnum() for character in said):
+        return None
+    if true in _YES_NO:
+        answer = read_reply(reply, question).answer
+        return None if answer is None else answer == _YES_NO[true]
+    number = _number(true)
+    if number is not None:
+        found = read_number(said)
+        return None if found is None else found == number
+    letter = re.fullmatch(r"\W?([a-h])\W?", true)
+    if letter:
+        choice = read_choice(said)
+        return None if choice is None else choice == letter[1]
+    return re.search(rf"(?<!\w){re.escape(true)}(?!\w)", said) is not None
+
+
+def read_number(reply: str) -> float | None:
+    """The one number that a reply gives; numbers of images ("in image 2", "the 4 photos") do not count."""
+    text = _plain(reply)
+    announced = [number for word in _ANNOUNCED.findall(text) if (number := _number(word)) is not None]
+    if announced:
+        return announced[-1]
+    alone = _number(text.strip(" .!*\n"))
+    if alone is not None:
+        return alone
+    rest = _OF_PHOTOS.sub(" ", text)
+    found = {_number(word) for word in _NUMBER.findall(rest)}
+    if len(found) > 1:
+        found = {_number(word) for word in _NUMBER.findall(rest) if word != "one"}
+    if len(found) == 1:
+        return found.pop()
+    return 0.0 if not found and _NONE.search(text) else None
+
+
+def read_choice(reply: str) -> str | None:
+    """The letter of the option that a reply takes, in lower case."""
+    text = _plain(reply)
+    announced: list[str] = [word for word in _ANNOUNCED.findall(text) if re.fullmatch("[a-h]", word)]
+    if announced:
+        return announced[-1]
+    bracketed: set[str] = {first or second for first, second in _BRACKETED.findall(text)}
+    if len(bracketed) == 1:
+        return bracketed.pop()
+    begins = _CHOICE.match(text)
+    if begins and not bracketed and (begins[1] != "a" or _CHOICE_A.match(text)):
+        return str(begins[1])
+    return None
+
+
+def _number(word: str) -> float | None:
+    if word in _NUMBERS:
+        return _NUMBERS[word]
+    return float(word) if re.fullmatch(r"\d{1,9}(?:\.\d{1,6})?", word) else None
+
+
+def _plain(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text[:_READ]).casefold()
+    return re.sub(r"[’‘`´]", "'", " ".join(folded.split()))
