@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# CPU builds only: named here, because a bare `torch` would bring several GB of CUDA packages.
-TORCH := torch==2.13.0
+# Pinned, and installed first, so that nothing else picks another build. Where the index offers several,
+# name the one for CPUs: nothing here needs a GPU.
+TORCH ?= torch==2.13.0
 
 .PHONY: install demo test test-fast lint faults clean
 
