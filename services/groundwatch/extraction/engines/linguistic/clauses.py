@@ -233,6 +233,9 @@ class Reader(Predicates):
         following = self._peek()
         if following is not None and following.tag in {"VBG", "VB"}:
             self._last = []
+            if preposition in {"for", "of"}:
+                _, self._at = read_verb(self._tokens, self._at)
+                self._skip_object()
             return
         nouns, joined = self._read_governed()
         if not nouns:
@@ -253,7 +256,8 @@ class Reader(Predicates):
                 self._place = (preposition, targets[0])
             return
         if preposition in w.PLACES and not self._focus:
-            self._locate(holders, preposition, targets[0] if targets else nouns[0])
+            for target in targets or nouns[:1]:
+                self._locate(holders, preposition, target)
             self._host, self._host_near = holders, preposition in w.CLOSE
         self._follow([target for target in targets if is_thing(target)], governed=True)
         self._subjects = [*self._subjects, *self._entities.introduce(joined)]

@@ -23,7 +23,9 @@ def is_subject(tokens: Sequence[Token], at: int, nouns: Sequence[Noun]) -> bool:
             return not listed or not _is_singular(tokens, at) or not is_plural(nouns)
         token = tokens[at]
         following = tokens[at + 1] if at + 1 < len(tokens) else None
-        if token.tag in {"VBN", "JJ", "VBG"} and following is not None and following.tag == "IN":
+        if (
+            token.tag in {"VBN", "JJ", "VBG"} and following is not None and following.tag == "IN"
+        ) or token.lower in {"present", "visible"}:
             at += 1
         elif token.tag == "VBG":
             found, after = read_nouns(tokens, at + 1, subject=True)

@@ -150,7 +150,7 @@ def _simple_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
         end += 1
     first_noun = end
     while end < len(tokens) and tokens[end].tag in NOUNS:
-        phrase.nouns.append(tokens[end].text if tokens[end].tag.startswith("NNP") else tokens[end].lower)
+        phrase.nouns.append(tokens[end].text if _is_name(tokens[end]) else tokens[end].lower)
         end += 1
     if end == first_noun:
         stand_in = phrase.determiner in w.STAND_INS or phrase.number or phrase.determiner in {"this", "these"}
@@ -167,6 +167,10 @@ def _simple_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
         phrase.number = ""
     phrase.plural = _is_plural(phrase, last)
     return phrase, end
+
+
+def _is_name(token: Token) -> bool:
+    return token.tag.startswith("NNP") or (len(token.text) > 1 and token.text.isupper())
 
 
 def _noun_ahead(tokens: Sequence[Token], at: int) -> bool:

@@ -89,7 +89,7 @@ class Reading:
             if is_picture(subject) or not says_something(subject, verb):
                 continue
             for target in objects:
-                if w.abstract(target.lemma) and not preposition:
+                if (w.abstract(target.lemma) and not preposition) or target.lemma in w.MANNERS:
                     continue
                 if target.determiner in {"no", "any"} and not verb.negated:
                     continue

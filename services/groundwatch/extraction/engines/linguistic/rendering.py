@@ -93,7 +93,7 @@ def indefinite(noun: Noun) -> str:
     if noun.other and not noun.plural:
         return f"another {name(noun)}"
     text = ("other " if noun.other else "") + name(noun)
-    if noun.plural or is_mass(noun) or noun.nouns[-1][:1].isupper():
+    if noun.plural or is_mass(noun) or noun.nouns[-1].istitle():
         return text
     return f"{article(text)} {text}"
 

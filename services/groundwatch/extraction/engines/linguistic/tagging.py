@@ -147,6 +147,10 @@ def _closed(token: Token, before: Token | None, after: Token | None) -> str:
         return "RB"
     if word in w.BE:
         return "BE"
+    if word in {"appear", "appears", "seem", "seems"}:
+        return "VBZ" if word.endswith("s") else "VBP"
+    if word in {"midair", "mid-air"}:
+        return "NN" if before is not None and before.tag in {"IN", "DT"} else "RB"
     if word == "can" and before is not None and _is_container(before, after):
         return "NN"
     if (word in w.MODALS and word not in {"can", "will", "might"}) or (
@@ -301,6 +305,8 @@ def _is_participle(word: str) -> bool:
 def _ing(word: str, tag_: str, previous: str, following: str, leads_noun: bool, after: str) -> str:
     if not previous and not following:
         return "VBG"
+    if word in w.PLACE_GERUNDS and following in NOUNS:
+        return "NN"
     if previous in {"DT", "PRP$", "POS", "CD"} and following not in NOUNS | ADJECTIVES:
         return "NN"
     if leads_noun:

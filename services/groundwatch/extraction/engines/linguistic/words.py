@@ -119,7 +119,7 @@ PLACES = _words(
 }
 """Prepositions that say where one thing is with respect to another."""
 
-CLOSE = frozenset({"next to", "near", "beside", "close to", "closer to", "alongside", "adjacent to"})
+CLOSE = frozenset({"above", "next to", "near", "beside", "close to", "closer to", "alongside", "adjacent to"})
 """Places that are told of the thing itself, not of what it stands on: "on the grass next to a tree"."""
 
 PICTURES = _words(
@@ -144,7 +144,7 @@ SHELLS = _words(
     """
     group variety number bunch couple lot set array assortment collection series range selection mix
     pile type kind sort plenty mixture handful display crowd herd flock view image picture photo
-    close-up style cluster combination part majority rest team line row moment glimpse sight snapshot
+    close-up style cluster combination part majority rest team line row moment glimpse sight snapshot flight
     composite collage portrait instance
     """
 )
@@ -184,6 +184,10 @@ EMPTY_ADJECTIVES = _words(
     central total only potential possible actual prominent specific
     """
 )
+MANNERS = _words("manner fashion way")
+PLACE_GERUNDS = _words("parking dining living swimming shopping bowling waiting")
+"""What names a place or a thing before a noun: "parking spaces"."""
+
 OCCASIONS = _words("event party session competition contest station machine room set area shop board")
 """What is named after what is done there: "a wine tasting event"."""
 MASS = _words(
@@ -291,7 +295,7 @@ NOT_THINGS = _words(
     others total amount context lack feature combination mix event effort precaution weather ride
     backdrop nature beauty interest enthusiasm joy condition pop conclusion impression charm element
     aspect arrangement possibility opportunity potential work role theme detail quality kind taste air
-    placement scenario midair mid-air
+    placement scenario midair mid-air bit setting
     """
 )
 
