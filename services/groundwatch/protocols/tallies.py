@@ -7,6 +7,7 @@ from groundwatch.protocols.faithscore.tally import TALLY as FAITHSCORE
 from groundwatch.protocols.genception.tally import TALLY as GENCEPTION
 from groundwatch.protocols.pope.tally import TALLY as POPE
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
+from groundwatch.protocols.trihe.tally import TALLY as TRIHE
 from groundwatch.protocols.valor.tally import TALLY as VALOR
 from groundwatch.protocols.vlm2.tally import TALLY as VLM2
 
@@ -14,6 +15,7 @@ TALLIES: dict[str, Tally] = {
     "faithscore": FAITHSCORE,
     "genception": GENCEPTION,
     "pope": POPE,
+    "tri-he": TRIHE,
     "valor": VALOR,
     "vlm2": VLM2,
 }

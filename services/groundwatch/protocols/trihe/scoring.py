@@ -1,0 +1,209 @@
+"""Tri-HE's arithmetic (sections 3.1, 3.2, 5.3 and appendices A and D): pure functions over triplets.
+
+Hallu_Q is the mean over questions of hallucinated by total triplets (equation 1), Hallu_I the mean over
+images of that mean over the image's questions (equation 2); here in 0…1, in the paper in percent. A
+question without triplets has no rate and is left out of both, an image without such questions out of Hallu_I.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from statistics import fmean
+from typing import Literal
+
+import msgspec
+
+Triplet = tuple[str, str, str]
+"""(object1, relation, object2); an attribute reads ("ball", "is", "red")."""
+
+Part = Literal["object1", "relation", "object2"]
+"""The part of a triplet that a judge blames."""
+
+Kind = Literal["object", "relation"]
+
+FREQUENT = 0.2
+"""The share of object pairs that table 4 looks at."""
+
+
+class JudgedTriplet(msgspec.Struct, frozen=True, kw_only=True):
+    """A triplet of a response as it was judged.
+
+    `hallucinated` is None where the judge did not decide; `part` is None where it named none. `tokens` is
+    how many tokens of the response were needed to say it, None where that is not known.
+    """
+
+    hallucinated: bool | None
+    part: Part | None = None
+    triplet: Triplet | None = None
+    tokens: int | None = None
+
+    @property
+    def kind(self) -> Kind | None:
+        """Object or relation hallucination, by the part that is wrong."""
+        if not self.hallucinated or self.part is None:
+            return None
+        return "relation" if self.part == "relation" else "object"
+
+
+class JudgedQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A response to one question about an image, as the triplets found in it."""
+
+    image: str
+    triplets: tuple[JudgedTriplet, ...] = ()
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Both rates, None without a question that has one; over how many questions and images they are."""
+
+    hallu_q: float | None
+    hallu_i: float | None
+    questions: int
+    images: int
+
+
+def question_rate(
+    triplets: Iterable[JudgedTriplet], kind: Kind | None = None, *, undecided_count: bool = False
+) -> float | None:
+    """# HT / # TT of one response; None without triplets. With `kind`, only hallucinations of that kind.
+
+    Undecided triplets are left out, or with `undecided_count` counted as total but not as hallucinated, as
+    the published script does with replies that it cannot read.
+    """
+    total = wrong = 0
+    for one in triplets:
+        if one.hallucinated is None and not undecided_count:
+            continue
+        total += 1
+        wrong += bool(one.hallucinated) and (kind is None or one.kind == kind)
+    return wrong / total if total else None
+
+
+def rates(
+    questions: Iterable[JudgedQuestion], kind: Kind | None = None, *, undecided_count: bool = False
+) -> Rates:
+    """Hallu_Q (equation 1) and Hallu_I (equation 2) over questions in any order."""
+    by_image: dict[str, list[float]] = {}
+    for question in questions:
+        rate = question_rate(question.triplets, kind, undecided_count=undecided_count)
+        if rate is not None:
+            by_image.setdefault(question.image, []).append(rate)
+    found = [rate for several in by_image.values() for rate in several]
+    return Rates(
+        hallu_q=fmean(found) if found else None,
+        hallu_i=fmean(fmean(several) for several in by_image.values()) if by_image else None,
+        questions=len(found),
+        images=len(by_image),
+    )
+
+
+class Judgement(StrEnum):
+    """What section 3.1 calls a triplet, given the image's scene graph."""
+
+    TRUE = "true"
+    OBJECT_HALLUCINATION = "object_hallucination"
+    RELATION_HALLUCINATION = "relation_hallucination"
+    PREDICTION_ERROR = "prediction_error"
+
+
+class SceneGraph:
+    """G = (V, E): objects V and relations E of an image, and the triplets that it consists of.
+
+    V has the objects named and those of the triplets. `same` decides whether two names mean the same;
+    by default they must be equal up to case and spaces.
+    """
+
+    def __init__(
+        self,
+        triplets: Iterable[Triplet],
+        objects: Iterable[str] = (),
+        same: Callable[[str, str], bool] | None = None,
+    ) -> None:
+        self._same = same or _equal
+        self.triplets = tuple(dict.fromkeys(triplets))
+        named = [name for first, _, second in self.triplets for name in (first, second)]
+        self.objects = tuple(dict.fromkeys((*objects, *named)))
+        self.relations = tuple(dict.fromkeys(relation for _, relation, _ in self.triplets))
+
+    def judge(self, triplet: Triplet) -> Judgement:
+        """The three-way definition of section 3.1, or true for a triplet of the graph."""
+        first, relation, second = triplet
+        if not (self._among(first, self.objects) and self._among(second, self.objects)):
+            return Judgement.OBJECT_HALLUCINATION
+        if not self._among(relation, self.relations):
+            return Judgement.RELATION_HALLUCINATION
+        for known in self.triplets:
+            if all(self._same(said, true) for said, true in zip(triplet, known, strict=True)):
+                return Judgement.TRUE
+        return Judgement.PREDICTION_ERROR
+
+    def _among(self, name: str, known: Sequence[str]) -> bool:
+        return any(self._same(name, other) for other in known)
+
+
+def object_pairs(
+    questions: Iterable[JudgedQuestion], synset: Callable[[str], str] | None = None
+) -> Counter[tuple[str, str]]:
+    """How often each pair (object1, object2) is said, with objects replaced by their synsets (appendix D)."""
+    name = synset or _plain
+    return Counter(_pair(triplet, name) for _, triplet in _said(questions))
+
+
+def frequent_pairs(counts: Counter[tuple[str, str]], share: float = FREQUENT) -> frozenset[tuple[str, str]]:
+    """The most frequent `share` of different pairs, at least one; equals in alphabetical order.
+
+    Raises `ValueError` unless 0 < share ≤ 1.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"a share of pairs lies above 0 and up to 1, not at {share}")
+    ranked = sorted(counts, key=lambda pair: (-counts[pair], pair))
+    return frozenset(ranked[: max(1, round(share * len(ranked)))])
+
+
+def on_pairs(
+    questions: Iterable[JudgedQuestion],
+    pairs: frozenset[tuple[str, str]],
+    synset: Callable[[str], str] | None = None,
+) -> list[JudgedQuestion]:
+    """The questions with only their triplets on these pairs: `rates` of them give table 4."""
+    name = synset or _plain
+    return _keep(questions, lambda one: one.triplet is not None and _pair(one.triplet, name) in pairs)
+
+
+def first_tokens(questions: Iterable[JudgedQuestion], k: int) -> list[JudgedQuestion]:
+    """The questions with only what their responses' first `k` tokens say (appendix A)."""
+    return _keep(questions, lambda one: one.tokens is not None and one.tokens <= k)
+
+
+def trend(
+    questions: Sequence[JudgedQuestion], ks: Iterable[int], kind: Kind | None = None
+) -> list[tuple[int, Rates]]:
+    """Both rates over the first K tokens, for each K (figure 4)."""
+    return [(k, rates(first_tokens(questions, k), kind)) for k in ks]
+
+
+def _keep(questions: Iterable[JudgedQuestion], keep: Callable[[JudgedTriplet], bool]) -> list[JudgedQuestion]:
+    return [
+        msgspec.structs.replace(question, triplets=tuple(one for one in question.triplets if keep(one)))
+        for question in questions
+    ]
+
+
+def _said(questions: Iterable[JudgedQuestion]) -> Iterator[tuple[JudgedTriplet, Triplet]]:
+    for question in questions:
+        for one in question.triplets:
+            if one.triplet is not None:
+                yield one, one.triplet
+
+
+def _pair(triplet: Triplet, name: Callable[[str], str]) -> tuple[str, str]:
+    return name(triplet[0]), name(triplet[2])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _equal(first: str, second: str) -> bool:
+    return _plain(first) == _plain(second)
