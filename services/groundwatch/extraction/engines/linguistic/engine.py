@@ -21,7 +21,7 @@ from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
 
-VERSION = "3"
+VERSION = "4"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
 
 UNIT_LIMIT = 5_000

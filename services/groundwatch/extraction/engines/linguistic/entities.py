@@ -11,6 +11,9 @@ from groundwatch.extraction.engines.linguistic.phrases import Noun
 from groundwatch.extraction.engines.linguistic.rendering import Fact
 from groundwatch.extraction.engines.linguistic.things import core, counted, is_bare, is_person, is_thing
 
+_SOMEBODY = frozenset({"he", "she", "him", "someone", "somebody"})
+"""Pronouns that name a person even when no person was named before."""
+
 
 class Entities:
     """Collects facts, and states an entity when it is named."""
@@ -39,6 +42,10 @@ class Entities:
                 found.append(self.memory.part(noun, core(noun.of)))
                 continue
             resolved = self.memory.resolve(noun, besides)
+            if resolved is noun and noun.pronoun in _SOMEBODY:
+                resolved = Noun(determiner="the", nouns=["person"], adjectives=[])
+                self.memory.remember(resolved)
+                self._state(resolved)
             if resolved is not noun:
                 found.append(resolved)
                 continue

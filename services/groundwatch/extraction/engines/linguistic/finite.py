@@ -27,6 +27,8 @@ def is_third_person(tokens: Sequence[Token], at: int) -> bool:
     article = at + 1 < len(tokens) and tokens[at + 1].lower in w.ARTICLES | w.POSSESSIVES
     if before.tag == "CC":
         return article and any(token.tag in {"VBZ", "BE"} for token in tokens[:at])
+    if article and (before.lower in {"this", "that"} or before.lower in w.COLORS):
+        return True
     if before.tag not in {"NN", "NNP"}:
         return False
     if article:

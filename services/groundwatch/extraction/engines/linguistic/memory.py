@@ -47,7 +47,7 @@ class Memory:
             barred = w.WOMEN if word.startswith("h") and word != "her" else w.MEN
             found = self._latest(
                 lambda thing: not thing.plural and w.person(thing.lemma) and thing.lemma not in barred
-            ) or self._latest(lambda thing: not thing.plural and thing in self._topics)
+            ) or self._latest(lambda thing: not thing.plural and thing.lemma in w.ANIMALS)
         elif word in _PLURALS:
             found = (
                 self._latest(lambda t: t.plural and w.person(t.lemma) and t.head not in names)

@@ -261,6 +261,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "VBP"
     if before is not None and before.lower in {"a", "an"} and _before_its_verb(tokens, at):
         return "NN"
+    if word.endswith("ing") and previous == "JJ" and following not in NOUNS and _heads(tokens, at):
+        return "NN"
     if word.endswith("ing") and w.verb(word):
         return _ing(word, tag_, previous, following, leads_noun, after.lower if after else "")
     if tag_ in {"VBN", "VBD"} or (word.endswith("ed") and w.verb(word) not in {"", word}):
@@ -296,6 +298,14 @@ def _before_its_verb(tokens: list[Token], at: int) -> bool:
         return False
     last = at + 2 >= len(tokens) or tokens[at + 2].tag not in NOUNS
     return last and token.lower in w.lemmas(token.lower).get("NOUN", ())
+
+
+def _heads(tokens: list[Token], at: int) -> bool:
+    """ "A striped awning in red": after an article and an adjective a noun is due."""
+    at -= 1
+    while at > 0 and tokens[at].tag == "JJ":
+        at -= 1
+    return tokens[at].lower in w.ARTICLES
 
 
 def _is_participle(word: str) -> bool:

@@ -219,6 +219,7 @@ PEOPLE = _words(
     children
     """
 )
+ANIMALS = _words("dog cat horse bear elephant giraffe bird cow sheep zebra puppy kitten monkey animal")
 MEN = _words("man boy gentleman guy groom father king son brother")
 WOMEN = _words("woman girl lady bride mother queen daughter sister")
 MEASURES = _words("pair piece slice cup glass bottle bowl plate loaf can jar body")
