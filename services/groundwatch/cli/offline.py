@@ -105,6 +105,11 @@ def agree(
     if protocol == "valor":
         _agree_valor(file, as_json)
         return
+    if protocol == "annotators":
+        from groundwatch.cli.annotators import agree_annotators
+
+        agree_annotators(file, as_json, Console())
+        return
     from groundwatch.cli.agreement import agreement
 
     answers = _annotated(protocol, file)

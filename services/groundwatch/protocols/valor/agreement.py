@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from groundwatch.protocols.agreement import f1
 from groundwatch.protocols.published import json_lines
 
 Decision = Literal["matched", "broader", "none"]
@@ -52,10 +53,4 @@ def matching_accuracy(pairs: Sequence[GoldPair], compare: Callable[[str, str], s
         right = sum(pair.decision == found for pair, found in chosen)
         halves[half] = {"accuracy": right / len(chosen) if chosen else None, "decisions": len(chosen)}
     test = [(pair.decision, found) for pair, found in decided if pair.half == "test"]
-    return {**halves, "f1": {decision: _f1(test, decision) for decision in DECISIONS}}
-
-
-def _f1(decided: Sequence[tuple[str, str]], decision: str) -> float | None:
-    both = sum(people == decision == found for people, found in decided)
-    either = sum((people == decision) + (found == decision) for people, found in decided)
-    return 2 * both / either if either else None
+    return {**halves, "f1": {decision: f1(test, decision) for decision in DECISIONS}}
