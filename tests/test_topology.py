@@ -18,6 +18,8 @@ from groundwatch.topology import (
     STAGES,
     STREAMS,
     Address,
+    asked_subject,
+    chain_subject,
     consumer,
     dead_subject,
     extracted_subject,
@@ -59,7 +61,7 @@ def overlap(first: str, second: str) -> bool:
 
 def all_subjects(run: str) -> list[str]:
     """One subject of every kind, stage and protocol."""
-    found = [recorded_subject(run, KEY)]
+    found = [recorded_subject(run, KEY), asked_subject(run, "captioning", KEY)]
     for protocol in PROTOCOLS:
         found.append(outcome_subject(run, protocol, KEY))
         found += [
@@ -67,6 +69,7 @@ def all_subjects(run: str) -> list[str]:
             for make in (extracted_subject, judged_subject)
             for stage in STAGES
         ]
+        found += [chain_subject(run, stage, protocol, KEY, step) for stage in STAGES for step in (1, 2)]
     found += [make(stage, run, KEY) for make in (dead_subject, retry_subject) for stage in STAGES]
     return found
 
@@ -82,6 +85,10 @@ def test_subjects_parse_back(run, stage, protocol, key):
     )
     assert parse_subject(judged_subject(run, stage, protocol, key)) == Address(
         "judged", run, key, stage, protocol
+    )
+    assert parse_subject(asked_subject(run, stage, key)) == Address("asked", run, key, stage)
+    assert parse_subject(chain_subject(run, stage, protocol, key, 7)) == Address(
+        "chain", run, key, stage, protocol
     )
     assert parse_subject(outcome_subject(run, protocol, key)) == Address("outcome", run, key, "", protocol)
     assert parse_subject(dead_subject(stage, run, key)) == Address("dead", run, key, stage)
@@ -117,14 +124,14 @@ def test_no_two_streams_overlap():
 def test_consumers_select_exactly_their_stages_subjects(spec):
     taken = {subject for subject in EVERYTHING if any(selects(one, subject) for one in spec.filters)}
     addresses = [(subject, parse_subject(subject)) for subject in EVERYTHING]
-    kind = next(channel.name for channel in CHANNELS if channel.stream == spec.stream)
+    kinds = {channel.name for channel in CHANNELS if channel.stream == spec.stream}
     expected = {
         subject
         for subject, address in addresses
         if address is not None
-        and address.kind == kind
+        and address.kind in kinds
         and address.stage in ("", spec.service)
-        and (kind == "retry" or address.run == "live")
+        and (address.kind == "retry" or address.run == "live")
     }
     assert taken == expected
     assert taken

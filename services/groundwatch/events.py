@@ -5,8 +5,9 @@ default, a field never changes its type, unknown fields are ignored. JSON Schema
 are generated from this module (`groundwatch.schema`).
 
 One response flows as `ResponseRecorded` → `ClaimsExtracted` → `ClaimsVerified` (or `ClaimsMatched`) →
-`ResponseScored`. A stage event carries what the next stage needs, so no stage reads back; images alone
-stay behind and travel by content hash.
+`ResponseScored`; one whose protocol asks the model under test again and again flows as `ChainAdvanced`
+instead of claims. A `QuestionAsked` comes before its response. A stage event carries what the next stage
+needs, so no stage reads back; images alone stay behind and travel by content hash.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ class Decision(StrEnum):
     SUPPORTED = "supported"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
+
+
+class Strategy(StrEnum):
+    """How a model under test is asked: with the prompt as it is, or by notes first (Tri-HE, section 5.4)."""
+
+    DIRECT = "direct"
+    TRIPLETS_FIRST = "triplets-first"
 
 
 class OutcomeKind(StrEnum):
@@ -105,12 +113,20 @@ class Usage(Event, frozen=True, kw_only=True):
         )
 
 
+class NoAnswer(Event, frozen=True, kw_only=True):
+    """Why a model under test gave no answer; `reason` is a bounded slug, `detail` free text."""
+
+    reason: str
+    detail: str = ""
+
+
 class ResponseRecorded(Event, frozen=True, kw_only=True):
     """One answer of an LVLM, as the outside world gave it.
 
     `id` is the caller's, unique within `tenant`. `images` are SHA-256 digests (hex) of stored images.
     `protocols` are all that the tenant asked for; `declined` names those of them that are not judged,
-    each with its reason. `recorded_at` is in seconds since the epoch.
+    each with its reason. `recorded_at` is in seconds since the epoch. `unanswered` stands where we asked
+    the model ourselves and it gave no answer: every protocol is then unscored with its reason.
     """
 
     id: str
@@ -125,11 +141,46 @@ class ResponseRecorded(Event, frozen=True, kw_only=True):
     declined: dict[str, str] = {}
     run: str = LIVE
     recorded_at: float = 0.0
+    unanswered: NoAnswer | None = None
 
     @property
     def key(self) -> str:
         """The response's name inside subjects: 32 hex digits over tenant and id."""
         return response_key(self.tenant, self.id)
+
+
+class QuestionAsked(Event, frozen=True, kw_only=True, tag_field="kind", tag="asked"):
+    """A question for a model under test: its `response` is complete but for the answer."""
+
+    response: ResponseRecorded
+    strategy: Strategy = Strategy.DIRECT
+
+
+class ChainStep(Event, frozen=True, kw_only=True):
+    """One round of a chain: the description of the image before it, then the image made from that.
+
+    `image` is the SHA-256 of the stored image and `similarity` its cosine to the seed image, -1 to 1; both
+    are absent until it has been generated.
+    """
+
+    description: str
+    image: str = ""
+    similarity: float | None = None
+
+
+class ChainAdvanced(Event, frozen=True, kw_only=True, tag_field="kind", tag="chain"):
+    """A chain of descriptions and generated images with all of its history (GenCeption, algorithm 1).
+
+    The history is the chain's only state: whoever has the event can go on, and nobody else must remember
+    anything. `length` is T, how many rounds are wanted.
+    """
+
+    response: ResponseRecorded
+    protocol: str
+    length: int
+    steps: tuple[ChainStep, ...] = ()
+    judges: dict[str, Judge] = {}
+    usage: Usage = Usage()
 
 
 class SubSentence(Event, frozen=True, kw_only=True):

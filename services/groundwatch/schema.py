@@ -45,6 +45,7 @@ PARAMETERS = {
     "run": "The run: `live`, or the name of a replay",
     "stage": "The service that the event is on its way to, or that could not process it",
     "protocol": "The evaluation protocol",
+    "step": "The round of a chain, from 1",
     "key": "32 hex digits over tenant and id of the response; of a dead letter, over stream and sequence",
 }
 """What the variable tokens of subjects mean."""
@@ -198,12 +199,17 @@ def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
     for service in (GATEWAY, *STAGES, COMMAND_LINE):
         for channel in CHANNELS:
             for consumer in CONSUMERS:
-                if consumer.service == service and consumer.stream == channel.stream:
+                if consumer.service == service and _selects(consumer, channel):
                     yield f"{service}.receive.{channel.name}", _received(service, channel, consumer)
             if service in channel.readers:
                 yield f"{service}.read.{channel.name}", _read(service, channel)
             if service in channel.publishers:
                 yield f"{service}.send.{channel.name}", _operation(service, "send", channel, "Sends")
+
+
+def _selects(consumer: ConsumerSpec, channel: ChannelSpec) -> bool:
+    family = channel.address.partition("{")[0]
+    return consumer.stream == channel.stream and any(one.startswith(family) for one in consumer.filters)
 
 
 def _received(service: str, channel: ChannelSpec, consumer: ConsumerSpec) -> dict[str, Any]:

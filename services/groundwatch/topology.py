@@ -5,16 +5,19 @@ NATS, so there is no second one.
 
 A subject names where its event goes next, so a consumer's filter never changes when a protocol is added:
 
+    gw.asked.<run>.<stage>.<key>                     a question for a model under test
     gw.recorded.<run>.<key>                          a response, as recorded
     gw.extracted.<run>.<stage>.<protocol>.<key>      its claims, on their way to <stage>
+    gw.chain.<run>.<stage>.<protocol>.<key>.<step>   a chain in that round, on its way to <stage>
     gw.judged.<run>.<stage>.<protocol>.<key>         its judged claims, on their way to <stage>
     gw.outcome.<run>.<protocol>.<key>                its one outcome
     gw.dead.<stage>.<run>.<key>                      an event that <stage> could not process
     gw.retry.<stage>.<run>.<key>                     a dead letter that somebody sent again
 
-`key` is `events.response_key`: one subject for each response. That is what makes every stage exactly
-once: an event is published with "expect no message on this subject", which the server itself enforces
-for as long as the stream remembers, where a duplicate window of message ids forgets after minutes.
+`key` is `events.response_key`: one subject for each response, and for each round of a chain. That is what
+makes every stage exactly once: an event is published with "expect no message on this subject", which the
+server itself enforces for as long as the stream remembers, where a duplicate window of message ids forgets
+after minutes.
 """
 
 from __future__ import annotations
@@ -22,10 +25,12 @@ from __future__ import annotations
 import msgspec
 
 from groundwatch.events import (
+    ChainAdvanced,
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
     Event,
+    QuestionAsked,
     ResponseRecorded,
     ResponseScored,
 )
@@ -57,6 +62,7 @@ HEADERS: dict[str, str] = {
 
 RESPONSES = "GW_RESPONSES"
 EXTRACTED = "GW_EXTRACTED"
+ASKED = "GW_ASKED"
 JUDGED = "GW_JUDGED"
 OUTCOMES = "GW_OUTCOMES"
 DEAD = "GW_DEAD"
@@ -64,7 +70,7 @@ RETRY = "GW_RETRY"
 IMAGES_BUCKET = "gw-images"
 
 DAY = 86_400.0
-STAGES = ("extraction", "matching", "verification", "scoring")
+STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")
 GATEWAY = "gateway"
 COMMAND_LINE = "cli"
 
@@ -133,7 +139,16 @@ STREAMS: tuple[StreamSpec, ...] = (
         description="Recorded LVLM responses: the source of truth",
     ),
     StreamSpec(name=EXTRACTED, subjects=(f"{PREFIX}.extracted.>",), description="Claims found in responses"),
-    StreamSpec(name=JUDGED, subjects=(f"{PREFIX}.judged.>",), description="Claims with verdicts or matches"),
+    StreamSpec(
+        name=ASKED,
+        subjects=(f"{PREFIX}.asked.>", f"{PREFIX}.chain.>"),
+        description="What models under test and image generators are asked: questions, and chains of rounds",
+    ),
+    StreamSpec(
+        name=JUDGED,
+        subjects=(f"{PREFIX}.judged.>",),
+        description="Claims with verdicts or matches, and chains that have all their rounds",
+    ),
     StreamSpec(
         name=OUTCOMES,
         subjects=(f"{PREFIX}.outcome.>",),
@@ -152,12 +167,22 @@ STREAMS: tuple[StreamSpec, ...] = (
 
 CHANNELS: tuple[ChannelSpec, ...] = (
     ChannelSpec(
+        name="asked",
+        address=f"{PREFIX}.asked.{{run}}.{{stage}}.{{key}}",
+        stream=ASKED,
+        description="A question for a model under test; its answer becomes a recorded response",
+        events=(QuestionAsked,),
+        publishers=(GATEWAY,),
+        readers=(GATEWAY,),
+        headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_PROTOCOLS, HEADER_DIGEST),
+    ),
+    ChannelSpec(
         name="recorded",
         address=f"{PREFIX}.recorded.{{run}}.{{key}}",
         stream=RESPONSES,
         description="A response, as recorded",
         events=(ResponseRecorded,),
-        publishers=(GATEWAY,),
+        publishers=(GATEWAY, "captioning"),
         readers=(GATEWAY, COMMAND_LINE),
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_PROTOCOLS, HEADER_DIGEST),
     ),
@@ -171,12 +196,21 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         readers=(COMMAND_LINE,),
     ),
     ChannelSpec(
+        name="chain",
+        address=f"{PREFIX}.chain.{{run}}.{{stage}}.{{protocol}}.{{key}}.{{step}}",
+        stream=ASKED,
+        description="A chain with its history so far, on its way to a stage in that round",
+        events=(ChainAdvanced,),
+        publishers=("extraction", "captioning", "generation"),
+        readers=(COMMAND_LINE,),
+    ),
+    ChannelSpec(
         name="judged",
         address=f"{PREFIX}.judged.{{run}}.{{stage}}.{{protocol}}.{{key}}",
         stream=JUDGED,
-        description="Claims with verdicts or matches, on their way to a stage",
-        events=(ClaimsVerified, ClaimsMatched),
-        publishers=("matching", "verification"),
+        description="Claims with verdicts or matches, or a whole chain, on their way to a stage",
+        events=(ClaimsVerified, ClaimsMatched, ChainAdvanced),
+        publishers=("matching", "verification", "generation"),
         readers=(COMMAND_LINE,),
     ),
     ChannelSpec(
@@ -219,6 +253,18 @@ CONSUMERS: tuple[ConsumerSpec, ...] = (
         description="Every response: claims are extracted, declined protocols get their outcome",
     ),
     ConsumerSpec(
+        name="captioning",
+        stream=ASKED,
+        filters=(f"{PREFIX}.asked.live.captioning.>", f"{PREFIX}.chain.live.captioning.>"),
+        description="Questions to answer, and images of chains to describe, by the model under test",
+    ),
+    ConsumerSpec(
+        name="generation",
+        stream=ASKED,
+        filters=(f"{PREFIX}.chain.live.generation.>",),
+        description="Descriptions of chains to make images from",
+    ),
+    ConsumerSpec(
         name="matching",
         stream=EXTRACTED,
         filters=(f"{PREFIX}.extracted.live.matching.>",),
@@ -234,7 +280,7 @@ CONSUMERS: tuple[ConsumerSpec, ...] = (
         name="scoring",
         stream=JUDGED,
         filters=(f"{PREFIX}.judged.live.scoring.>",),
-        description="Judged claims to score",
+        description="Judged claims and whole chains to score",
     ),
     *(
         ConsumerSpec(
@@ -261,6 +307,16 @@ def consumer(name: str) -> ConsumerSpec:
 def recorded_subject(run: str, key: str) -> str:
     """Where a recorded response goes."""
     return f"{PREFIX}.recorded.{run}.{key}"
+
+
+def asked_subject(run: str, stage: str, key: str) -> str:
+    """Where a question goes on its way to `stage`."""
+    return f"{PREFIX}.asked.{run}.{stage}.{key}"
+
+
+def chain_subject(run: str, stage: str, protocol: str, key: str, step: int) -> str:
+    """Where a chain goes on its way to `stage` in round `step`, counted from 1."""
+    return f"{PREFIX}.chain.{run}.{stage}.{protocol}.{key}.{step}"
 
 
 def extracted_subject(run: str, stage: str, protocol: str, key: str) -> str:
@@ -310,6 +366,10 @@ def parse_subject(subject: str) -> Address | None:
             return Address("recorded", run, key)
         case [_, ("extracted" | "judged") as kind, run, stage, protocol, key]:
             return Address(kind, run, key, stage, protocol)
+        case [_, "asked", run, stage, key]:
+            return Address("asked", run, key, stage)
+        case [_, "chain", run, stage, protocol, key, _]:
+            return Address("chain", run, key, stage, protocol)
         case [_, "outcome", run, protocol, key]:
             return Address("outcome", run, key, "", protocol)
         case [_, ("dead" | "retry") as kind, stage, run, key]:

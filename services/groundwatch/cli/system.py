@@ -39,7 +39,7 @@ from groundwatch.runtime.service import Service
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import telemetry_server
 
-STAGES = ("gateway", "extraction", "matching", "verification", "scoring")
+STAGES = ("gateway", "extraction", "captioning", "generation", "matching", "verification", "scoring")
 READY_SECONDS = 60.0
 RESTART_PAUSE = 2.0
 
@@ -55,6 +55,14 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
             from groundwatch.extraction.service import ExtractionService
 
             return ExtractionService(settings, bus, metrics)
+        case "captioning":
+            from groundwatch.captioning.service import CaptioningService
+
+            return CaptioningService(settings, bus, metrics)
+        case "generation":
+            from groundwatch.generation.service import GenerationService
+
+            return GenerationService(settings, bus, metrics)
         case "matching":
             from groundwatch.matching.service import MatchingService
 

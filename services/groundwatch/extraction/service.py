@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseRecorded, ResponseScored, digest
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
-from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Stage
 from groundwatch.runtime import outcomes
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.chains import chain_of
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.service import StageService, find_protocol, next_stage
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.work import Publication, Result, Work
-from groundwatch.topology import EXTRACTED, HEADER_RETRY, extracted_subject
+from groundwatch.topology import ASKED, EXTRACTED, HEADER_RETRY, chain_subject, extracted_subject
 
 
 class ExtractionService(StageService):
     """Where every response enters: each protocol's claims are found, declined ones get their outcome.
 
-    Declining happens here and not at the door, so that the decision is in the stream before anything
-    follows from it: a gateway that dies between two writes cannot unbalance the ledger.
+    A protocol whose route does not begin here is sent on to where it does. A response that says why it has
+    no answer is unscored for every protocol. Declining happens here and not at the door, so that the
+    decision is in the stream before anything follows from it: a gateway that dies between two writes cannot
+    unbalance the ledger.
     """
 
     def __init__(
@@ -39,12 +42,23 @@ class ExtractionService(StageService):
         wanted: dict[str, list[int]] = {}
         for index, work in enumerate(works):
             for name in await self._wanted(work):
-                wanted.setdefault(name, []).append(index)
+                if work.event.unanswered is None:
+                    wanted.setdefault(name, []).append(index)
+                    continue
+                why = Unscorable(work.event.unanswered.reason, work.event.unanswered.detail)
+                publications[index].append(self._unscored(work.event, name, why))
         for name, indices in wanted.items():
             protocol = find_protocol(name)
             if isinstance(protocol, GroundwatchError):
                 for index in indices:
                     failures[index][name] = protocol
+                continue
+            if protocol.route[0] is not Stage.EXTRACTION:
+                for index in indices:
+                    try:
+                        publications[index].append(self._sent_on(works[index].event, protocol))
+                    except InputError as error:
+                        failures[index][name] = error
                 continue
             judge = self.engine.judge(protocol)
             responses = [works[index].event for index in indices]
@@ -54,7 +68,7 @@ class ExtractionService(StageService):
             for index, response, result in zip(indices, responses, results, strict=True):
                 match result:
                     case Unscorable():
-                        publications[index].append(self._unscored(response, name, judge, result))
+                        publications[index].append(self._unscored(response, name, result, judge))
                     case GroundwatchError():
                         failures[index][name] = result
                     case _:
@@ -79,11 +93,26 @@ class ExtractionService(StageService):
             if isinstance(protocol, GroundwatchError):
                 left.append(name)
                 continue
-            stage = next_stage(protocol, Stage.EXTRACTION)
-            subject = extracted_subject(response.run, stage.value, name, response.key)
-            if not await self.bus.holds(EXTRACTED, subject):
+            if not await self.bus.holds(*self._next(response, protocol)):
                 left.append(name)
         return left
+
+    def _next(self, response: ResponseRecorded, protocol: EvaluationProtocol) -> tuple[str, str]:
+        """The stream and subject of what follows from the response."""
+        run, name, key = response.run, protocol.name, response.key
+        if (first := protocol.route[0]) is not Stage.EXTRACTION:
+            return ASKED, chain_subject(run, first.value, name, key, 1)
+        return EXTRACTED, extracted_subject(run, next_stage(protocol, first).value, name, key)
+
+    def _sent_on(self, response: ResponseRecorded, protocol: EvaluationProtocol) -> Publication:
+        if not isinstance(protocol, ChainProtocol):
+            raise InputError(
+                f"{protocol.name}: nothing can be sent to {protocol.route[0]} without extraction"
+            )
+        try:
+            return Publication(chain_of(protocol.start(response), protocol.route[0]))
+        except Unscorable as error:
+            return self._unscored(response, protocol.name, error)
 
     def _declined(self, work: Work[ResponseRecorded]) -> list[Publication]:
         response = work.event
@@ -94,7 +123,7 @@ class ExtractionService(StageService):
         ]
 
     def _unscored(
-        self, response: ResponseRecorded, protocol: str, judge: Judge, error: Unscorable
+        self, response: ResponseRecorded, protocol: str, error: Unscorable, judge: Judge | None = None
     ) -> Publication:
         return self._outcome(
             outcomes.without_score(
@@ -103,7 +132,7 @@ class ExtractionService(StageService):
                 OutcomeKind.UNSCORED,
                 error.reason,
                 detail=error.detail,
-                judges={self.name: judge},
+                judges={self.name: judge} if judge else None,
             )
         )
 
@@ -121,12 +150,12 @@ class ExtractionService(StageService):
             claims=found.claims,
             usage=found.usage,
         )
-        key = response.key
-        stage = next_stage(protocol, Stage.EXTRACTION)
         return Publication(
             Outgoing(
-                subject=extracted_subject(response.run, stage.value, protocol.name, key),
+                subject=self._next(response, protocol)[1],
                 payload=ENCODER.encode(event),
-                message_id=digest(key, response.run, protocol.name, self.name, judge.fingerprint)[:32],
+                message_id=digest(response.key, response.run, protocol.name, self.name, judge.fingerprint)[
+                    :32
+                ],
             )
         )

@@ -24,7 +24,7 @@ from groundwatch.gateway.lookup import look_up
 from groundwatch.gateway.pages import Page
 from groundwatch.gateway.replies import RETRY_AFTER, json, problem, refused
 from groundwatch.gateway.results import Recorded, Refused
-from groundwatch.gateway.wire import limits, read_submission
+from groundwatch.gateway.wire import limits, read_question, read_submission
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.metrics import Metrics
@@ -73,6 +73,7 @@ class Door:
             ("/", self.page, "GET"),
             ("/v1/responses", self.post_responses, "POST"),
             ("/v1/responses/{id:path}", self.get_response, "GET"),
+            ("/v1/questions", self.post_question, "POST"),
             ("/v1/images", self.post_image, "POST"),
             ("/v1/images/{sha256}", self.get_image, "GET"),
             ("/v1/scores", self.scores, "GET"),
@@ -104,6 +105,23 @@ class Door:
         if isinstance(body, TooLarge):
             return refused(self._intake.refuse(_too_large(body)))
         ended = await self._record(body)
+        if isinstance(ended, Refused):
+            return refused(ended)
+        return json(ended, 202 if ended.status == "recorded" else 200)
+
+    async def post_question(self, request: Request) -> Response:
+        """A question for a model under test; its answer is recorded and judged under the same id."""
+        if _media_type(request) != "application/json":
+            return problem(415, "send application/json")
+        body = await _body(request, self._bounds.line)
+        if isinstance(body, TooLarge):
+            return refused(self._intake.refuse(_too_large(body)))
+        if closed := self._closed():
+            return refused(self._intake.refuse(closed))
+        question = read_question(body, self._bounds)
+        if isinstance(question, Refused):
+            return refused(self._intake.refuse(question))
+        ended = await self._intake.ask(question.response, question.images, question.strategy)
         if isinstance(ended, Refused):
             return refused(ended)
         return json(ended, 202 if ended.status == "recorded" else 200)
@@ -184,10 +202,8 @@ class Door:
         return Response(self._page.html, 200, self._page.headers, "text/html")
 
     async def _record(self, body: bytes) -> Recorded | Refused:
-        if self._backlog.closed:
-            return self._intake.refuse(Refused(reason="unavailable", message="the gateway is going down"))
-        if self._backlog.full:
-            return self._intake.refuse(Refused(reason="backlog", message=self._backlog.refusal()))
+        if closed := self._closed():
+            return self._intake.refuse(closed)
         submission = read_submission(body, self._bounds)
         if isinstance(submission, Refused):
             return self._intake.refuse(submission)
@@ -195,6 +211,13 @@ class Door:
         if isinstance(ended, Recorded) and ended.status == "recorded":
             self._backlog.sent()
         return ended
+
+    def _closed(self) -> Refused | None:
+        if self._backlog.closed:
+            return Refused(reason="unavailable", message="the gateway is going down")
+        if self._backlog.full:
+            return Refused(reason="backlog", message=self._backlog.refusal())
+        return None
 
     async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
         limit = self._settings.max_image_bytes

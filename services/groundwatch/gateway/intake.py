@@ -8,7 +8,6 @@ with many gateways and after any restart.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Sequence
 
@@ -17,28 +16,36 @@ import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import InputError, SettingsError, TransientError
-from groundwatch.events import LIVE, ResponseRecorded, digest
+from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
 from groundwatch.gateway.attachments import Attachment, Attachments
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.sampling import declined
 from groundwatch.protocols import registry
+from groundwatch.protocols.base import Stage
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Receipt, Stored
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.recording import digest_of, recorded
 from groundwatch.runtime.settings import GatewaySettings
-from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, RESPONSES, recorded_subject
-
-_CANONICAL = msgspec.json.Encoder(order="deterministic")
+from groundwatch.topology import (
+    ASKED,
+    HEADER_DIGEST,
+    HEADER_PROTOCOLS,
+    RESPONSES,
+    asked_subject,
+    recorded_subject,
+)
 
 RETRY_SECONDS = 0.25
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A response that only has to be sent. `digest` is of what the caller said."""
+    """A response, or a question, that only has to be sent. `digest` is of what the caller said."""
 
     response: ResponseRecorded
     outgoing: Outgoing
     digest: str
+    stream: str = RESPONSES
 
 
 class Intake:
@@ -78,8 +85,54 @@ class Intake:
             ready, await self.send(ready), patience=max(0.0, deadline - time.monotonic())
         )
 
-    def prepare(self, response: ResponseRecorded) -> Ready | Refused:
-        """Decide everything about a response whose images are stored; waits for nothing."""
+    async def ask(
+        self, response: ResponseRecorded, images: Sequence[Attachment], strategy: Strategy
+    ) -> Recorded | Refused:
+        """Put a question to the response's model, whose answer will be recorded in its place.
+
+        Nothing is sampled out: who asks wants the answer judged.
+        """
+        digests = await self._digests(response, images)
+        if isinstance(digests, Refused):
+            return self.refuse(digests)
+        if refused := self._unknown(response):
+            return self.refuse(refused)
+        said = QuestionAsked(
+            response=msgspec.structs.replace(
+                response,
+                images=digests,
+                protocols=tuple(dict.fromkeys(response.protocols)) or self._settings.protocols,
+                recorded_at=0.0,
+                declined={},
+                run=LIVE,
+            ),
+            strategy=strategy,
+        )
+        key, said_digest = response.key, digest_of(said)
+        subject = asked_subject(LIVE, Stage.CAPTIONING.value, key)
+        ready = Ready(
+            response=said.response,
+            digest=said_digest,
+            stream=ASKED,
+            outgoing=Outgoing(
+                subject=subject,
+                payload=ENCODER.encode(said),
+                message_id=digest(key, "asked")[:32],
+                headers={
+                    HEADER_PROTOCOLS: ",".join(said.response.protocols),
+                    HEADER_DIGEST: said_digest,
+                },
+            ),
+        )
+        try:
+            taken = await self._bus.holds(RESPONSES, recorded_subject(LIVE, key))
+            if taken and not await self._bus.holds(ASKED, subject):
+                return self.refuse(_conflict(ready))
+        except TransientError as error:
+            return self.refuse(_unavailable(ready, error))
+        return await self.settle(ready, await self.send(ready))
+
+    def _unknown(self, response: ResponseRecorded) -> Refused | None:
         for protocol in response.protocols:
             if protocol not in registry.names():
                 return Refused(
@@ -88,10 +141,15 @@ class Intake:
                     field="protocols",
                     message=f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}",
                 )
+        return None
+
+    def prepare(self, response: ResponseRecorded) -> Ready | Refused:
+        """Decide everything about a response whose images are stored; waits for nothing."""
+        if refused := self._unknown(response):
+            return refused
         protocols = tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
         said = msgspec.structs.replace(response, recorded_at=0.0, declined={}, run=LIVE)
-        said_digest = hashlib.sha256(_CANONICAL.encode(said)).hexdigest()[:32]
-        key = response.key
+        said_digest = digest_of(said)
         event = msgspec.structs.replace(
             said,
             protocols=protocols,
@@ -103,12 +161,7 @@ class Intake:
         return Ready(
             response=event,
             digest=said_digest,
-            outgoing=Outgoing(
-                subject=recorded_subject(LIVE, key),
-                payload=ENCODER.encode(event),
-                message_id=digest(key, "recorded")[:32],
-                headers={HEADER_PROTOCOLS: ",".join(protocols), HEADER_DIGEST: said_digest},
-            ),
+            outgoing=recorded(event, said_digest),
         )
 
     async def send(self, ready: Ready) -> Receipt | Refused:
@@ -132,7 +185,7 @@ class Intake:
                 ended = await self._confirm(ready, await self.send(ready), again=True)
         if isinstance(ended, Refused):
             return self.refuse(ended)
-        if ended.status == "recorded":
+        if ended.status == "recorded" and ready.stream == RESPONSES:
             self._metrics.response(ready.response)
         return ended
 
@@ -160,13 +213,13 @@ class Intake:
             if await waiting is Stored.NEW:
                 return Recorded(id=name, status="recorded")
             try:
-                existing = await self._bus.js.get_last_msg(RESPONSES, subject)
+                existing = await self._bus.js.get_last_msg(ready.stream, subject)
             except nats.js.errors.NotFoundError:
                 # The server remembers the message id of an event that has since been erased.
                 anonymous = msgspec.structs.replace(ready.outgoing, message_id="")
                 if await self._bus.create(anonymous) is Stored.NEW:
                     return Recorded(id=name, status="recorded")
-                existing = await self._bus.js.get_last_msg(RESPONSES, subject)
+                existing = await self._bus.js.get_last_msg(ready.stream, subject)
         except TransientError as error:
             return _unavailable(ready, error)
         except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
@@ -175,12 +228,17 @@ class Intake:
             return Recorded(id=name, status="recorded")
         if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
             return Recorded(id=name, status="duplicate")
-        return Refused(
-            id=name,
-            reason="conflict",
-            field="id",
-            message=f"another response of tenant '{ready.response.tenant}' has the id '{name}'",
-        )
+        return _conflict(ready)
+
+
+def _conflict(ready: Ready) -> Refused:
+    name = ready.response.id
+    return Refused(
+        id=name,
+        reason="conflict",
+        field="id",
+        message=f"another response of tenant '{ready.response.tenant}' has the id '{name}'",
+    )
 
 
 def _unavailable(ready: Ready, error: Exception) -> Refused:

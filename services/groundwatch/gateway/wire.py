@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from groundwatch.errors import InputError
-from groundwatch.events import ResponseRecorded
+from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.attachments import Attachment, Encoded, read_attachment
 from groundwatch.gateway.results import Reason, Refused
 from groundwatch.records import Described, Limits, Refusal, check_record, decode_record, recorded
@@ -29,7 +29,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[Attachment, ...] = ()
 
 
+class SentQuestion(Sent, frozen=True, kw_only=True):
+    """A question as HTTP brings it: what a response has, but for the answer."""
+
+    answer: str = ""
+    strategy: Strategy = Strategy.DIRECT
+
+
+class Question(Submission, frozen=True, kw_only=True):
+    """A question ready for `Intake.ask`."""
+
+    strategy: Strategy
+
+
 _SENT = msgspec.json.Decoder(Sent)
+_QUESTION = msgspec.json.Decoder(SentQuestion)
 
 
 def limits(settings: IntakeSettings) -> Limits:
@@ -48,6 +62,25 @@ def read_submission(line: bytes, bounds: Limits) -> Submission | Refused:
     sent = decode_record(line, _SENT, bounds)
     if isinstance(sent, Refusal):
         return _refused(sent, "malformed" if not sent.field else "invalid")
+    return _submission(sent, bounds)
+
+
+def read_question(line: bytes, bounds: Limits) -> Question | Refused:
+    """Read one JSON object that asks for an answer instead of bringing one."""
+    sent = decode_record(line, _QUESTION, bounds)
+    if isinstance(sent, Refusal):
+        return _refused(sent, "malformed" if not sent.field else "invalid")
+    for field, wrong in (("answer", bool(sent.answer)), ("prompt", not sent.prompt.strip())):
+        if wrong:
+            message = "is what is asked for: leave it out" if field == "answer" else "is missing"
+            return Refused(id=sent.id, reason="invalid", field=field, message=message)
+    read = _submission(sent, bounds)
+    if isinstance(read, Refused):
+        return read
+    return Question(response=read.response, images=read.images, strategy=sent.strategy)
+
+
+def _submission(sent: Sent, bounds: Limits) -> Submission | Refused:
     name = sent.id or uuid.uuid4().hex
     if wrong := check_record(sent, name, sent.images, bounds):
         return _refused(wrong, "invalid")

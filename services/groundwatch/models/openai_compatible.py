@@ -1,34 +1,19 @@
-"""A judge behind any OpenAI-compatible endpoint: asked with a schema, paid by the token, bounded in all.
-
-Three kinds of trouble end three ways. What the event itself causes (a refusal, a reply that cannot be
-read, a request that is too long) makes the response unscored. What passes (rate limits, timeouts, a server
-that is down) is tried again here within bounds and then handed back to the runtime. A wrong key or model
-name is the operator's to mend, so it is handed back too: nothing is lost while they do.
-"""
+"""A judge behind any OpenAI-compatible endpoint: asked with a schema, paid by the token, bounded in all."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
-import openai
 
 from groundwatch.errors import Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.chat_settings import ChatSettings, OnCall
-from groundwatch.models.openai_answers import Answer, fault_of, read_answer
-from groundwatch.models.patience import CallKind, Fault, Gate, Patience
+from groundwatch.models.endpoint import Endpoint, Image, Message, said_by_user
+from groundwatch.models.openai_answers import Answer
+from groundwatch.models.patience import CallKind
 from groundwatch.models.replies import encodable, last_valid
 from groundwatch.protocols.base import Step
-
-Image: TypeAlias = tuple[bytes, str]
-"""An image's bytes and its media type."""
 
 __all__ = ["ChatModel", "ChatSettings", "Completion", "Image", "OnCall"]
 
@@ -43,11 +28,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatModel:
-    """A model behind an OpenAI-compatible chat-completions endpoint; one for each endpoint and loop.
-
-    `complete` may be called by any number of tasks: no more than `concurrency` requests are under way at
-    once, and a server that asks for a pause is given it by all of them.
-    """
+    """A model that answers in JSON; one for each endpoint and loop, for any number of tasks."""
 
     def __init__(
         self,
@@ -56,23 +37,12 @@ class ChatModel:
         on_call: OnCall | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._settings = settings
-        self._on_call = on_call
-        self._key = (os.environ if environment is None else environment).get(settings.api_key_env, "")
-        self._client = openai.AsyncOpenAI(
-            base_url=settings.base_url,
-            api_key=self._key or "none",
-            timeout=settings.timeout,
-            max_retries=0,
-        )
-        self._whom = _describe(settings, with_key=bool(self._key))
-        self._slots = asyncio.Semaphore(settings.concurrency)
-        self._gate = Gate()
+        self._endpoint = Endpoint(settings, on_call=on_call, environment=environment)
 
     @property
     def model(self) -> str:
         """The model's name, as scores carry it."""
-        return self._settings.model
+        return self._endpoint.model
 
     @property
     def longest_call(self) -> float:
@@ -80,7 +50,8 @@ class ChatModel:
 
         Leaves out what rate-limited answers themselves take, which come at once.
         """
-        return (self._settings.retries + 2) * self._settings.timeout + self._settings.patience
+        settings = self._endpoint.settings
+        return (settings.retries + 2) * settings.timeout + settings.patience
 
     async def complete(
         self, step: Step, images: Sequence[Image] = (), *, check: Callable[[object], object] | None = None
@@ -93,110 +64,45 @@ class ChatModel:
         Raises `Unscorable` (unparsable_reply, cut_off, refused, empty_reply, judge_rejected_request),
         `RateLimited` with the wait asked for, or `TransientError`.
         """
-        settings = self._settings
-        patience = Patience(
-            retries=settings.retries, seconds=settings.patience, first_wait=settings.first_wait
-        )
+        endpoint = self._endpoint
+        patience = endpoint.patience()
         messages = self._messages(step, images)
+        form = self._form(step)
         usage = Usage()
         trouble = Unscorable(CallKind.UNPARSABLE_REPLY)
         for mending in (False, True):
-            answer, seconds = await self._ask(step, messages, patience)
+            answer, seconds = await endpoint.ask(messages, patience, **form)
             usage += answer.usage
             try:
                 reply = _read(answer, step, check)
             except Unscorable as error:
-                self._tell(CallKind(error.reason), seconds, answer.usage)
+                endpoint.tell(CallKind(error.reason), seconds, answer.usage)
                 if mending or error.reason not in (CallKind.UNPARSABLE_REPLY, CallKind.CUT_OFF):
                     raise
                 trouble = error
             else:
-                self._tell(CallKind.OK, seconds, answer.usage)
+                endpoint.tell(CallKind.OK, seconds, answer.usage)
                 return Completion(reply=reply, usage=usage)
             messages = [*messages, *_ask_again(answer, trouble)]
         raise trouble
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._endpoint.close()
 
-    async def _ask(
-        self, step: Step, messages: list[dict[str, object]], patience: Patience
-    ) -> tuple[Answer, float]:
-        """One answer and the seconds it took, after as many requests as patience allows."""
-        while True:
-            async with self._slots:
-                await patience.pass_through(self._gate)
-                started = time.perf_counter()
-                outcome = await self._request(step, messages)
-                seconds = time.perf_counter() - started
-            if isinstance(outcome, Answer):
-                return outcome, seconds
-            self._tell(outcome.kind, seconds, Usage())
-            if outcome.retry_after is not None:
-                self._gate.close_for(outcome.retry_after)
-            await patience.wait_out(outcome)
-
-    async def _request(self, step: Step, messages: list[dict[str, object]]) -> Answer | Fault:
-        create: Any = self._client.chat.completions.with_raw_response.create
-        try:
-            async with asyncio.timeout(self._settings.timeout):
-                raw = await create(messages=messages, **self._parameters(step))
-        except (TimeoutError, openai.APIError) as error:
-            return fault_of(error, key=self._key, whom=self._whom)
-        try:
-            return read_answer(
-                raw.http_response.content,
-                input_price=self._settings.input_price,
-                output_price=self._settings.output_price,
-            )
-        except ValueError as error:
-            return fault_of(error, key=self._key, whom=self._whom)
-
-    def _parameters(self, step: Step) -> dict[str, object]:
-        settings = self._settings
-        parameters: dict[str, object] = {
-            "model": settings.model,
-            "temperature": settings.temperature,
-            "seed": settings.seed,
-            settings.token_limit: settings.max_tokens,
-        }
-        if settings.structured == "json_schema":
+    def _form(self, step: Step) -> dict[str, object]:
+        structured = self._endpoint.settings.structured
+        if structured == "json_schema":
             form = {"name": step.name, "schema": step.schema, "strict": True}
-            parameters["response_format"] = {"type": "json_schema", "json_schema": form}
-        elif settings.structured == "json_object":
-            parameters["response_format"] = {"type": "json_object"}
-        return {name: value for name, value in parameters.items() if name not in settings.omit}
+            return {"response_format": {"type": "json_schema", "json_schema": form}}
+        return {"response_format": {"type": "json_object"}} if structured == "json_object" else {}
 
-    def _messages(self, step: Step, images: Sequence[Image]) -> list[dict[str, object]]:
+    def _messages(self, step: Step, images: Sequence[Image]) -> list[Message]:
         system = step.system
-        if self._settings.structured != "json_schema":
+        if self._endpoint.settings.structured != "json_schema":
             schema = msgspec.json.encode(step.schema).decode()
             system = f"{system}\n\nThe reply is one JSON object that meets this JSON Schema:\n{schema}"
-        question: list[dict[str, object]] = [
-            {
-                "type": "image_url",
-                "image_url": {"url": f"data:{media_type};base64,{base64.b64encode(data).decode()}"},
-            }
-            for data, media_type in images
-        ]
-        text = encodable(step.user)
-        return [
-            {"role": "system", "content": encodable(system)},
-            {"role": "user", "content": [*question, {"type": "text", "text": text}] if question else text},
-        ]
-
-    def _tell(self, kind: CallKind, seconds: float, usage: Usage) -> None:
-        if self._on_call is not None:
-            self._on_call(kind.value, seconds, usage)
-
-
-def _describe(settings: ChatSettings, *, with_key: bool) -> str:
-    """Whom we ask, for messages; without what an address may hold of credentials."""
-    address = urlsplit(settings.base_url)
-    host = address.netloc.rpartition("@")[2]
-    key = "" if with_key else f" (no key in {settings.api_key_env})"
-    return f"model '{settings.model}' at {address.scheme}://{host}{address.path}{key}"
+        return [{"role": "system", "content": encodable(system)}, said_by_user(step.user, images)]
 
 
 def _read(answer: Answer, step: Step, check: Callable[[object], object] | None) -> object:

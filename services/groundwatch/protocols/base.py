@@ -12,10 +12,13 @@ from typing import ClassVar, Protocol, runtime_checkable
 import msgspec
 
 from groundwatch.events import (
+    ChainAdvanced,
     Claim,
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
+    Decision,
+    Judge,
     Match,
     ResponseRecorded,
     SubSentence,
@@ -27,6 +30,8 @@ class Stage(StrEnum):
     """A step of a route. Each is also the name of the service that does it."""
 
     EXTRACTION = "extraction"
+    CAPTIONING = "captioning"
+    GENERATION = "generation"
     MATCHING = "matching"
     VERIFICATION = "verification"
     SCORING = "scoring"
@@ -108,6 +113,29 @@ class EvaluationProtocol(Protocol):
 
 
 @runtime_checkable
+class MatchedProtocol(EvaluationProtocol, Protocol):
+    """A protocol that compares claims with a reference.
+
+    `unmatched` is what its arithmetic takes a claim without any match to be.
+    """
+
+    unmatched: ClassVar[Decision]
+
+
+@runtime_checkable
+class ListedMatching(Protocol):
+    """What a protocol has besides when it is matched by a fixed list, whatever engine is chosen."""
+
+    def matching_judge(self) -> Judge:
+        """The list as a judge: another list is another judge."""
+        ...
+
+    def match(self, extracted: ClaimsExtracted) -> tuple[Match, ...]:
+        """At most one match for each claim. Raises `Unscorable` when there is nothing to match with."""
+        ...
+
+
+@runtime_checkable
 class MatchingQuestions(Protocol):
     """What a protocol has besides when an LLM may match its claims with a reference."""
 
@@ -120,4 +148,32 @@ class MatchingQuestions(Protocol):
 
         Raises `ValueError` saying what is wrong with it.
         """
+        ...
+
+
+@runtime_checkable
+class ChainProtocol(EvaluationProtocol, Protocol):
+    """A protocol whose route goes round: captioning and generation in turn, until its chain is long enough.
+
+    Its route is captioning, generation, scoring.
+    """
+
+    def start(self, response: ResponseRecorded) -> ChainAdvanced:
+        """The chain that a recorded response asks for, with no round done.
+
+        Raises `Unscorable` when there is no image to start from, `InputError` when what it asks for is not
+        possible.
+        """
+        ...
+
+    def description_prompt(self, response: ResponseRecorded) -> str:
+        """What the model under test is asked about every image of the chain."""
+        ...
+
+    def generation_prompt(self, description: str) -> str:
+        """What the image generator is asked."""
+        ...
+
+    def score_chain(self, chain: ChainAdvanced) -> Score:
+        """Turn a chain with all its rounds into numbers. Raises `Unscorable`: never 0 in its place."""
         ...

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from groundwatch.errors import UsageError
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.genception.protocol import GenCeption
 from groundwatch.protocols.valor.protocol import PROTOCOLS as VALOR
 
 _MAKERS: dict[str, Callable[[], EvaluationProtocol]] = {
     FaithScore.name: FaithScore,
+    GenCeption.name: GenCeption,
     **{kind.name: kind for kind in VALOR.values()},
 }
 _made: dict[str, EvaluationProtocol] = {}

@@ -25,6 +25,7 @@ from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.runtime.streams import Read, read_stream
 from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import (
+    ASKED,
     CONSUMERS,
     DEAD,
     EXTRACTED,
@@ -196,7 +197,7 @@ async def _reached(
     reached: dict[Pair, list[tuple[str, int]]] = {}
     if not waiting:
         return reached
-    for stream, kind in ((EXTRACTED, "extracted"), (JUDGED, "judged")):
+    for stream, kind in ((EXTRACTED, "extracted"), (ASKED, "chain"), (JUDGED, "judged")):
         async for message in read_stream(
             js, stream, subjects=(f"{PREFIX}.{kind}.{run}.>",), headers_only=True
         ):

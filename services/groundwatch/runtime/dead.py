@@ -17,10 +17,12 @@ import nats.js.errors
 
 from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import (
+    ChainAdvanced,
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
     OutcomeKind,
+    QuestionAsked,
     ResponseRecorded,
     digest,
 )
@@ -71,6 +73,7 @@ class DeadLetters:
     async def bury(self, arrived: Arrived, event: Any, failed: tuple[str, ...], error: Exception) -> None:
         """Write the dead letter, then an unscored outcome for each protocol that failed.
 
+        A question has none yet: only its answer is recorded, and only what is recorded has outcomes.
         `failed` empty means: every protocol of the message. Raises `TransientError` when the streams
         cannot be reached; the message is then still the server's.
         """
@@ -109,7 +112,7 @@ class DeadLetters:
             logger.error(
                 "dead_letter", stage=self._stage, subject=arrived.origin, reason=headers[HEADER_REASON]
             )
-        if address is not None and protocols:
+        if address is not None and protocols and address.kind != "asked":
             await self._outcomes(arrived, address.run, address.key, response, protocols, error)
 
     async def _outcomes(
@@ -189,7 +192,7 @@ def _response_of(event: Any) -> ResponseRecorded | None:
     match event:
         case ResponseRecorded():
             return event
-        case ClaimsExtracted():
+        case ClaimsExtracted() | ChainAdvanced() | QuestionAsked():
             return event.response
         case ClaimsVerified() | ClaimsMatched():
             return event.extracted.response

@@ -11,6 +11,7 @@ import nats.js.errors
 
 from groundwatch.errors import InputError, TransientError, Unscorable
 from groundwatch.events import (
+    ChainAdvanced,
     ClaimsMatched,
     ClaimsVerified,
     Decision,
@@ -23,7 +24,7 @@ from groundwatch.events import (
     Verdict,
     digest,
 )
-from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject
 
@@ -64,14 +65,18 @@ def without_score(
     )
 
 
-def outcome_of(judged: ClaimsVerified | ClaimsMatched, protocol: EvaluationProtocol) -> ResponseScored:
-    """The outcome of judged claims: scored, or unscored with the protocol's reason."""
+def outcome_of(
+    judged: ClaimsVerified | ClaimsMatched | ChainAdvanced, protocol: EvaluationProtocol
+) -> ResponseScored:
+    """The outcome of judged claims or of a whole chain: scored, or unscored with the protocol's reason."""
+    if isinstance(judged, ChainAdvanced):
+        return _outcome_of_chain(judged, protocol)
     extracted = judged.extracted
     response = extracted.response
     judge_stage = Stage.VERIFICATION if isinstance(judged, ClaimsVerified) else Stage.MATCHING
     judges = {Stage.EXTRACTION.value: extracted.judge, judge_stage.value: judged.judge}
     usage = extracted.usage + judged.usage
-    claims = judged_claims(judged)
+    claims = judged_claims(judged, protocol)
     try:
         result = protocol.score(judged)
     except Unscorable as error:
@@ -107,17 +112,56 @@ def outcome_of(judged: ClaimsVerified | ClaimsMatched, protocol: EvaluationProto
     )
 
 
-def judged_claims(judged: ClaimsVerified | ClaimsMatched) -> tuple[JudgedClaim, ...]:
-    """Each claim with its verdict; for matches: supported where there is one, else undecided."""
+def _outcome_of_chain(chain: ChainAdvanced, protocol: EvaluationProtocol) -> ResponseScored:
+    """`eligible` and `decided` count rounds; `answer_words` is over all descriptions."""
+    if not isinstance(protocol, ChainProtocol):
+        raise InputError(f"{protocol.name} scores claims, not chains")
+    try:
+        result = protocol.score_chain(chain)
+    except Unscorable as error:
+        return unscored_chain(chain, error)
+    bare = without_score(
+        chain.response, protocol.name, OutcomeKind.SCORED, "", judges=chain.judges, usage=chain.usage
+    )
+    return msgspec.structs.replace(
+        bare,
+        score=result.score,
+        values=result.values,
+        eligible=chain.length,
+        decided=len(chain.steps),
+        answer_words=sum(len(step.description.split()) for step in chain.steps),
+    )
+
+
+def unscored_chain(
+    chain: ChainAdvanced, error: Unscorable, judges: Mapping[str, Judge] | None = None
+) -> ResponseScored:
+    """The outcome of a chain that cannot go on; `judges` beside those of its rounds so far."""
+    return without_score(
+        chain.response,
+        chain.protocol,
+        OutcomeKind.UNSCORED,
+        error.reason,
+        detail=error.detail,
+        judges={**chain.judges, **(judges or {})},
+        usage=chain.usage,
+    )
+
+
+def judged_claims(
+    judged: ClaimsVerified | ClaimsMatched, protocol: EvaluationProtocol
+) -> tuple[JudgedClaim, ...]:
+    """Each claim with its verdict; for matches: supported, or what the protocol makes of no match."""
     claims = judged.extracted.claims
     if isinstance(judged, ClaimsVerified):
         verdicts = judged.verdicts
     else:
         found = {match.claim: match.reference for match in judged.matches}
+        unmatched = protocol.unmatched if isinstance(protocol, MatchedProtocol) else Decision.UNDECIDED
         verdicts = tuple(
             Verdict(decision=Decision.SUPPORTED, evidence=found[index])
             if index in found
-            else Verdict(decision=Decision.UNDECIDED)
+            else Verdict(decision=unmatched)
             for index in range(len(claims))
         )
     if len(verdicts) != len(claims):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import nats.errors
@@ -55,10 +55,6 @@ class Engine(Protocol):
     """
 
     batch: int
-
-    def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """Who judges when this engine works for this protocol."""
-        ...
 
     async def close(self) -> None:
         """Let go of connections and threads."""
@@ -140,11 +136,17 @@ class StageService:
         self, protocol: EvaluationProtocol, call: Any, items: Sequence[E], judge: Judge
     ) -> Sequence[R | GroundwatchError]:
         """Call the engine for `items` and count each call with its result, time and use."""
+        return await self.counted(call(items, protocol), len(items), judge)
+
+    async def counted(
+        self, call: Awaitable[Sequence[R | GroundwatchError]], number: int, judge: Judge
+    ) -> Sequence[R | GroundwatchError]:
+        """Wait for an engine's call for `number` inputs and count each with its result, time and use."""
         began = time.perf_counter()
-        results: Sequence[R | GroundwatchError] = await call(items, protocol)
-        if len(results) != len(items):
-            raise InputError(f"engine {judge.engine} gave {len(results)} results for {len(items)} inputs")
-        seconds = (time.perf_counter() - began) / max(len(items), 1)
+        results = await call
+        if len(results) != number:
+            raise InputError(f"engine {judge.engine} gave {len(results)} results for {number} inputs")
+        seconds = (time.perf_counter() - began) / max(number, 1)
         for result in results:
             self.metrics.engine_call(
                 self.name,

@@ -20,7 +20,8 @@ from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
-STAGES = ("extraction", "verification", "matching", "scoring")
+STAGES = ("extraction", "verification", "matching", "generation", "scoring")
+"""Those that are set alike; captioning has settings of its own."""
 
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]*?(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
@@ -64,6 +65,17 @@ class StageSettings(Section, frozen=True, kw_only=True):
     engine: str = ""
     concurrency: int = 0
     llm: ChatSettings | None = None
+
+
+class CaptioningSettings(Section, frozen=True, kw_only=True):
+    """How models under test are asked. `models` says, for each by its name, how to reach it.
+
+    Empty and 0 mean: the engine `openai` if there are models, and as many at once as these take together.
+    """
+
+    engine: str = ""
+    concurrency: int = 0
+    models: dict[str, ChatSettings] = {}
 
 
 class SamplingRule(Section, frozen=True, kw_only=True):
@@ -124,6 +136,8 @@ class Settings(Section, frozen=True, kw_only=True):
     retry: RetrySettings = RetrySettings()
     gateway: GatewaySettings = GatewaySettings()
     extraction: StageSettings = StageSettings()
+    captioning: CaptioningSettings = CaptioningSettings()
+    generation: StageSettings = StageSettings()
     verification: StageSettings = StageSettings()
     matching: StageSettings = StageSettings()
     scoring: StageSettings = StageSettings()
@@ -243,6 +257,8 @@ def _check(settings: Settings) -> None:
     for index, rule in enumerate(settings.gateway.sampling):
         if not 0 <= rule.rate <= 1:
             raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")
+    if settings.captioning.concurrency < 0:
+        raise SettingsError("setting 'captioning.concurrency': must not be negative")
     for stage in STAGES:
         section: StageSettings = getattr(settings, stage)
         if section.concurrency < 0:

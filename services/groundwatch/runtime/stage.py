@@ -28,7 +28,7 @@ from groundwatch.runtime.outcomes import replace_dead
 from groundwatch.runtime.pull import Pull
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.work import UNDECODED, Arrived, Heartbeat, Publication, Result, Work
-from groundwatch.topology import HEADER_OUTCOME, ConsumerSpec
+from groundwatch.topology import HEADER_OUTCOME, ConsumerSpec, parse_subject
 
 E = TypeVar("E")
 
@@ -246,8 +246,8 @@ class Stage(Generic[E]):
 
 
 def _by_protocol(publication: Publication, error: GroundwatchError) -> dict[str, Exception]:
-    parts = publication.outgoing.subject.split(".")
-    return {parts[-2]: error}
+    address = parse_subject(publication.outgoing.subject)
+    return {address.protocol if address else "": error}
 
 
 async def _raw(message: StreamMessage[list[Msg]]) -> list[Msg]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.events import ClaimsMatched, ClaimsVerified, ResponseScored
+from groundwatch.events import ChainAdvanced, ClaimsMatched, ClaimsVerified, ResponseScored
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime import outcomes
 from groundwatch.runtime.bus import Bus
@@ -14,7 +14,7 @@ from groundwatch.runtime.service import StageService, find_protocol
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.work import Publication, Result, Work
 
-Judged = ClaimsVerified | ClaimsMatched
+Judged = ClaimsVerified | ClaimsMatched | ChainAdvanced
 
 
 class ScoringService(StageService):
@@ -28,11 +28,13 @@ class ScoringService(StageService):
         """One outcome for each event."""
         results: list[Result | GroundwatchError] = []
         for work in works:
-            protocol = find_protocol(work.event.extracted.protocol)
+            event = work.event
+            name = event.protocol if isinstance(event, ChainAdvanced) else event.extracted.protocol
+            protocol = find_protocol(name)
             if isinstance(protocol, GroundwatchError):
                 results.append(protocol)
                 continue
-            results.append(self._result(outcomes.outcome_of(work.event, protocol)))
+            results.append(self._result(outcomes.outcome_of(event, protocol)))
         return results
 
     def _result(self, outcome: ResponseScored) -> Result:

@@ -20,6 +20,7 @@ from groundwatch.events import (
 from groundwatch.protocols import prompts
 from groundwatch.protocols.base import Score, Stage, Step
 from groundwatch.protocols.genception import chain as chains
+from groundwatch.protocols.genception.scoring import gc_each
 
 
 class GenCeption:
@@ -45,8 +46,8 @@ class GenCeption:
         """GC@T; beside it every s(t) as `s1`, `s2`, … and every GC@t as `gc1`, `gc2`, …"""
         found = chains.similarities(chain)
         values = {f"s{t}": similarity for t, similarity in enumerate(found, start=1)}
-        values |= {f"gc{t}": gc_at(found[:t]) for t in range(1, len(found) + 1)}
-        return Score(score=gc_at(found), values=values)
+        values |= {f"gc{t}": gc for t, gc in enumerate(gc_each(found), start=1)}
+        return Score(score=values[f"gc{chain.length}"], values=values)
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         raise InputError(f"{self.name} scores chains of images, not claims")
@@ -75,9 +76,3 @@ class GenCeption:
 
     def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
         raise InputError(f"{self.name} verifies nothing: it compares images")
-
-
-def gc_at(similarities: tuple[float, ...]) -> float:
-    """Equation 3: GC@T = Σ t·s(t) / Σ t, over t = 1 … T."""
-    weights = range(1, len(similarities) + 1)
-    return sum(t * s for t, s in zip(weights, similarities, strict=True)) / sum(weights)

@@ -1,0 +1,30 @@
+"""Captioning engines, by name."""
+
+from __future__ import annotations
+
+from groundwatch.captioning.engines.base import CaptioningEngine
+from groundwatch.errors import SettingsError
+from groundwatch.models.chat_settings import OnCall
+from groundwatch.runtime.settings import CaptioningSettings
+
+DEFAULT = "openai"
+
+
+def build(settings: CaptioningSettings, *, on_call: OnCall | None = None) -> CaptioningEngine:
+    """The engine that settings name; `openai` when they name none.
+
+    Raises `SettingsError` listing the known names. Never a stand-in unless it is asked for by name: what it
+    makes up would be scored as if a model had said it.
+    """
+    match settings.engine or DEFAULT:
+        case "openai":
+            from groundwatch.captioning.engines.openai import OpenAiCaptioningEngine
+
+            return OpenAiCaptioningEngine(settings.models, on_call=on_call)
+        case "stand-in":
+            from groundwatch.captioning.engines.stand_in import StandInCaptioningEngine
+
+            return StandInCaptioningEngine()
+    raise SettingsError(
+        f"setting 'captioning.engine': no engine '{settings.engine}'; known are openai, stand-in"
+    )

@@ -1,0 +1,151 @@
+"""A model's endpoint, OpenAI-compatible: how it is asked, within which bounds, and what its faults mean.
+
+Three kinds of trouble end three ways. What the event itself causes (a refusal, a reply that cannot be
+read, a request that is too long) makes the response unscored. What passes (rate limits, timeouts, a server
+that is down) is tried again here within bounds and then handed back to the runtime. A wrong key or model
+name is the operator's to mend, so it is handed back too: nothing is lost while they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import openai
+
+from groundwatch.events import Usage
+from groundwatch.models.chat_settings import ChatSettings, OnCall
+from groundwatch.models.openai_answers import Answer, fault_of, read_answer
+from groundwatch.models.patience import CallKind, Fault, Gate, Patience
+from groundwatch.models.replies import encodable
+
+Image: TypeAlias = tuple[bytes, str]
+"""An image's bytes and its media type."""
+
+Message: TypeAlias = dict[str, object]
+
+
+class Endpoint:
+    """A model behind an OpenAI-compatible chat-completions endpoint; one for each endpoint and loop.
+
+    It may be asked by any number of tasks: no more than `concurrency` requests are under way at once, and
+    a server that asks for a pause is given it by all of them.
+    """
+
+    def __init__(
+        self,
+        settings: ChatSettings,
+        *,
+        on_call: OnCall | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._on_call = on_call
+        self._key = (os.environ if environment is None else environment).get(settings.api_key_env, "")
+        self._client = openai.AsyncOpenAI(
+            base_url=settings.base_url,
+            api_key=self._key or "none",
+            timeout=settings.timeout,
+            max_retries=0,
+        )
+        self._whom = _describe(settings, with_key=bool(self._key))
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._gate = Gate()
+
+    @property
+    def model(self) -> str:
+        """The model's name, as scores carry it."""
+        return self._settings.model
+
+    @property
+    def settings(self) -> ChatSettings:
+        """How it is reached and paid."""
+        return self._settings
+
+    def patience(self) -> Patience:
+        """What one judgement may spend on waiting."""
+        settings = self._settings
+        return Patience(retries=settings.retries, seconds=settings.patience, first_wait=settings.first_wait)
+
+    async def ask(
+        self, messages: Sequence[Message], patience: Patience, **form: object
+    ) -> tuple[Answer, float]:
+        """One answer and the seconds it took, after as many requests as patience allows.
+
+        `form` are further parameters of the request. Raises `Unscorable` (refused, judge_rejected_request),
+        `RateLimited` with the wait asked for, or `TransientError`. An answer is still to be told.
+        """
+        while True:
+            async with self._slots:
+                await patience.pass_through(self._gate)
+                started = time.perf_counter()
+                outcome = await self._request(messages, form)
+                seconds = time.perf_counter() - started
+            if isinstance(outcome, Answer):
+                return outcome, seconds
+            self.tell(outcome.kind, seconds, Usage())
+            if outcome.retry_after is not None:
+                self._gate.close_for(outcome.retry_after)
+            await patience.wait_out(outcome)
+
+    def tell(self, kind: CallKind, seconds: float, usage: Usage) -> None:
+        """Count a request that got an answer by what became of that."""
+        if self._on_call is not None:
+            self._on_call(kind.value, seconds, usage)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _request(self, messages: Sequence[Message], form: Mapping[str, object]) -> Answer | Fault:
+        create: Any = self._client.chat.completions.with_raw_response.create
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                raw = await create(messages=messages, **self._parameters(form))
+        except (TimeoutError, openai.APIError) as error:
+            return fault_of(error, key=self._key, whom=self._whom)
+        try:
+            return read_answer(
+                raw.http_response.content,
+                input_price=self._settings.input_price,
+                output_price=self._settings.output_price,
+            )
+        except ValueError as error:
+            return fault_of(error, key=self._key, whom=self._whom)
+
+    def _parameters(self, form: Mapping[str, object]) -> dict[str, object]:
+        settings = self._settings
+        parameters: dict[str, object] = {
+            "model": settings.model,
+            "temperature": settings.temperature,
+            "seed": settings.seed,
+            settings.token_limit: settings.max_tokens,
+            **form,
+        }
+        return {name: value for name, value in parameters.items() if name not in settings.omit}
+
+
+def said_by_user(text: str, images: Sequence[Image]) -> Message:
+    """A user's message with `images` in front of its text."""
+    question: list[Message] = [
+        {
+            "type": "image_url",
+            "image_url": {"url": f"data:{media_type};base64,{base64.b64encode(data).decode()}"},
+        }
+        for data, media_type in images
+    ]
+    text = encodable(text)
+    return {"role": "user", "content": [*question, {"type": "text", "text": text}] if question else text}
+
+
+def _describe(settings: ChatSettings, *, with_key: bool) -> str:
+    """Whom we ask, for messages; without what an address may hold of credentials."""
+    address = urlsplit(settings.base_url)
+    host = address.netloc.rpartition("@")[2]
+    key = "" if with_key else f" (no key in {settings.api_key_env})"
+    return f"model '{settings.model}' at {address.scheme}://{host}{address.path}{key}"

@@ -1,0 +1,85 @@
+"""A describer, a painter and an eye that need no model: for tests, dry runs and nothing else.
+
+They close the circle of a chain. The describer names the colours of a grid of cells, the painter paints
+the cells that a text names, the eye compares pixels. All are deterministic, and the describer overlooks the
+last coloured cell that it sees, so that every round loses something and no two rounds are alike.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+
+GRID = 4
+SIDE = 64
+"""Pixels of a painted image's edge."""
+
+BACKGROUND = "grey"
+PALETTE = {
+    BACKGROUND: (128, 128, 128),
+    "black": (0, 0, 0),
+    "white": (255, 255, 255),
+    "red": (220, 30, 30),
+    "green": (30, 160, 60),
+    "blue": (30, 60, 220),
+    "yellow": (240, 220, 40),
+    "orange": (250, 140, 20),
+    "purple": (130, 40, 160),
+    "pink": (250, 150, 190),
+    "brown": (120, 70, 30),
+}
+_CELL = re.compile(r"row (\d), column (\d) is (\w+)")
+
+
+def describe(data: bytes) -> str:
+    """What the describer says of an image."""
+    cells = [
+        (place, name)
+        for place, pixel in enumerate(_pixels(data, GRID))
+        if (name := _nearest(pixel)) != BACKGROUND
+    ]
+    told = [
+        f"The cell in row {place // GRID + 1}, column {place % GRID + 1} is {name}."
+        for place, name in cells[:-1]
+    ]
+    return " ".join(told) or f"Everything is {BACKGROUND}."
+
+
+def paint(text: str) -> bytes:
+    """The PNG that the painter makes of a description."""
+    from PIL import Image
+
+    small = Image.new("RGB", (GRID, GRID), PALETTE[BACKGROUND])
+    for row, column, name in _CELL.findall(text):
+        place = (int(column) - 1, int(row) - 1)
+        if name in PALETTE and all(0 <= at < GRID for at in place):
+            small.putpixel(place, PALETTE[name])
+    out = io.BytesIO()
+    small.resize((SIDE, SIDE), Image.Resampling.NEAREST).save(out, "PNG")
+    return out.getvalue()
+
+
+def embed(data: bytes) -> tuple[float, ...]:
+    """What the eye sees of an image: a vector that is never zero.
+
+    Raises `ValueError` for bytes that are no image.
+    """
+    seen = [(channel - 128) / 128 for pixel in _pixels(data, 2 * GRID) for channel in pixel]
+    return (1.0, *seen)
+
+
+def _pixels(data: bytes, side: int) -> list[tuple[int, int, int]]:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
+            small = opened.convert("RGB").resize((side, side), Image.Resampling.BOX)
+    except OSError as error:
+        raise ValueError("not a JPEG, PNG or WebP image") from error
+    raw = small.tobytes()
+    return [(raw[at], raw[at + 1], raw[at + 2]) for at in range(0, len(raw), 3)]
+
+
+def _nearest(pixel: tuple[int, int, int]) -> str:
+    return min(PALETTE, key=lambda name: math.dist(PALETTE[name], pixel))
