@@ -4,6 +4,7 @@ What a test must bend is bent here, from outside: product code knows nothing of 
 
     FAULT_ACK_WAIT         seconds after which the server delivers again
     FAULT_ENGINES          "hash" for the engines below, "real" for those that settings name
+    FAULT_SLOW             seconds that each turn of a stand-in takes, one turn at a time
     FAULT_DIE_BEFORE_ACK   kill this process −9 after publishing, before acknowledging, at this message
 """
 
@@ -13,6 +14,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -117,6 +119,16 @@ class HashVerification:
         pass
 
 
+def slowed(call: Any, pause: float) -> Any:
+    """The same call after a pause."""
+
+    async def slow(*args: Any) -> Any:
+        await asyncio.sleep(pause)
+        return await call(*args)
+
+    return slow
+
+
 def bend() -> None:
     """Put the test's wishes in place before anything is imported that would look at them."""
     ack_wait = float(os.environ.get("FAULT_ACK_WAIT", "30"))
@@ -129,6 +141,13 @@ def bend() -> None:
 
         extraction.build = lambda *_, **__: HashExtraction()
         verification.build = lambda *_, **__: HashVerification()
+    if pause := float(os.environ.get("FAULT_SLOW", "0")):
+        from groundwatch.captioning.engines.stand_in import StandInCaptioningEngine
+        from groundwatch.generation.engines.stand_in import StandInGenerationEngine
+
+        for engine, name in ((StandInCaptioningEngine, "say"), (StandInGenerationEngine, "generate")):
+            engine.batch = 1
+            setattr(engine, name, slowed(getattr(engine, name), pause))
     if fatal := int(os.environ.get("FAULT_DIE_BEFORE_ACK", "0")):
         import groundwatch.runtime.work as work
 

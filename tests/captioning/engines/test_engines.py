@@ -1,0 +1,131 @@
+"""What every captioning engine keeps to, and what each makes of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.chains import seed_picture
+from tests.support.llm_server import LlmServer, running
+
+from groundwatch.captioning.engines import build
+from groundwatch.captioning.engines.base import CaptioningEngine, Said, Turn
+from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
+from groundwatch.events import Usage
+from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.runtime.settings import CaptioningSettings
+
+MODEL = "heron-7b"
+PICTURE = (seed_picture(1), "image/png")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LlmServer]:
+    with running() as started:
+        yield started
+
+
+def openai(server: LlmServer, script: str, **changes: Any) -> CaptioningEngine:
+    wanted = {"first_wait": 0.01, "patience": 0.2, "retries": 0} | changes
+    chat = ChatSettings(base_url=server.base_url, model=script, **wanted)
+    return build(CaptioningSettings(models={MODEL: chat}))
+
+
+@pytest.fixture(params=["openai", "stand-in"])
+def engine(request: pytest.FixtureRequest, server: LlmServer) -> CaptioningEngine:
+    """Every kind of engine."""
+    if request.param == "openai":
+        return openai(server, "echo:A dog.")
+    return build(CaptioningSettings(engine=request.param))
+
+
+async def test_one_answer_for_each_turn_in_order(engine: CaptioningEngine) -> None:
+    turns = [Turn(model=MODEL, text="Describe.", images=(PICTURE,)), Turn(model=MODEL, text="Is it?")]
+    said = await engine.say(turns)
+    assert len(said) == 2
+    assert all(isinstance(one, Said) and one.text.strip() and one.usage.calls == 1 for one in said)
+    assert await engine.say([]) == []
+    assert await engine.say(turns) == said
+    await engine.close()
+
+
+def test_the_judge_has_the_prompts_digest(engine: CaptioningEngine) -> None:
+    judges = {engine.judge(MODEL, prompt) for prompt in ("a", "b", "a")}
+    assert {judge.prompt for judge in judges} == {"a", "b"}
+    assert len(judges) == 2
+
+
+async def say(engine: CaptioningEngine, turn: Turn) -> Said | GroundwatchError:
+    (said,) = await engine.say([turn])
+    await engine.close()
+    return said
+
+
+async def test_a_model_is_asked_in_plain_text_with_the_image_in_front(server: LlmServer) -> None:
+    said = await say(openai(server, "echo:A dog."), Turn(model=MODEL, text="Describe.", images=(PICTURE,)))
+    assert said == Said(text="A dog.", usage=Usage(calls=1, input_tokens=100, output_tokens=10))
+    asked = server.requests[-1]
+    assert "response_format" not in asked
+    (message,) = asked["messages"]
+    assert [part["type"] for part in message["content"]] == ["image_url", "text"]
+    assert message["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+async def test_without_an_image_the_text_is_all(server: LlmServer) -> None:
+    await say(openai(server, "echo:Yes."), Turn(model=MODEL, text="Is it?"))
+    assert server.requests[-1]["messages"] == [{"role": "user", "content": "Is it?"}]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("empty", "empty_reply"),
+        ("refusal", "refused"),
+        ("filtered", "refused"),
+        ("400", "judge_rejected_request"),
+    ],
+)
+async def test_no_answer_has_a_reason(server: LlmServer, script: str, reason: str) -> None:
+    said = await say(openai(server, script), Turn(model=MODEL, text="Describe."))
+    assert isinstance(said, Unscorable) and said.reason == reason
+
+
+@pytest.mark.parametrize("script", ["500", "401", "html", "closed", "ok:0.5"])
+async def test_a_fault_that_passes_is_handed_back(server: LlmServer, script: str) -> None:
+    said = await say(openai(server, script, timeout=0.2), Turn(model=MODEL, text="Describe."))
+    assert type(said) is TransientError
+
+
+async def test_a_rate_limit_is_waited_for_or_handed_back_with_its_wait(server: LlmServer) -> None:
+    said = await say(openai(server, "429:9"), Turn(model=MODEL, text="Describe."))
+    assert isinstance(said, RateLimited) and said.retry_after == 9
+    said = await say(
+        openai(server, "429:0.01,500,echo:A cat.", retries=1, patience=5), Turn(model=MODEL, text="Describe.")
+    )
+    assert isinstance(said, Said) and said.text == "A cat."
+
+
+async def test_an_answer_that_was_cut_off_is_an_answer(server: LlmServer) -> None:
+    said = await say(openai(server, "cutoff"), Turn(model=MODEL, text="Describe."))
+    assert isinstance(said, Said) and said.cut_off
+
+
+async def test_a_model_that_nobody_named_gives_no_answer(server: LlmServer) -> None:
+    said = await say(openai(server, "ok"), Turn(model="other", text="Describe."))
+    assert isinstance(said, Unscorable) and (said.reason, "other" in said.detail) == ("not_configured", True)
+    said = await say(build(CaptioningSettings()), Turn(model=MODEL, text="Describe."))
+    assert isinstance(said, Unscorable) and said.reason == "not_configured"
+
+
+async def test_the_stand_in_cannot_read_what_is_no_image() -> None:
+    turn = Turn(model=MODEL, text="Describe.", images=((b"no image", "image/png"),))
+    said = await say(build(CaptioningSettings(engine="stand-in")), turn)
+    assert isinstance(said, Unscorable) and said.reason == "unreadable_image"
+
+
+def test_an_unknown_engine_lists_the_known_ones() -> None:
+    with pytest.raises(
+        SettingsError, match=r"'captioning.engine': no engine 'x'; known are openai, stand-in"
+    ):
+        build(CaptioningSettings(engine="x"))
