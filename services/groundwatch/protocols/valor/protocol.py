@@ -13,6 +13,7 @@ from groundwatch.events import (
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
+    Decision,
     Match,
     ResponseRecorded,
     SubSentence,
@@ -29,11 +30,13 @@ class Valor:
 
     The reference's `objects` are the annotated features of the subset, each as one text: "sofa",
     "(red, apple)", "the cup is on the table | the table is under the cup", "ground / court". For
-    comparative relations they stand from large to small.
+    comparative relations they stand from large to small. What matches nothing is hallucinated: it is in
+    equation 6's denominator alone.
     """
 
     name: ClassVar[str]
     subset: ClassVar[Subset]
+    unmatched: ClassVar[Decision] = Decision.REFUTED
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:

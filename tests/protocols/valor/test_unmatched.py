@@ -1,0 +1,36 @@
+"""What people see of VALOR's claims agrees with its equation: no match is a hallucination, broader is none."""
+
+from __future__ import annotations
+
+from groundwatch.events import (
+    Claim,
+    ClaimsExtracted,
+    ClaimsMatched,
+    Decision,
+    Judge,
+    Match,
+    Reference,
+    ResponseRecorded,
+)
+from groundwatch.protocols import registry
+from groundwatch.runtime.outcomes import outcome_of
+
+
+def test_unmatched_is_refuted_and_broader_is_not():
+    response = ResponseRecorded(id="1", model="m", answer="", reference=Reference(objects=("man", "sofa")))
+    extracted = ClaimsExtracted(
+        response=response,
+        protocol="valor-object-existence",
+        judge=Judge(engine="test"),
+        claims=tuple(Claim(text=text, category="object") for text in ("couch", "people", "dragon")),
+    )
+    matches = (Match(claim=0, reference="sofa"), Match(claim=1, reference="man", kind="broader"))
+    judged = ClaimsMatched(extracted=extracted, judge=Judge(engine="test"), matches=matches)
+    outcome = outcome_of(judged, registry.get("valor-object-existence"))
+    assert [claim.decision for claim in outcome.claims] == [
+        Decision.SUPPORTED,
+        Decision.SUPPORTED,
+        Decision.REFUTED,
+    ]
+    assert outcome.score == 1 - sum(one.decision is Decision.REFUTED for one in outcome.claims) / 3
+    assert (outcome.decided, outcome.eligible) == (3, 3)
