@@ -227,7 +227,7 @@ def test_a_wrong_annotation_names_file_line_and_key(
 def test_wrong_use_is_told(run, command: str, tmp_path: Path):
     path = write(tmp_path / "a.jsonl", ANNOTATED)
     unknown = run(command, "faithscor", path)
-    assert isinstance(unknown.exception, UsageError) and "known are faithscore" in str(unknown.exception)
+    assert isinstance(unknown.exception, UsageError) and "faithscore, " in str(unknown.exception)
     absent = run(command, "faithscore", tmp_path / "nowhere.jsonl")
     assert isinstance(absent.exception, FileFormatError) and "cannot be read" in str(absent.exception)
 
@@ -279,3 +279,21 @@ def test_the_published_annotations_are_scored_by_the_shipped_engines(run):
     assert model["responses"] == 120
     assert model["scored"] + sum(model["unscored"].values()) == 120
     assert 0.6 < model["score"]["value"] < 1
+
+
+def test_a_protocol_that_matches_is_judged_by_its_reference(run, tmp_path: Path):
+    pytest.importorskip("sentence_transformers")
+    records = [
+        {"id": "1", "model": "m", "answer": "A puppy and a cat.", "reference": {"objects": ["dog"]}},
+        {"id": "2", "model": "m", "answer": "A sunny day.", "reference": {"objects": ["dog"]}},
+        {"id": "3", "model": "m", "answer": "A dog."},
+    ]
+    out = tmp_path / "out.jsonl"
+    found = run("score", "chair", write(tmp_path / "a.jsonl", records), "--out", out, "--json")
+    assert found.exit_code == 0, found.output
+    scored, *rest = (msgspec.json.decode(line, type=ResponseScored) for line in out.read_bytes().splitlines())
+    assert (scored.score, scored.values["chair_i"]) == (0.5, 0.5)
+    assert scored.judges["matching"].engine == "chair"
+    assert [one.reason for one in rest] == ["nothing_to_verify", "no_reference"]
+    named = run("score", "chair", tmp_path / "a.jsonl", "--judge", "psychic")
+    assert isinstance(named.exception, UsageError) and "matching.engine" in str(named.exception)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError, Unscorable, UsageError
 from groundwatch.events import (
     ClaimsExtracted,
+    ClaimsMatched,
     ClaimsVerified,
     Judge,
     OutcomeKind,
@@ -18,6 +19,7 @@ from groundwatch.events import (
     Usage,
 )
 from groundwatch.extraction.engines.base import ExtractionEngine
+from groundwatch.matching.engines.base import Matching, MatchingEngine
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.runtime.outcomes import DEAD_LETTER, outcome_of, without_score
 from groundwatch.runtime.settings import RetrySettings
@@ -31,9 +33,19 @@ MOST_ATTEMPTS = 5
 
 T = TypeVar("T")
 
+Judgement = Verification | Matching
+
+
+def judging_stage(protocol: EvaluationProtocol) -> Stage:
+    """Verification or matching, whichever the protocol's route has; `UsageError` when it has neither."""
+    for stage in (Stage.VERIFICATION, Stage.MATCHING):
+        if stage in protocol.route:
+            return stage
+    raise UsageError(f"protocol '{protocol.name}' judges no claims, so it cannot be judged offline")
+
 
 class Judging:
-    """A protocol with the engines of its stages.
+    """A protocol with the engines of its stages; `judge` is the one of `judging_stage`.
 
     What the running system would send to the dead letters ends here as unscored with the same reason.
     """
@@ -42,20 +54,19 @@ class Judging:
         self,
         protocol: EvaluationProtocol,
         extraction: ExtractionEngine,
-        verification: VerificationEngine,
+        judge: VerificationEngine | MatchingEngine,
         retry: RetrySettings,
     ) -> None:
-        if Stage.VERIFICATION not in protocol.route:
-            raise UsageError(f"protocol '{protocol.name}' has no verification and cannot be judged offline")
+        self._stage = judging_stage(protocol)
         self._protocol = protocol
         self._extraction = extraction
-        self._verification = verification
+        self._judge_engine = judge
         self._retry = retry
 
     async def outcomes(self, responses: Iterable[ResponseRecorded]) -> AsyncIterator[ResponseScored]:
         """One outcome for each response, in order."""
         waiting = iter(responses)
-        window = max(WINDOW, self._extraction.batch, self._verification.batch)
+        window = max(WINDOW, self._extraction.batch, self._judge_engine.batch)
         while batch := list(islice(waiting, window)):
             for outcome in await self._judge(batch):
                 yield outcome
@@ -63,7 +74,7 @@ class Judging:
     async def close(self) -> None:
         """Let go of what the engines hold."""
         await self._extraction.close()
-        await self._verification.close()
+        await self._judge_engine.close()
 
     async def _judge(self, responses: Sequence[ResponseRecorded]) -> list[ResponseScored]:
         extractor = self._extraction.judge(self._protocol)
@@ -80,31 +91,37 @@ class Judging:
             for response, result in zip(responses, found, strict=True)
             if not isinstance(result, GroundwatchError)
         ]
-        judged = iter(await self._verify(extracted))
+        judged = iter(await self._judged(extracted))
         judges = {Stage.EXTRACTION.value: extractor}
         return [
             self._without(response, result, judges) if isinstance(result, GroundwatchError) else next(judged)
             for response, result in zip(responses, found, strict=True)
         ]
 
-    async def _verify(self, extracted: Sequence[ClaimsExtracted]) -> list[ResponseScored]:
-        verifier = self._verification.judge(self._protocol)
+    async def _judged(self, extracted: Sequence[ClaimsExtracted]) -> list[ResponseScored]:
+        judge = self._judge_engine.judge(self._protocol)
         asked = [event for event in extracted if event.claims]
-        found = iter(await self._all(asked, self._verification.verify, self._verification.batch))
+        answers = await self._all(asked, self._ask, self._judge_engine.batch)
+        found = iter(cast(list[Judgement | GroundwatchError], answers))
+        nothing = Verification() if self._stage is Stage.VERIFICATION else Matching()
         outcomes = []
         for event in extracted:
-            result = next(found) if event.claims else Verification()
+            result = next(found) if event.claims else nothing
             try:
                 if isinstance(result, GroundwatchError):
                     raise result
-                judged = ClaimsVerified(
-                    extracted=event, judge=verifier, verdicts=result.verdicts, usage=result.usage
-                )
-                outcomes.append(outcome_of(judged, self._protocol))
+                outcomes.append(outcome_of(_event(event, judge, result), self._protocol))
             except GroundwatchError as error:
-                judges = {Stage.EXTRACTION.value: event.judge, Stage.VERIFICATION.value: verifier}
+                judges = {Stage.EXTRACTION.value: event.judge, self._stage.value: judge}
                 outcomes.append(self._without(event.response, error, judges, event.usage))
         return outcomes
+
+    async def _ask(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Judgement | GroundwatchError]:
+        if self._stage is Stage.VERIFICATION:
+            return await cast(VerificationEngine, self._judge_engine).verify(extracted, protocol)
+        return await cast(MatchingEngine, self._judge_engine).match(extracted, protocol)
 
     async def _all(
         self,
@@ -149,6 +166,12 @@ class Judging:
             judges=judges,
             usage=usage,
         )
+
+
+def _event(extracted: ClaimsExtracted, judge: Judge, found: Judgement) -> ClaimsVerified | ClaimsMatched:
+    if isinstance(found, Verification):
+        return ClaimsVerified(extracted=extracted, judge=judge, verdicts=found.verdicts, usage=found.usage)
+    return ClaimsMatched(extracted=extracted, judge=judge, matches=found.matches, usage=found.usage)
 
 
 def _parts(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -17,16 +17,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run
+from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run, show_beside
 from groundwatch.cli.inputs import ImageFolder, Responses, no_images
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry, tallies
+from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.statistics import Interval
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.records import Limits
-from groundwatch.reporting import Report, render
+from groundwatch.reporting import Beside, Report, render
 from groundwatch.runtime.settings import IntakeSettings, Settings
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
@@ -64,7 +65,11 @@ def score(
         str, typer.Option(help="Who finds the facts: linguistic or llm. By default as in settings.")
     ] = "",
     judge: Annotated[
-        str, typer.Option(help="Who verifies them: reference or llm. By default as in settings.")
+        str,
+        typer.Option(
+            help="Who judges them: reference or llm; for protocols that match with a reference lexical, "
+            "semantic or llm. By default as in settings."
+        ),
     ] = "",
     images: Annotated[
         Path | None, typer.Option(help="A folder of images for judges that look, by SHA-256 or file name.")
@@ -74,19 +79,28 @@ def score(
         Path | None,
         typer.Option(help="valor: the benchmark's annotation of the images.", show_default=False),
     ] = None,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Put the models into the tables that the paper published.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Judge a file with the engines of the running system; no server is needed."""
     settings = prepare(config)
+    published = Beside(protocol) if beside else None
     if protocol == "valor":
+        if beside:
+            raise UsageError("--beside needs one of VALOR's protocols, such as valor-object-existence")
         _score_valor(file, subset, annotation, out, engine, judge, settings, as_json)
         return
     if settings.faithscore.weights:
         registry.configure(FaithScore(settings.faithscore.weights))
     found = registry.get(protocol)
     responses = Responses(file, limits_of(settings.gateway.intake))
-    report = run(_score(found.name, responses, out, engine, judge, images, settings))
-    if as_json:
+    report = Report()
+    run(_score(found.name, responses, out, engine, judge, images, settings, published or report))
+    if published is not None:
+        show_beside(published, as_json)
+    elif as_json:
         print_json({"protocol": found.name, **report.to_dict()})
     else:
         render(report, Console())
@@ -170,24 +184,27 @@ async def _score(
     judge: str,
     images: Path | None,
     settings: Settings,
-) -> Report:
-    from groundwatch.cli.judging import Judging
+    report: Report | Beside,
+) -> None:
+    from groundwatch.cli.judging import Judging, judging_stage
     from groundwatch.extraction import engines as extraction
+    from groundwatch.matching import engines as matching
     from groundwatch.verification import engines as verification
 
+    found = registry.get(protocol)
     loader = no_images if images is None else ImageFolder(images, settings.gateway.intake).load
-    extracting, verifying = settings.extraction, settings.verification
+    verifies = judging_stage(found) is Stage.VERIFICATION
+    extracting, chosen = settings.extraction, settings.verification if verifies else settings.matching
     if engine:
         extracting = msgspec.structs.replace(extracting, engine=engine)
     if judge:
-        verifying = msgspec.structs.replace(verifying, engine=judge)
+        chosen = msgspec.structs.replace(chosen, engine=judge)
     judging = Judging(
-        registry.get(protocol),
+        found,
         extraction.build(extracting),
-        verification.build(verifying, load_image=loader),
+        verification.build(chosen, load_image=loader) if verifies else matching.build(chosen),
         settings.retry,
     )
-    report = Report()
     encoder = msgspec.json.Encoder()
     try:
         with ExitStack() as stack:
@@ -204,7 +221,6 @@ async def _score(
                 progress.advance(task)
     finally:
         await judging.close()
-    return report
 
 
 def _score_valor(

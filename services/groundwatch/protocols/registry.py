@@ -7,11 +7,13 @@ from contextlib import contextmanager
 
 from groundwatch.errors import UsageError
 from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.chair.protocol import ChairProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.genception.protocol import GenCeption
 from groundwatch.protocols.valor.protocol import PROTOCOLS as VALOR
 
 _MAKERS: dict[str, Callable[[], EvaluationProtocol]] = {
+    ChairProtocol.name: ChairProtocol,
     FaithScore.name: FaithScore,
     GenCeption.name: GenCeption,
     **{kind.name: kind for kind in VALOR.values()},

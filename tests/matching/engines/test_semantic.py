@@ -158,7 +158,7 @@ async def test_the_first_part_is_what_a_claim_is_about(engine: SemanticEngine):
 
 
 def test_the_engine_is_found_by_name():
-    assert isinstance(build(StageSettings(engine="semantic")), SemanticEngine)
+    assert isinstance(build(StageSettings(engine="semantic")).engine, SemanticEngine)
     with pytest.raises(SettingsError, match="lexical, llm, semantic"):
         build(StageSettings(engine="psychic"))
 

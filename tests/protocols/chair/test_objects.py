@@ -38,5 +38,22 @@ def test_captions(text: str, found: list[str]):
     assert names(text) == found
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("red umbrella", "umbrella"),
+        ("coffee cups", "cup"),
+        ("train station", None),
+        ("old train station", None),
+        ("traffic light", "traffic light"),
+        ("polar bear", "bear"),
+        ("lamp", None),
+        ("", None),
+    ],
+)
+def test_an_annotated_name_is_what_it_ends_with(name: str, kind: str | None):
+    assert vocabulary().kind(name) == kind
+
+
 def test_annotated_names_become_classes():
     assert classes_of(["sofas", "lamp", "Lady", "train station", "woman"]) == {"couch", "person"}

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from groundwatch.errors import SettingsError
 from groundwatch.matching.engines.base import MatchingEngine
+from groundwatch.matching.engines.listed import ListedFirst
 from groundwatch.models.chat_settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 
 DEFAULT = "semantic"
 
 
-def build(settings: StageSettings, *, on_call: OnCall | None = None) -> MatchingEngine:
+def build(settings: StageSettings, *, on_call: OnCall | None = None) -> ListedFirst:
     """The engine that settings name; `semantic`, which needs no server, when they name none.
 
-    Raises `SettingsError` listing the known names. `on_call` is told of every request to a model.
+    A protocol that brings a list of its own is matched by that, whichever engine is named. Raises
+    `SettingsError` listing the known names. `on_call` is told of every request to a model.
     """
+    return ListedFirst(_named(settings, on_call))
+
+
+def _named(settings: StageSettings, on_call: OnCall | None) -> MatchingEngine:
     match settings.engine or DEFAULT:
         case "lexical":
             from groundwatch.matching.engines.lexical import LexicalEngine

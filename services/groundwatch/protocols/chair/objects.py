@@ -6,6 +6,7 @@ word and mean something else ("train station"), with the class that is really th
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -52,9 +53,17 @@ class Vocabulary:
         pieces = _PAUSE.split(text.casefold().replace("’", "'"))
         return [mention for piece in pieces for mention in self._mentions(_WORD.findall(piece))]
 
-    def find(self, phrase: str) -> str | None:
-        """The class that a whole phrase names, such as an annotated object's name; None for another thing."""
-        return self._look_up(tuple(_WORD.findall(phrase.casefold()))) or None
+    def kind(self, name: str) -> str | None:
+        """The class of an annotated thing by the longest end of its name: a "red umbrella" is an umbrella.
+
+        None for another thing, and for what only ends like one ("train station" holds no class).
+        """
+        words = tuple(_WORD.findall(name.casefold()))
+        for start in range(max(0, len(words) - self._longest), len(words)):
+            found = self._look_up(words[start:])
+            if found is not None:
+                return found or None
+        return None
 
     def _mentions(self, words: list[str]) -> Iterator[Mention]:
         at = 0
@@ -101,10 +110,19 @@ class Vocabulary:
 @cache
 def vocabulary() -> Vocabulary:
     """COCO's vocabulary, read once."""
-    data = resources.files("groundwatch.protocols.chair").joinpath("coco.json").read_bytes()
-    return Vocabulary(msgspec.json.decode(data, type=_Data))
+    return Vocabulary(msgspec.json.decode(_shipped(), type=_Data))
+
+
+@cache
+def list_digest() -> str:
+    """Twelve hex digits over the list: numbers by another list are other numbers."""
+    return hashlib.sha256(_shipped()).hexdigest()[:12]
 
 
 def classes_of(names: Iterable[str]) -> set[str]:
     """The COCO classes among annotated object names; other things have none and fall away."""
-    return {found for name in names if (found := vocabulary().find(name))}
+    return {found for name in names if (found := vocabulary().kind(name))}
+
+
+def _shipped() -> bytes:
+    return resources.files("groundwatch.protocols.chair").joinpath("coco.json").read_bytes()

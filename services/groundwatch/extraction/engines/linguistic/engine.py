@@ -19,6 +19,7 @@ from groundwatch.extraction.engines.linguistic.outline import Unit, outline
 from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.chair import protocol as chair
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
 
 VERSION = "4"
@@ -133,7 +134,22 @@ def _valor(subset: Subset) -> Extractor:
     return extract
 
 
+def _listed(
+    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
+) -> list[Extraction | GroundwatchError]:
+    """CHAIR's objects, which only its list of words decides."""
+    results: list[Extraction | GroundwatchError] = []
+    for response in responses:
+        units, claims = chair.read(response.answer)
+        if len(units) > UNIT_LIMIT:
+            results.append(Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}"))
+        else:
+            results.append(Extraction(units=units, claims=claims))
+    return results
+
+
 _EXTRACTORS: dict[str, Extractor] = {
+    "chair": _listed,
     "faithscore": LinguisticEngine.facts,
     **{protocol_name(subset): _valor(subset) for subset in Subset},
 }

@@ -1,0 +1,135 @@
+"""CHAIR as the services see it: objects by a list of words, matched by the same list, then its arithmetic.
+
+Source: Object Hallucination in Image Captioning (Rohrbach et al. 2018), as VALOR's section 5.3 uses it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.events import (
+    Claim,
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    Judge,
+    Label,
+    Match,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.chair.objects import classes_of, list_digest, vocabulary
+from groundwatch.protocols.chair.scoring import Caption, chair
+from groundwatch.protocols.faithscore.subsentences import split
+
+OBJECT = "object"
+"""The category of every claim."""
+
+VERSION = "1"
+
+
+class ChairProtocol:
+    """A claim is a COCO class that the answer mentions; the reference's `objects` say which are there.
+
+    No LLM has a part in it. The score is 1 - CHAIR_i, so that more is better, as for every protocol here.
+    """
+
+    name: ClassVar[str] = "chair"
+    route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
+    unmatched: ClassVar[Decision] = Decision.REFUTED
+
+    def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
+        """Every number of CHAIR for one response; `Unscorable` when it mentions no COCO class.
+
+        `sentence_level` is 1 - CHAIR_s, named as in FaithScore's reports; its mean over responses is that
+        of the corpus.
+        """
+        if not isinstance(judged, ClaimsMatched):
+            raise InputError("chair scores matched claims, not verified ones")
+        claims = judged.extracted.claims
+        reference = judged.extracted.response.reference
+        mentioned = frozenset(map(_class, claims))
+        there = frozenset(_class(claims[match.claim]) for match in judged.matches)
+        annotated = classes_of(reference.objects) if reference else set()
+        found = chair([Caption(mentioned=mentioned, present=there | (annotated - mentioned))])
+        if found.chair_i is None or found.chair_s is None:
+            raise Unscorable("nothing_to_verify", "the answer mentions no COCO class")
+        values = {
+            "chair_i": found.chair_i,
+            "chair_s": found.chair_s,
+            "faithfulness": 1 - found.chair_i,
+            "sentence_level": 1 - found.chair_s,
+            "mentioned": found.mentioned,
+            "hallucinated": found.hallucinated,
+        }
+        if found.coverage is not None:
+            values["coverage"] = found.coverage
+        return Score(score=values["faithfulness"], values=values)
+
+    def matching_judge(self) -> Judge:
+        return Judge(engine=self.name, version=f"{VERSION}-{list_digest()}")
+
+    def match(self, extracted: ClaimsExtracted) -> tuple[Match, ...]:
+        """Each class with the first annotated name for it; `Unscorable("no_reference")` without any name."""
+        reference = extracted.response.reference
+        if reference is None or not reference.objects:
+            raise Unscorable("no_reference", "the response's reference names no objects")
+        there: dict[str, str] = {}
+        for name in reference.objects:
+            there.setdefault(vocabulary().kind(name) or "", name)
+        return tuple(
+            Match(claim=index, reference=there[_class(claim)])
+            for index, claim in enumerate(extracted.claims)
+            if _class(claim) in there
+        )
+
+    def prompt_digest(self, stage: Stage) -> str:
+        return ""
+
+    def extraction_steps(self) -> int:
+        raise InputError("chair finds objects by its list of words: extract with engine linguistic")
+
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        return None
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+        raise ValueError("chair asks nothing")
+
+    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
+        raise InputError("chair verifies nothing: it matches claims with a reference")
+
+    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
+        raise InputError("chair verifies nothing: it matches claims with a reference")
+
+
+def read(answer: str) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+    """An answer's sub-sentences, and a claim for each class where it is first mentioned.
+
+    `parts` is the class, the text is the answer's own word for it. No sub-sentence is left out: CHAIR does
+    not tell description from analysis.
+    """
+    units = tuple(
+        SubSentence(
+            start=span.start, end=span.end, text=answer[span.start : span.end], label=Label.DESCRIPTIVE
+        )
+        for span in split(answer)
+    )
+    claims: dict[str, Claim] = {}
+    for number, unit in enumerate(units):
+        for mention in vocabulary().mentions(unit.text):
+            claims.setdefault(
+                mention.name, Claim(text=mention.words, category=OBJECT, unit=number, parts=(mention.name,))
+            )
+    return units, tuple(claims.values())
+
+
+def _class(claim: Claim) -> str:
+    return claim.parts[0]

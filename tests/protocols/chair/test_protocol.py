@@ -1,0 +1,126 @@
+"""CHAIR's claims, matches and numbers for one response."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.events import (
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    Judge,
+    Reference,
+    ResponseRecorded,
+)
+from groundwatch.protocols import registry
+from groundwatch.protocols.chair.objects import vocabulary
+from groundwatch.protocols.chair.protocol import ChairProtocol, read
+from groundwatch.runtime.outcomes import outcome_of
+
+CHAIR = ChairProtocol()
+JUDGE = Judge(engine="test")
+
+
+def extracted(answer: str, *objects: str) -> ClaimsExtracted:
+    units, claims = read(answer)
+    response = ResponseRecorded(
+        id="1", model="m", answer=answer, reference=Reference(objects=objects) if objects else None
+    )
+    return ClaimsExtracted(response=response, protocol="chair", judge=JUDGE, units=units, claims=claims)
+
+
+def judged(answer: str, *objects: str) -> ClaimsMatched:
+    event = extracted(answer, *objects)
+    return ClaimsMatched(
+        extracted=event, judge=JUDGE, matches=CHAIR.match(event) if event.claims and objects else ()
+    )
+
+
+def test_it_is_registered():
+    assert isinstance(registry.get("chair"), ChairProtocol)
+
+
+def test_a_class_is_one_claim_where_it_is_first_said():
+    units, claims = read("A puppy sleeps. The dog lies beside two cats, near a couch.")
+    assert [(claim.text, claim.parts, claim.unit) for claim in claims] == [
+        ("puppy", ("dog",), 0),
+        ("cats", ("cat",), 1),
+        ("couch", ("couch",), 2),
+    ]
+    assert units[1].text == "The dog lies beside two cats"
+
+
+def test_by_hand():
+    found = CHAIR.score(judged("A puppy and two cats on a couch. The dog barks.", "dog", "red sofa", "cup"))
+    assert found.score == found.values["faithfulness"] == pytest.approx(2 / 3)
+    assert found.values == {
+        "chair_i": pytest.approx(1 / 3),
+        "chair_s": 1.0,
+        "faithfulness": pytest.approx(2 / 3),
+        "sentence_level": 0.0,
+        "mentioned": 3,
+        "hallucinated": 1,
+        "coverage": pytest.approx(2 / 3),
+    }
+
+
+def test_an_annotation_without_a_class_has_no_coverage():
+    found = CHAIR.score(judged("A dog.", "tree"))
+    assert (found.score, found.values["chair_s"]) == (0.0, 1.0)
+    assert "coverage" not in found.values
+
+
+def test_what_is_not_matched_is_refuted():
+    outcome = outcome_of(judged("A puppy and a cat.", "dog"), CHAIR)
+    assert [(claim.text, claim.decision, claim.evidence) for claim in outcome.claims] == [
+        ("puppy", Decision.SUPPORTED, "dog"),
+        ("cat", Decision.REFUTED, ""),
+    ]
+    assert (outcome.decided, outcome.eligible) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "objects", "reason"),
+    [("", ("dog",), "nothing_to_verify"), ("A sunny day.", (), "nothing_to_verify")],
+)
+def test_nothing_mentioned_is_no_score(answer, objects, reason):
+    with pytest.raises(Unscorable, match=reason):
+        CHAIR.score(judged(answer, *objects))
+
+
+def test_without_a_reference_there_is_nothing_to_match():
+    with pytest.raises(Unscorable, match="no_reference"):
+        CHAIR.match(extracted("A dog."))
+
+
+def test_it_scores_no_verified_claims_and_asks_no_llm():
+    event = extracted("A dog.", "dog")
+    with pytest.raises(InputError, match="matched"):
+        CHAIR.score(ClaimsVerified(extracted=event, judge=JUDGE))
+    for ask in (
+        CHAIR.extraction_steps,
+        lambda: CHAIR.verification_step(event.response, event.claims),
+        lambda: CHAIR.read_verification({}, event.claims),
+    ):
+        with pytest.raises(InputError):
+            ask()
+
+
+NAMES = st.lists(st.sampled_from([*vocabulary().classes[:12], "tree", "lamp"]), max_size=6)
+
+
+@given(NAMES, NAMES.filter(bool), st.randoms())
+def test_bounds_order_and_repetition(said, there, random):
+    answer = ". ".join(said)
+    if not read(answer)[1]:
+        return
+    found = CHAIR.score(judged(answer, *there))
+    assert all(0 <= found.values[name] <= 1 for name in ("chair_i", "chair_s", "faithfulness"))
+    assert 0 <= found.values.get("coverage", 0) <= 1
+    shuffled = random.sample(said, len(said))
+    assert CHAIR.score(judged(". ".join(shuffled), *reversed(there))) == found
+    assert CHAIR.score(judged(". ".join(said * 2), *there, *there)) == found
