@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from groundwatch.events import (
     Claim,
     ClaimsExtracted,
@@ -32,5 +34,6 @@ def test_unmatched_is_refuted_and_broader_is_not():
         Decision.SUPPORTED,
         Decision.REFUTED,
     ]
-    assert outcome.score == 1 - sum(one.decision is Decision.REFUTED for one in outcome.claims) / 3
+    refuted = sum(one.decision is Decision.REFUTED for one in outcome.claims)
+    assert outcome.score == pytest.approx(1 - refuted / 3)
     assert (outcome.decided, outcome.eligible) == (3, 3)
