@@ -27,6 +27,7 @@ from groundwatch.protocols.genception import chain as chains
 from groundwatch.protocols.genception.protocol import GenCeption
 from groundwatch.runtime.audit import audit
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.dead import dead_letters, send_again
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import Settings
@@ -262,6 +263,37 @@ async def test_a_fault_in_every_round_changes_nothing(bus: Bus, start: Start) ->
     await record(bus, chain_response("c", await store(bus, seed)))
     check((await settled(bus, 1))["c"], seed, 3)
     assert list(captioning.asked.values()) == list(generation.asked.values()) == [2, 2, 2]
+
+
+class Away(StandInCaptioningEngine):
+    """Describes the seed, then nothing until it is `back`."""
+
+    back = False
+
+    async def say(self, turns: Sequence[Any]) -> Sequence[Any]:
+        known = {turn.images[0][0] for turn in turns} <= {seed_picture(8)}
+        return await super().say(turns) if known or self.back else [TransientError("away") for _ in turns]
+
+
+async def test_a_chain_given_up_half_way_goes_on_from_its_dead_letter(bus: Bus, start: Start) -> None:
+    away, seed = Away(), seed_picture(8)
+    await start(*NAMES, captioning=away)
+    await record(bus, chain_response("c", await store(bus, seed)))
+    found = (await settled(bus, 1))["c"]
+    assert (found.outcome, found.reason) == (OutcomeKind.UNSCORED, "dead_letter")
+    (letter,) = [letter async for letter in dead_letters(bus)]
+    assert (letter.stage, letter.protocols) == ("captioning", ("genception",))
+    assert letter.subject.endswith(".2")
+    away.back = True
+    await send_again(bus, letter)
+
+    async def scored() -> bool:
+        return (await audit(bus.js)).scored == 1
+
+    await eventually(scored)
+    check((await outcomes(bus))["c"], seed, 3)
+    assert (await audit(bus.js)).balanced
+    assert set((await rounds(bus)).values()) == {1}
 
 
 class Refusing(StandInCaptioningEngine):
