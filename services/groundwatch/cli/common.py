@@ -14,8 +14,10 @@ import nats.errors
 import nats.js.errors
 import psutil  # type: ignore[import-untyped]
 import typer
+from rich.console import Console
 
 from groundwatch.errors import UsageError
+from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings, load
@@ -109,6 +111,15 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(coroutine)
+
+
+def show_beside(found: Beside, as_json: bool) -> None:
+    """The user's models in the published tables."""
+    tables = found.tables()
+    if as_json:
+        print_json({"protocol": found.protocol, "tables": tables})
+    else:
+        render_beside(tables, Console())
 
 
 def print_json(value: Any) -> None:

@@ -25,12 +25,13 @@ from groundwatch.cli.common import (
     prepare,
     print_json,
     run,
+    show_beside,
 )
 from groundwatch.cli.live import LiveView
 from groundwatch.cli.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, ResponseScored
-from groundwatch.reporting import Report, render
+from groundwatch.reporting import Beside, Report, render
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.streams import follow_stream, read_stream
 from groundwatch.topology import OUTCOMES, PREFIX
@@ -123,19 +124,28 @@ def report(
     nats: NatsOption = "",
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
+    beside: Annotated[
+        str,
+        typer.Option(
+            metavar="PROTOCOL",
+            help="Put the models into the tables that this protocol's paper published.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Results per model with confidence intervals, from the recorded outcomes."""
     settings = client_settings(config, nats)
+    found = Beside(beside) if beside else Report()
 
-    async def work() -> Report:
+    async def work() -> None:
         async with connected(settings, "report") as bus:
-            found = Report()
             async for outcome in outcomes(bus, run_name, follow=False):
                 found.add(outcome)
-            return found
 
-    found = run(work())
-    if as_json:
+    run(work())
+    if isinstance(found, Beside):
+        show_beside(found, as_json)
+    elif as_json:
         print_json(found.to_dict())
     else:
         render(found, Console())

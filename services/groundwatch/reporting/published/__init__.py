@@ -1,0 +1,100 @@
+"""The papers' tables of results as data: what they measured, in which unit, and where it is printed.
+
+Numbers only; the words are ours. Each file beside this one is a `PublishedTable`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the numbers are printed."""
+
+    paper: str
+    table: str
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One column, and how the same number is made from recorded outcomes.
+
+    At most one of these says how: `mean` names a value that is averaged over outcomes (with `per`, first
+    within each value of the first of these tags that is there, then over those), `pooled` two values of
+    which the sums are divided, and `average` the columns that are averaged. With none of them nobody but
+    the paper has the number, such as a rank among its own models.
+
+    `where` maps tags to the values that count here, "" standing for an absent tag. `judge` takes only
+    outcomes that an LLM judged, or only those that none did. `derived` numbers are computed from the
+    table's other columns.
+    """
+
+    name: str
+    heading: str
+    meaning: str
+    protocol: str = ""
+    mean: str = ""
+    per: tuple[str, ...] = ()
+    pooled: tuple[str, str] | None = None
+    average: tuple[str, ...] = ()
+    where: dict[str, tuple[str, ...]] = {}
+    judge: Literal["", "llm", "embedded"] = ""
+    unit: str = ""
+    derived: bool = False
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Columns that stand side by side on a screen, sorted by `headline`."""
+
+    title: str
+    headline: str
+    columns: tuple[str, ...]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model's numbers in the order of the columns; None where the paper prints none."""
+
+    model: str
+    values: tuple[float | None, ...]
+
+
+class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A printed table. Our numbers times `scale` are in its `unit`, printed with `decimals`; `bounds` are
+    those of our numbers.
+
+    `judge` and `data` say what the paper measured with and on, `notes` what else keeps its numbers and
+    ours apart.
+    """
+
+    protocol: str
+    source: Source
+    title: str
+    unit: str
+    scale: float
+    decimals: int
+    higher_is_better: bool
+    judge: str
+    data: str
+    notes: tuple[str, ...]
+    groups: tuple[Group, ...]
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def protocols(self) -> frozenset[str]:
+        """The protocols whose outcomes have a place in this table."""
+        return frozenset(column.protocol for column in self.columns if column.protocol)
+
+
+@cache
+def tables() -> tuple[PublishedTable, ...]:
+    """Every table, by protocol and number."""
+    decoder = msgspec.json.Decoder(PublishedTable)
+    found = [
+        decoder.decode(file.read_bytes()) for file in files(__name__).iterdir() if file.name.endswith(".json")
+    ]
+    return tuple(sorted(found, key=lambda table: (table.protocol, int(table.source.table))))
