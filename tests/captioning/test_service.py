@@ -24,7 +24,7 @@ from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, IntakeSettings, Settings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.scoring.service import ScoringService
-from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, RESPONSES, asked_subject
+from groundwatch.topology import ASKED, HEADER_PROTOCOLS, OUTCOMES, RESPONSES, asked_subject
 from groundwatch.verification.engines.noop import NoopVerificationEngine
 from groundwatch.verification.service import VerificationService
 
@@ -105,7 +105,7 @@ async def outcome(bus: Bus) -> tuple[ResponseRecorded, ResponseScored]:
     (response,) = await events(bus, RESPONSES, ResponseRecorded)
     (scored,) = await events(bus, OUTCOMES, ResponseScored)
     ledger = await audit(bus.js)
-    assert ledger.balanced and (ledger.recorded, ledger.in_flight) == (1, 0), ledger
+    assert ledger.balanced and (ledger.recorded, ledger.in_flight, ledger.questions) == (1, 0, 0), ledger
     return response, scored
 
 
@@ -186,6 +186,7 @@ async def test_who_never_answers_becomes_a_dead_letter_that_can_be_sent_again(bu
     await eventually(dead)
     ledger = await audit(bus.js)
     assert ledger.balanced and (ledger.recorded, ledger.orphans, ledger.dead_letters) == (0, 0, 1)
+    assert (ledger.questions, ledger.questions_lost) == (1, 0)
     (letter,) = [letter async for letter in dead_letters(bus)]
     assert (letter.stage, letter.protocols) == ("captioning", ("faithscore",))
     await send_again(bus, letter)
@@ -209,3 +210,15 @@ async def test_a_question_that_was_answered_before_is_not_asked_again(
     again: Any = SimpleNamespace(delivered=2, headers={})
     assert await service.handle([Work(question, again)]) == [Result()]
     assert len(server.requests) == 1
+
+
+async def test_the_audit_knows_questions_that_wait_and_that_are_lost(bus: Bus, clean_streams: None) -> None:
+    for name in ("one", "two"):
+        await ask(bus, name)
+    ledger = await audit(bus.js)
+    assert ledger.balanced and (ledger.questions, ledger.questions_lost) == (2, 0)
+    subscription = await bus.js.pull_subscribe_bind(consumer="captioning", stream=ASKED)
+    (first,) = await subscription.fetch(1, timeout=2)
+    await first.ack_sync()
+    ledger = await audit(bus.js)
+    assert (ledger.questions, ledger.questions_lost, ledger.balanced) == (1, 1, False)

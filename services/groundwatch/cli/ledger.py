@@ -48,6 +48,7 @@ def audit_command(
     if not ledger.balanced:
         raise CheckFailed(
             f"the ledger does not balance: {ledger.lost} lost, {ledger.orphans} outcomes without a response"
+            + (f", {ledger.questions_lost} questions lost" if ledger.questions_lost else "")
         )
 
 
@@ -68,6 +69,8 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
     places = ", ".join(f"{stage} {number:,}" for stage, number in ledger.in_flight_at.items())
     table.add_row(f"{ledger.in_flight:,}", f"in flight   {places}".rstrip())
     for count, name in (
+        (ledger.questions, "questions that wait for their answer"),
+        (ledger.questions_lost, "QUESTIONS LOST: acknowledged, without an answer"),
         (ledger.lost, "LOST: acknowledged, without an outcome"),
         (ledger.orphans, "ORPHANS: outcomes of responses that were never recorded"),
         (ledger.expired, "outcomes whose responses retention has removed"),

@@ -29,6 +29,7 @@ from groundwatch.topology import (
     CONSUMERS,
     DEAD,
     EXTRACTED,
+    HEADER_ORIGIN,
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
     HEADER_REASON,
@@ -36,6 +37,7 @@ from groundwatch.topology import (
     OUTCOMES,
     PREFIX,
     RESPONSES,
+    RETRY,
     is_token,
     outcome_subject,
     parse_subject,
@@ -50,12 +52,13 @@ Pair = tuple[str, str]
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """The balance of one run. All but `responses`, `dead_letters` and `foreign` count pairs of a response
-    and a protocol.
+    """The balance of one run. All but `responses`, `dead_letters`, `foreign` and those of questions count
+    pairs of a response and a protocol.
 
     `lost` have been acknowledged everywhere and have no outcome; `orphans` are outcomes of responses that
     were never recorded; `expired` are outcomes whose responses retention has removed; `foreign` are
-    messages in the source stream that no gateway wrote.
+    messages in the source stream that no gateway wrote. `questions` wait for their answer, with captioning
+    or among the dead letters; `questions_lost` have been acknowledged and have neither answer nor letter.
     """
 
     run: str
@@ -73,6 +76,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     reasons: dict[str, int]
     in_flight_at: dict[str, int]
     balanced: bool
+    questions: int = 0
+    questions_lost: int = 0
 
 
 async def audit(js: JetStreamContext, run: str = LIVE) -> Ledger:
@@ -148,6 +153,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
             expired += 1
         elif key in keys or not await _recorded_since(js, run, key, protocol):
             orphans += 1
+    questions, questions_lost = await _questions(js, run, keys, positions["captioning"], oldest)
     counted = sum(kinds[kind.value] for kind in OutcomeKind)
     return Ledger(
         run=run,
@@ -164,7 +170,9 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
         dead_letters=(await js.stream_info(DEAD)).state.messages,
         reasons=dict(reasons.most_common()),
         in_flight_at=dict(in_flight.most_common()),
-        balanced=recorded == counted + in_flight.total() and orphans == 0,
+        balanced=recorded == counted + in_flight.total() and orphans == questions_lost == 0,
+        questions=questions,
+        questions_lost=questions_lost,
     )
 
 
@@ -220,6 +228,38 @@ def _where(
         if at > positions.get(stage, 0):
             return stage
     return None
+
+
+async def _questions(
+    js: JetStreamContext, run: str, answered: set[str], position: int, oldest: float
+) -> tuple[int, int]:
+    """How many questions wait for an answer, and how many will never get one.
+
+    What was asked before the oldest response still kept may have had an answer that is gone.
+    """
+    unanswered: dict[str, tuple[str, int]] = {}
+    async for message in read_stream(js, ASKED, subjects=(f"{PREFIX}.asked.{run}.>",), headers_only=True):
+        address = parse_subject(message.subject)
+        if address is not None and address.key not in answered and message.time >= oldest:
+            unanswered[address.key] = (message.subject, message.sequence)
+    waiting = lost = 0
+    buried: set[str] | None = None
+    for key, (subject, sequence) in unanswered.items():
+        if sequence > position:
+            waiting += 1
+            continue
+        if buried is None:
+            # A letter that is sent again is in the second stream before it leaves the first.
+            buried = {
+                message.headers.get(HEADER_ORIGIN, "")
+                for stream in (DEAD, RETRY)
+                async for message in read_stream(js, stream, headers_only=True)
+            }
+        if subject in buried:
+            waiting += 1
+        elif await _last_headers(js, RESPONSES, recorded_subject(run, key)) is None:
+            lost += 1
+    return waiting, lost
 
 
 async def _recorded_since(js: JetStreamContext, run: str, key: str, protocol: str) -> bool:
