@@ -33,6 +33,10 @@ class Errand(Protocol):
     images: tuple[str, ...]
     strategy: Strategy
 
+    def check(self, judge: Judge) -> None:
+        """Before anybody is asked: raises `Unscorable` when this judge may not answer here."""
+        ...
+
     def finish(self, said: Said, judge: Judge) -> Result:
         """What follows from the answer."""
         ...
@@ -53,6 +57,9 @@ class Answering:
         self.strategy = STRATEGIES[question.strategy]
         self._question = question
         self._service = service
+
+    def check(self, judge: Judge) -> None:
+        """Anybody may: nothing was answered before."""
 
     def finish(self, said: Said, judge: Judge) -> Result:
         cut_off = {CUT_OFF_TAG: "yes"} if said.cut_off else {}
@@ -90,12 +97,11 @@ class Describing:
         self._to = next_stage(protocol, Stage.CAPTIONING)
         self._service = service
 
+    def check(self, judge: Judge) -> None:
+        self._service.check_judge(self._chain, judge)
+
     def finish(self, said: Said, judge: Judge) -> Result:
         chain = self._chain
-        try:
-            self._service.check_judge(chain, judge)
-        except Unscorable as error:
-            return self.fail(error)
         longer = msgspec.structs.replace(
             chain,
             steps=(*chain.steps, ChainStep(description=said.text)),

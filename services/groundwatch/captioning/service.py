@@ -69,6 +69,7 @@ class CaptioningService(ChainService):
                 continue
             judge = self.engine.judge(errand.model, errand.strategy.digest(errand.prompt))
             try:
+                errand.check(judge)
                 turn = await self._turn(errand)
             except GroundwatchError as error:
                 results[index] = errand.fail(error, judge)

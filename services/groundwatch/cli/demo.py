@@ -82,7 +82,7 @@ async def _demo(folder: Path, rate: float, *, quiet: bool) -> Shown:
     console = Console(file=sys.stderr if quiet else sys.stdout)
     answers = [line for line in _sample().splitlines() if line]
     if not quiet:
-        console.print("[bold]groundwatch demo[/]: starting NATS and five services on this machine…")
+        console.print("[bold]groundwatch demo[/]: starting NATS and all services on this machine…")
     settings = Settings(gateway=GatewaySettings(port=0))
     began = time.monotonic()
     async with whole_system(settings, folder) as system:

@@ -136,14 +136,14 @@ def _outcome_of_chain(chain: ChainAdvanced, protocol: EvaluationProtocol) -> Res
 def unscored_chain(
     chain: ChainAdvanced, error: Unscorable, judges: Mapping[str, Judge] | None = None
 ) -> ResponseScored:
-    """The outcome of a chain that cannot go on; `judges` beside those of its rounds so far."""
+    """The outcome of a chain that cannot go on; `judges` where its rounds so far had none."""
     return without_score(
         chain.response,
         chain.protocol,
         OutcomeKind.UNSCORED,
         error.reason,
         detail=error.detail,
-        judges={**chain.judges, **(judges or {})},
+        judges={**(judges or {}), **chain.judges},
         usage=chain.usage,
     )
 

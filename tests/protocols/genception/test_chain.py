@@ -331,6 +331,8 @@ async def test_one_number_is_never_of_two_judges(bus: Bus, start: Start) -> None
     await start("captioning", "generation", captioning=Other())
     found = (await settled(bus, 1))["c"]
     assert (found.outcome, found.reason) == (OutcomeKind.UNSCORED, "judge_changed")
+    assert found.judges["captioning"].version == "1"
+    assert found.usage.calls == 2
 
 
 @pytest.mark.parametrize(
