@@ -262,6 +262,7 @@ def test_agreement_on_the_published_annotations(run, options: tuple[str, ...]):
     assert found["answers"] == 120
     assert found["recogniser"]["accuracy"] > 0.9
     assert found["recogniser"]["folds"] == (5 if options else None)
+    assert all(0.8 < value < 1 for value in found["recogniser"]["f1"].values())
     decomposer = found["decomposer"]
     assert decomposer["expected"] == 937
     assert decomposer["precision"] == decomposer["matched"] / decomposer["found"]

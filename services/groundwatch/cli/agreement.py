@@ -23,7 +23,7 @@ from groundwatch.events import (
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
-from groundwatch.protocols.agreement import correlations
+from groundwatch.protocols.agreement import accuracy, correlations, f1
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer
 from groundwatch.protocols.faithscore.scoring import likert
@@ -31,9 +31,13 @@ from groundwatch.protocols.statistics import Interval
 
 
 class Recogniser(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of people's sub-sentences labelled as people did; in folds by image where `folds` is set."""
+    """People's sub-sentences, labelled as people did; in folds by image where `folds` is set.
+
+    `f1` is per label, None for one that neither side ever gives.
+    """
 
     accuracy: float
+    f1: dict[str, float | None]
     folds: int | None = None
 
 
@@ -106,18 +110,14 @@ async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, se
     well facts are found and recognised again, not how well a model would see. Raises `UsageError` when
     there is nothing to compare, `MissingExtraError` without the extra `embedded`.
     """
-    from groundwatch.extraction.engines.linguistic.evaluate import decomposer_prf, recogniser_accuracy
-    from groundwatch.extraction.engines.linguistic.train import cross_validate
+    from groundwatch.extraction.engines.linguistic.evaluate import decomposer_prf
 
     if not any(annotated.labels for annotated in answers):
         raise UsageError("no labelled sub-sentences to agree with")
     embedder = SentenceEmbedder()
-    if folds is None:
-        accuracy = recogniser_accuracy(answers, embedder=embedder)
-    else:
-        accuracy = cross_validate(answers, folds, seed, embedder)
+    labels = _labels(answers, folds, seed, embedder)
     facts = decomposer_prf(answers, embedder)
-    outcomes = await _judge(answers, folds, seed, embedder)
+    outcomes = await _judge(answers, None if folds is None else labels)
     compared = [
         (annotated, outcome)
         for annotated, outcome in zip(answers, outcomes, strict=True)
@@ -128,7 +128,7 @@ async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, se
     plain = _correlate(human, automatic, seed)
     eligible = sum(outcome.eligible for outcome in outcomes)
     return Agreement(
-        recogniser=Recogniser(accuracy=float(accuracy), folds=folds),
+        recogniser=_recogniser(answers, labels, folds),
         decomposer=Decomposer(
             precision=facts.precision,
             recall=facts.recall,
@@ -152,8 +152,45 @@ async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, se
     )
 
 
-async def _judge(
+def _labels(
     answers: Sequence[AnnotatedAnswer], folds: int | None, seed: int, embedder: SentenceEmbedder
+) -> list[list[Label]]:
+    """A label for each of people's sub-sentences: the shipped recogniser's, or those of one for each fold."""
+    from groundwatch.extraction.engines.linguistic.evaluate import labelled_units
+    from groundwatch.extraction.engines.linguistic.recogniser import shipped
+    from groundwatch.extraction.engines.linguistic.train import cross_validated_labels
+
+    if folds is not None:
+        return cross_validated_labels(answers, folds, seed, embedder)
+    recogniser = shipped()
+    found = []
+    for annotated in answers:
+        units, _ = labelled_units(annotated)
+        chances = recogniser.probabilities(units, embedder.encode([unit.text for unit in units]))
+        found.append([Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL for chance in chances])
+    return found
+
+
+def _recogniser(
+    answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]], folds: int | None
+) -> Recogniser:
+    from groundwatch.extraction.engines.linguistic.evaluate import labelled_units
+
+    pairs = [
+        (theirs.value, mine.value)
+        for annotated, found in zip(answers, labels, strict=True)
+        for theirs, mine in zip(labelled_units(annotated)[1], found, strict=True)
+    ]
+    right = accuracy(pairs)
+    if right is None:
+        raise UsageError("no labelled sub-sentences to agree with")
+    return Recogniser(
+        accuracy=right.value, f1={label.value: f1(pairs, label.value) for label in Label}, folds=folds
+    )
+
+
+async def _judge(
+    answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]] | None
 ) -> list[ResponseScored]:
     from groundwatch.cli.inputs import no_images
     from groundwatch.extraction import engines as extraction
@@ -162,10 +199,10 @@ async def _judge(
 
     responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]
     engine: ExtractionEngine
-    if folds is None:
+    if labels is None:
         engine = extraction.build(StageSettings(engine="linguistic"))
     else:
-        engine = HeldOut(_held_out(answers, responses, folds, seed, embedder))
+        engine = HeldOut(_held_out(answers, responses, labels))
     judging = Judging(
         registry.get("faithscore"),
         engine,
@@ -181,17 +218,13 @@ async def _judge(
 def _held_out(
     answers: Sequence[AnnotatedAnswer],
     responses: Sequence[ResponseRecorded],
-    folds: int,
-    seed: int,
-    embedder: SentenceEmbedder,
+    predicted: Sequence[Sequence[Label]],
 ) -> dict[str, Extraction]:
     """Extractions from people's sub-sentences with labels of recognisers that did not see the image."""
     from groundwatch.extraction.engines.linguistic.decomposer import decompose
     from groundwatch.extraction.engines.linguistic.evaluate import labelled_units
-    from groundwatch.extraction.engines.linguistic.train import cross_validated_labels
 
     found = {}
-    predicted = cross_validated_labels(answers, folds, seed, embedder)
     for annotated, response, labels in zip(answers, responses, predicted, strict=True):
         units = labelled_units(annotated)[0]
         descriptive = [label is Label.DESCRIPTIVE for label in labels]

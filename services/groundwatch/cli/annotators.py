@@ -40,8 +40,8 @@ def render_annotators(found: AnnotatorAgreement, console: Console) -> None:
     ):
         table.add_row(name, *_cells(interval))
     console.print(table)
-    told = ", ".join(f"{number} × {escape(label)}" for label, number in found.labels.items())
-    console.print(f"{found.annotations} labels: {told}.", highlight=False)
+    told = ", ".join(f"{escape(label)} ({number})" for label, number in found.labels.items())
+    console.print(f"Labels given, {found.annotations} in all: {told}.", highlight=False)
     if found.fleiss_items < found.items:
         console.print(
             f"Kappa is over the {found.fleiss_items} items with {found.fleiss_labels} labels each, "

@@ -316,6 +316,8 @@ def _render_agreement(found: dict[str, Any], console: Console) -> None:
     folds = found["recogniser"]["folds"]
     how = f" ({folds} folds by image)" if folds else ""
     table.add_row(f"recogniser: accuracy{how}", f"{found['recogniser']['accuracy']:.3f}")
+    for label, value in found["recogniser"]["f1"].items():
+        table.add_row(f"recogniser: F1 of {label}", "–" if value is None else f"{value:.3f}")
     for name in ("precision", "recall", "f1"):
         table.add_row(f"decomposer: {name}", f"{found['decomposer'][name]:.3f}")
     for title, group in (("", found), ("Likert: ", found["likert"])):
