@@ -10,12 +10,14 @@ from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.chair.protocol import ChairProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.genception.protocol import GenCeption
+from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.valor.protocol import PROTOCOLS as VALOR
 
 _MAKERS: dict[str, Callable[[], EvaluationProtocol]] = {
     ChairProtocol.name: ChairProtocol,
     FaithScore.name: FaithScore,
     GenCeption.name: GenCeption,
+    TriHe.name: TriHe,
     **{kind.name: kind for kind in VALOR.values()},
 }
 _made: dict[str, EvaluationProtocol] = {}

@@ -34,10 +34,15 @@ def build(
             if settings.llm is None:
                 raise SettingsError("setting 'verification.llm': engine llm needs base_url and model here")
             return LlmVerificationEngine(ChatModel(settings.llm, on_call=on_call), load_image)
+        case "similarity":
+            from groundwatch.verification.engines.similarity import SimilarityEngine
+
+            return SimilarityEngine()
         case "noop":
             from groundwatch.verification.engines.noop import NoopVerificationEngine
 
             return NoopVerificationEngine()
     raise SettingsError(
-        f"setting 'verification.engine': no engine '{settings.engine}'; known are reference, llm, noop"
+        f"setting 'verification.engine': no engine '{settings.engine}'; "
+        "known are reference, llm, similarity, noop"
     )

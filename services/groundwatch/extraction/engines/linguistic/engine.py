@@ -16,10 +16,12 @@ from groundwatch.extraction.engines.linguistic import recogniser
 from groundwatch.extraction.engines.linguistic.decomposer import decompose
 from groundwatch.extraction.engines.linguistic.features import features
 from groundwatch.extraction.engines.linguistic.outline import Unit, outline
+from groundwatch.extraction.engines.linguistic.triplets import triplets
 from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.chair import protocol as chair
+from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
 
 VERSION = "4"
@@ -134,6 +136,18 @@ def _valor(subset: Subset) -> Extractor:
     return extract
 
 
+def _triplets(
+    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
+) -> list[Extraction | GroundwatchError]:
+    """Tri-HE's triplets, read off the facts."""
+    return [
+        msgspec.structs.replace(found, claims=triplets(found.claims))
+        if isinstance(found, Extraction)
+        else found
+        for found in engine.facts(responses)
+    ]
+
+
 def _listed(
     engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
 ) -> list[Extraction | GroundwatchError]:
@@ -151,5 +165,6 @@ def _listed(
 _EXTRACTORS: dict[str, Extractor] = {
     "chair": _listed,
     "faithscore": LinguisticEngine.facts,
+    TriHe.name: _triplets,
     **{protocol_name(subset): _valor(subset) for subset in Subset},
 }

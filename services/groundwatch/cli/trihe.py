@@ -1,0 +1,228 @@
+"""`groundwatch agree tri-he`: what the similarity judge makes of triplets whose truth is known.
+
+For each image of the benchmark, its own triplets are reworded and must hold; triplets of other images, and
+its own with one part exchanged, must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from groundwatch.cli.rewording import REWORDINGS, number, synonyms
+from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.protocols.statistics import Interval, bootstrap
+from groundwatch.protocols.trihe.published import Annotated, read_benchmark
+from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
+from groundwatch.verification.engines.similarity import PAPER, Encoder, similarities, wrong_part
+
+PER_IMAGE = 6
+"""Triplets of each image that are reworded, and as many that are borrowed."""
+
+BORROWED = "borrowed"
+PARTS: tuple[Part, ...] = ("object1", "relation", "object2")
+
+Progress = Callable[[int, int], None]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim about an image: how it was made, its similarity, and the part that was blamed for it."""
+
+    image: str
+    made: str
+    score: float
+    blamed: Part
+
+
+def agree_tri_he(
+    file: Path,
+    encoder: Encoder,
+    progress: Progress,
+    *,
+    per_image: int = PER_IMAGE,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """ROC AUC of reworded against borrowed triplets, and rates at the paper's threshold.
+
+    `recall` is the share of false claims that are refuted, `false_alarm` that of true ones. Raises
+    `UsageError` for a benchmark of fewer than two images.
+    """
+    images = read_benchmark(file)
+    if len(images) < 2:
+        raise UsageError(f"{file}: triplets cannot be borrowed from other images where there is only one")
+    random = Random(seed)
+    trials: list[Trial] = []
+    for at, image in enumerate(images):
+        trials += _try(image, images, encoder, random, per_image)
+        progress(at + 1, len(images))
+    return summarise(trials)
+
+
+def summarise(trials: Sequence[Trial]) -> dict[str, Any]:
+    """The numbers over trials, with 95 % bootstrap intervals that draw images."""
+    true = [one for one in trials if one.made in REWORDINGS]
+    borrowed = [one for one in trials if one.made == BORROWED]
+    return {
+        "roc_auc": msgspec.to_builtins(_interval([*true, *borrowed])),
+        "roc_auc_by_rewording": {
+            made: _auc([*(one for one in true if one.made == made), *borrowed]) for made in REWORDINGS
+        },
+        "threshold": PAPER.holds,
+        "true_positive_rate": _refuted(true, held=True),
+        "false_positive_rate": _refuted(borrowed, held=True),
+        "false_alarm_by_rewording": {
+            made: _refuted([one for one in true if one.made == made]) for made in REWORDINGS
+        },
+        "planted": {part: _planted([one for one in trials if one.made == part], part) for part in PARTS},
+        "images": len({one.image for one in trials}),
+        "reworded": len(true),
+        "borrowed": len(borrowed),
+    }
+
+
+def render_tri_he(found: Mapping[str, Any], console: Console) -> None:
+    """The same as a table."""
+    table = Table(title="Similarity judge", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    auc = found["roc_auc"]
+    shown = "–" if auc is None else f"{auc['value']:.3f} ({auc['low']:.3f} to {auc['high']:.3f})"
+    table.add_row(f"ROC AUC, {found['reworded']} reworded against {found['borrowed']} borrowed", shown)
+    for made, value in found["roc_auc_by_rewording"].items():
+        table.add_row(f"  {made}", _shown(value))
+    threshold = found["threshold"]
+    table.add_row(f"reworded that hold at {threshold}", _shown(found["true_positive_rate"]))
+    table.add_row(f"borrowed that hold at {threshold}", _shown(found["false_positive_rate"]))
+    for made, value in found["false_alarm_by_rewording"].items():
+        table.add_row(f"false alarms, {made}", _shown(value))
+    for part, rates in found["planted"].items():
+        table.add_row(f"planted {part}: refuted", _shown(rates["recall"]))
+        table.add_row(f"planted {part}: and rightly blamed", _shown(rates["blamed"]))
+    console.print(table)
+
+
+def _try(
+    image: Annotated, images: Sequence[Annotated], encoder: Encoder, random: Random, per_image: int
+) -> list[Trial]:
+    if not image.triplets:
+        return []
+    claims = [
+        *_reworded(random.sample(image.triplets, min(per_image, len(image.triplets)))),
+        *_borrowed(image, images, random, per_image),
+        *_exchanged(image, images, random, per_image),
+    ]
+    graph = SceneGraph(image.triplets, image.objects)
+    known = [" ".join(triplet) for triplet in image.triplets]
+    found = similarities([" ".join(triplet) for _, triplet in claims], known, encoder)
+    return [
+        Trial(
+            image=image.image,
+            made=made,
+            score=one.score,
+            blamed=wrong_part(triplet, graph.objects, encoder),
+        )
+        for (made, triplet), one in zip(claims, found, strict=True)
+    ]
+
+
+def _reworded(triplets: Sequence[Triplet]) -> list[tuple[str, Triplet]]:
+    return [
+        (made, said)
+        for triplet in triplets
+        for made, reword in REWORDINGS.items()
+        if (said := reword(triplet)) is not None
+    ]
+
+
+def _borrowed(
+    image: Annotated, images: Sequence[Annotated], random: Random, wanted: int
+) -> list[tuple[str, Triplet]]:
+    own = {_plain(triplet) for triplet in image.triplets}
+    others = [other for other in images if other is not image]
+    found: list[tuple[str, Triplet]] = []
+    for _ in range(20 * wanted):
+        other = random.choice(others)
+        if len(found) < wanted and other.triplets:
+            triplet = random.choice(other.triplets)
+            if _plain(triplet) not in own:
+                found.append((BORROWED, triplet))
+    return found
+
+
+def _exchanged(
+    image: Annotated, images: Sequence[Annotated], random: Random, wanted: int
+) -> list[tuple[str, Triplet]]:
+    """Own relations, reworded, with one part from another image that this one has not."""
+    graph = SceneGraph(image.triplets, image.objects)
+    names = {name.casefold() for name in graph.objects}
+    relations = {relation.casefold() for relation in graph.relations}
+    others = [triplet for other in images if other is not image for triplet in other.triplets]
+    foreign = {
+        "object": [t[0] for t in others if t[0].casefold() not in names],
+        "relation": [t[1] for t in others if t[1].casefold() not in relations],
+    }
+    if not foreign["object"] or not foreign["relation"]:
+        return []
+    own = [triplet for triplet in image.triplets if triplet[1].casefold() not in ("is", "are")]
+    found: list[tuple[str, Triplet]] = []
+    for triplet in random.sample(own, min(wanted, len(own))):
+        said = list(random.choice((synonyms, number))(triplet) or triplet)
+        for at, part in enumerate(PARTS):
+            kind = "relation" if part == "relation" else "object"
+            changed = [*said[:at], random.choice(foreign[kind]), *said[at + 1 :]]
+            found.append((part, (changed[0], changed[1], changed[2])))
+    return found
+
+
+def _planted(trials: Sequence[Trial], part: Part) -> dict[str, Any]:
+    refuted = [one for one in trials if one.score < PAPER.holds]
+    return {
+        "recall": len(refuted) / len(trials) if trials else None,
+        "blamed": sum(one.blamed == part for one in refuted) / len(refuted) if refuted else None,
+        "n": len(trials),
+    }
+
+
+def _refuted(trials: Sequence[Trial], *, held: bool = False) -> float | None:
+    if not trials:
+        return None
+    return sum((one.score >= PAPER.holds) is held for one in trials) / len(trials)
+
+
+def _interval(trials: Sequence[Trial]) -> Interval | None:
+    by_image: dict[str, list[Trial]] = {}
+    for one in trials:
+        by_image.setdefault(one.image, []).append(one)
+    return bootstrap(
+        list(by_image.values()),
+        lambda drawn: _auc([one for several in drawn for one in several]),
+        resamples=200,
+    )
+
+
+def _auc(trials: Sequence[Trial]) -> float | None:
+    """The chance that a true claim scores above a false one (Mann and Whitney 1947)."""
+    try:
+        from scipy.stats import mannwhitneyu
+    except ImportError:
+        raise MissingExtraError("scipy", "embedded") from None
+    true = [one.score for one in trials if one.made in REWORDINGS]
+    false = [one.score for one in trials if one.made == BORROWED]
+    if not true or not false:
+        return None
+    return float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))
+
+
+def _plain(triplet: Triplet) -> tuple[str, ...]:
+    return tuple(" ".join(part.casefold().split()) for part in triplet)
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

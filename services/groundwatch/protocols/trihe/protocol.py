@@ -1,0 +1,103 @@
+"""Tri-HE as the services see it: triplets, their judgement, and the rate of hallucinated ones.
+
+Source: Unified Triplet-Level Hallucination Evaluation for Large Vision-Language Models.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.events import (
+    Claim,
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.trihe import questions
+from groundwatch.protocols.trihe.scoring import JudgedTriplet, question_rate
+from groundwatch.protocols.trihe.wording import blamed, triplet_of
+
+NO_TRIPLETS = "no_triplets"
+NOTHING_DECIDED = "nothing_decided"
+
+_HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UNDECIDED: None}
+
+
+class TriHe:
+    """Triplet extraction, then a judge, then the inner term of equation 1.
+
+    `score` is the share of hallucinated triplets: lower is better, as in the paper's tables.
+    """
+
+    name: ClassVar[str] = "tri-he"
+    route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
+
+    def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
+        """# HT / # TT over decided triplets; by kind too, where every wrong part is named."""
+        found = judged_triplets(judged)
+        if not found:
+            raise Unscorable(NO_TRIPLETS, "the answer holds no triplet")
+        rate = question_rate(found)
+        if rate is None:
+            raise Unscorable(NOTHING_DECIDED, f"none of {len(found)} triplets was decided")
+        wrong = [one for one in found if one.hallucinated]
+        values = {
+            "hallu": rate,
+            "triplets": float(len(found)),
+            "decided": float(sum(one.hallucinated is not None for one in found)),
+            "hallucinated": float(len(wrong)),
+        }
+        if all(one.part for one in wrong):
+            values["hallu.object"] = question_rate(found, "object") or 0.0
+            values["hallu.relation"] = question_rate(found, "relation") or 0.0
+        return Score(score=rate, values=values)
+
+    def prompt_digest(self, stage: Stage) -> str:
+        return questions.prompt_digest(stage)
+
+    def extraction_steps(self) -> int:
+        return questions.EXTRACTION_STEPS
+
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        return questions.extraction_step(response)
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+        return questions.read_extraction(reply, response)
+
+    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
+        return questions.verification_step(response, claims)
+
+    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
+        return questions.read_verification(reply, claims)
+
+
+def judged_triplets(judged: ClaimsVerified | ClaimsMatched) -> tuple[JudgedTriplet, ...]:
+    """The triplets of one response as they were judged, each with the tokens needed to say it.
+
+    Tokens are words between white space up to the end of the triplet's sub-sentence. Raises `InputError`
+    for claims that were matched instead, and where claims and verdicts do not fit each other.
+    """
+    if not isinstance(judged, ClaimsVerified):
+        raise InputError("tri-he scores verified claims, not matched ones")
+    claims, units = judged.extracted.claims, judged.extracted.units
+    if len(claims) != len(judged.verdicts):
+        raise InputError(f"{len(judged.verdicts)} verdicts for {len(claims)} claims")
+    answer = judged.extracted.response.answer
+    return tuple(
+        JudgedTriplet(
+            hallucinated=_HALLUCINATED[verdict.decision],
+            part=blamed(verdict),
+            triplet=triplet_of(claim),
+            tokens=len(answer[: units[claim.unit].end].split()) if claim.unit < len(units) else None,
+        )
+        for claim, verdict in zip(claims, judged.verdicts, strict=True)
+    )

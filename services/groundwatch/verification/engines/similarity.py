@@ -1,0 +1,210 @@
+"""Tri-HE's NLI judge: a triplet holds when it is similar enough to what the scene graph says (section 3.3).
+
+Of the reference triplets those are kept whose cosine similarity to the claim is above 0.5, or the three
+most similar where none is; the claim is hallucinated when its similarity to the kept ones, joined into one
+text in the graph's order, is below 0.6. No model is asked and no image is seen.
+
+Beyond the paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of
+its objects that resembles no object of the graph, else on the relation: section 3.1 by similarity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from groundwatch.errors import GroundwatchError, MissingExtraError, Unscorable, UsageError
+from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Verdict
+from groundwatch.models import embeddings
+from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.trihe.protocol import TriHe
+from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
+from groundwatch.protocols.trihe.wording import blame, triplet_of
+from groundwatch.verification.engines.base import Verification
+from groundwatch.verification.engines.reference.engine import ReferenceEngine
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+VERSION = "1"
+
+EVIDENCE = 300
+"""Characters of the kept triplets that a verdict shows."""
+
+
+class Encoder(Protocol):
+    """Anything that turns texts into unit vectors, such as `SentenceEmbedder`."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, one row for each text."""
+        ...
+
+
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """The paper's choices (section 3.3, appendix C); `named` is ours: how alike names of one object are."""
+
+    keep: float = 0.5
+    fallback: int = 3
+    holds: float = 0.6
+    named: float = 0.55
+
+
+PAPER = Thresholds()
+
+
+class Similarity(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim's similarity to the reference triplets that were kept for it, given by their indexes."""
+
+    score: float
+    kept: tuple[int, ...]
+
+
+class FolderEncoder:
+    """A sentence-transformers model from a folder on this machine, such as the paper's all-mpnet-base-v2.
+
+    Nothing is fetched. Raises `UsageError` for a folder that holds no such model and `MissingExtraError`
+    without the extra.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise MissingExtraError("sentence-transformers", "embedded") from error
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: is not a folder")
+        try:
+            self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{folder}: holds no sentence-transformers model ({error})") from error
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, one row for each text."""
+        import numpy as np
+
+        found = self._model.encode(
+            list(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+        )
+        return np.asarray(found, dtype=np.float32)
+
+
+def similarities(
+    claims: Sequence[str],
+    reference: Sequence[str],
+    encoder: Encoder,
+    thresholds: Thresholds = PAPER,
+) -> list[Similarity]:
+    """Compare each claim with the reference, both as texts. Raises `ValueError` for an empty reference."""
+    import numpy as np
+
+    if not reference:
+        raise ValueError("no reference triplet to compare with")
+    if not claims:
+        return []
+    known = [f"{text}." for text in reference]
+    said = encoder.encode(claims)
+    each = said @ encoder.encode(known).T
+    kept = []
+    for row in each:
+        near = np.flatnonzero(row > thresholds.keep)
+        if not len(near):
+            near = np.argsort(-row, kind="stable")[: thresholds.fallback]
+        kept.append(tuple(int(at) for at in near))
+    joined = encoder.encode([" ".join(known[at] for at in indexes) for indexes in kept])
+    return [
+        Similarity(score=float(vector @ together), kept=indexes)
+        for vector, together, indexes in zip(said, joined, kept, strict=True)
+    ]
+
+
+def wrong_part(
+    triplet: Triplet, objects: Sequence[str], encoder: Encoder, thresholds: Thresholds = PAPER
+) -> Part:
+    """Which part of a hallucinated triplet is wrong, given the names of all objects of the graph."""
+    first, _, second = triplet
+    known = encoder.encode([name.casefold() for name in objects])
+    alike = encoder.encode([first.casefold(), second.casefold()]) @ known.T
+    if alike[0].max(initial=-1.0) < thresholds.named:
+        return "object1"
+    return "object2" if alike[1].max(initial=-1.0) < thresholds.named else "relation"
+
+
+class SimilarityEngine:
+    """Judges Tri-HE's triplets by similarity to the response's reference triplets.
+
+    Claims of other protocols are no triplets: the reference judge decides them, under its own name. A
+    response without reference triplets cannot be judged: `Unscorable("no_reference")`.
+    """
+
+    batch = 16
+
+    def __init__(
+        self, encoder: Encoder | None = None, *, model: str = "", thresholds: Thresholds = PAPER
+    ) -> None:
+        """`model` names the encoder's model, by default the embedded one's."""
+        self._encoder = encoder or SentenceEmbedder()
+        self._model = model or embeddings.NAME
+        self._thresholds = thresholds
+        self._others = ReferenceEngine()
+        self._turn = asyncio.Lock()
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        """The model and the thresholds: another threshold is another judge."""
+        if protocol.name != TriHe.name:
+            return self._others.judge(protocol)
+        limits = self._thresholds
+        return Judge(
+            engine="similarity",
+            model=self._model,
+            version=f"{VERSION}-{limits.keep:g}-{limits.fallback}-{limits.holds:g}-{limits.named:g}",
+        )
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Verification | GroundwatchError]:
+        """One result for each event, in order; the model works in a thread."""
+        if protocol.name != TriHe.name:
+            return await self._others.verify(extracted, protocol)
+        async with self._turn:
+            return await asyncio.to_thread(lambda: [self._verify(event) for event in extracted])
+
+    async def warm_up(self) -> None:
+        """Load the model, which takes seconds."""
+        await asyncio.to_thread(self._encoder.encode, ["warm-up"])
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def _verify(self, event: ClaimsExtracted) -> Verification | GroundwatchError:
+        reference = event.response.reference
+        if reference is None or not reference.triplets:
+            return Unscorable("no_reference", "the similarity judge needs reference triplets")
+        known = [" ".join(triplet) for triplet in dict.fromkeys(reference.triplets)]
+        claims = [" ".join(claim.parts) if claim.parts else claim.text for claim in event.claims]
+        found = similarities(claims, known, self._encoder, self._thresholds)
+        objects = list(SceneGraph(reference.triplets, reference.objects).objects)
+        return Verification(
+            verdicts=tuple(
+                self._verdict(claim, one, known, objects)
+                for claim, one in zip(event.claims, found, strict=True)
+            )
+        )
+
+    def _verdict(
+        self, claim: Claim, found: Similarity, known: Sequence[str], objects: Sequence[str]
+    ) -> Verdict:
+        near = "; ".join(known[at] for at in found.kept)[:EVIDENCE]
+        why = f"similarity {found.score:.3f} to: {near}"
+        if found.score >= self._thresholds.holds:
+            return Verdict(decision=Decision.SUPPORTED, evidence=why)
+        triplet = triplet_of(claim)
+        part = wrong_part(triplet, objects, self._encoder, self._thresholds) if triplet else None
+        return Verdict(decision=Decision.REFUTED, evidence=blame(part, why))

