@@ -119,6 +119,9 @@ def agree(
     if protocol == "valor":
         _agree_valor(file, as_json)
         return
+    if protocol == "tri-he":
+        _agree_tri_he(file, as_json)
+        return
     if protocol == "annotators":
         from groundwatch.cli.annotators import agree_annotators
 
@@ -135,6 +138,23 @@ def agree(
         print_json(built)
     else:
         _render_agreement(built, Console())
+
+
+def _agree_tri_he(file: Path, as_json: bool) -> None:
+    from groundwatch.cli.trihe import agree_tri_he, render_tri_he
+    from groundwatch.models.embeddings import SentenceEmbedder
+
+    with _progress() as progress:
+        task = progress.add_task("comparing triplets", total=None)
+        found = agree_tri_he(
+            file,
+            SentenceEmbedder(cached=20_000),
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print_json(found)
+    else:
+        render_tri_he(found, Console())
 
 
 def tally(
