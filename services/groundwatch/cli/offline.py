@@ -32,7 +32,7 @@ from groundwatch.runtime.settings import IntakeSettings, Settings
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
 Annotations = Annotated[
-    Path, typer.Argument(help="FaithScore's annotation file (JSON lines).", show_default=False)
+    Path | None, typer.Argument(help="FaithScore's annotation file (JSON lines).", show_default=False)
 ]
 SubsetOption = Annotated[
     str | None,
@@ -107,15 +107,29 @@ def score(
 
 
 def agree(
-    protocol: ProtocolName,
-    file: Annotations,
+    protocol: Annotated[
+        str, typer.Argument(help="The protocol; or planted, for every protocol.", show_default=False)
+    ],
+    file: Annotations = None,
     as_json: JsonOption = False,
     cross_validate: Annotated[
         bool, typer.Option("--cross-validate", help="Retrain the recogniser in folds by image.")
     ] = False,
     folds: Annotated[int, typer.Option(min=2, help="How many folds.")] = 10,
+    only: Annotated[
+        str | None, typer.Option("--protocol", help="planted: only this protocol.", show_default=False)
+    ] = None,
+    count: Annotated[int, typer.Option("--answers", min=1, help="planted: how many answers.")] = 136,
 ) -> None:
-    """Tell how far the embedded engines agree with people, from an annotated file."""
+    """Tell how far the embedded engines agree with people, from an annotated file.
+
+    With `planted`, which needs no file: how many planted hallucinations they find.
+    """
+    if protocol == "planted":
+        _agree_planted(only, count, as_json)
+        return
+    if file is None:
+        raise UsageError(f"groundwatch agree {protocol} needs an annotated file")
     if protocol == "valor":
         _agree_valor(file, as_json)
         return
@@ -286,6 +300,18 @@ def _agree_valor(file: Path, as_json: bool) -> None:
 
     result = agree_valor(file, SemanticEngine().compare)
     print_json(result) if as_json else _render_numbers(result, Console())
+
+
+def _agree_planted(only: str | None, count: int, as_json: bool) -> None:
+    from groundwatch.cli import planted
+
+    protocols = planted.chosen(only)
+    answers = planted.planted_answers(count)
+    with _progress() as bar:
+        task = bar.add_task("looking for what was planted", total=count * len(protocols))
+        found = run(planted.planted(answers, protocols, lambda: bar.advance(task)))
+    told = planted.report(answers, found)
+    print_json(told) if as_json else planted.render(told, found, Console())
 
 
 def _annotated(protocol: str, file: Path) -> list[AnnotatedAnswer]:
