@@ -122,7 +122,7 @@ def render(told: Mapping[str, Any], found: Sequence[Found], console: Console) ->
     """The same as a table."""
     title = f"Planted into {told['answers']} answers; {told['untouched']} sub-sentences untouched"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("protocol")
+    table.add_column("protocol", no_wrap=True)
     table.add_column("planted")
     for name in ("number", "recall", "false alarms"):
         table.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""What people see of VALOR's claims agrees with its equation: no match is a hallucination, broader is none."""
+"""VALOR's claims as people see them agree with equation 6: no match is a hallucination, broader is not."""
 
 from __future__ import annotations
 
