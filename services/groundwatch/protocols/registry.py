@@ -10,14 +10,18 @@ from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.chair.protocol import ChairProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.genception.protocol import GenCeption
+from groundwatch.protocols.pope.protocol import Pope
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.valor.protocol import PROTOCOLS as VALOR
+from groundwatch.protocols.vlm2.protocol import Vlm2
 
 _MAKERS: dict[str, Callable[[], EvaluationProtocol]] = {
     ChairProtocol.name: ChairProtocol,
     FaithScore.name: FaithScore,
     GenCeption.name: GenCeption,
+    Pope.name: Pope,
     TriHe.name: TriHe,
+    Vlm2.name: Vlm2,
     **{kind.name: kind for kind in VALOR.values()},
 }
 _made: dict[str, EvaluationProtocol] = {}

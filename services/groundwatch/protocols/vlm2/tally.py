@@ -1,18 +1,22 @@
-"""Files of the metric on VLM²-Bench: one image sequence a line, with what was asked, answered and true."""
+"""Files of the metric on VLM²-Bench: one image sequence a line, with what was asked, answered and true.
+
+A file of outcomes, which `groundwatch score vlm2 … --out` writes, is tallied too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from groundwatch.protocols.published import Place, json_lines
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
+from groundwatch.protocols.vlm2.outcomes import is_outcome, score_outcomes
 from groundwatch.protocols.vlm2.scoring import (
     Asked,
     ImageSequence,
+    Scored,
     by_task,
     pool,
     reasons,
@@ -20,13 +24,13 @@ from groundwatch.protocols.vlm2.scoring import (
 )
 
 
-def read_sequences(path: Path) -> list[ImageSequence]:
+def read_sequences(lines: Iterable[tuple[Place, dict[str, Any]]]) -> list[ImageSequence]:
     """Read the sequences; raises `FileFormatError` naming file, line and key.
 
     A sequence that is there twice in one task is an error: its score would be added twice.
     """
     found: dict[tuple[str, str], ImageSequence] = {}
-    for place, record in json_lines(path):
+    for place, record in lines:
         one = _sequence(place, record)
         if (one.task, one.sequence) in found:
             raise place.wrong(f"key 'sequence': {one.sequence} is there twice in task '{one.task}'")
@@ -34,9 +38,8 @@ def read_sequences(path: Path) -> list[ImageSequence]:
     return list(found.values())
 
 
-def tally_sequences(sequences: Sequence[ImageSequence]) -> Result:
+def tally_scored(scored: Sequence[Scored]) -> Result:
     """Sum and mean over sequences, all together and by task."""
-    scored = [score_sequence(one) for one in sequences]
     return {
         **msgspec.structs.asdict(pool(scored)),
         "unscored_by_reason": reasons(scored),
@@ -74,7 +77,10 @@ def _text(value: object) -> str:
 
 
 def _compute(request: TallyRequest) -> Result:
-    return tally_sequences(read_sequences(request.file))
+    lines = list(json_lines(request.file))
+    if is_outcome(lines[0][1]):
+        return tally_scored(score_outcomes(lines))
+    return tally_scored([score_sequence(one) for one in read_sequences(lines)])
 
 
 TALLY = Tally(compute=_compute)

@@ -21,8 +21,10 @@ from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.chair import protocol as chair
+from groundwatch.protocols.pope.protocol import Pope, read_claim
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
+from groundwatch.protocols.vlm2.protocol import Vlm2
 
 VERSION = "4"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
@@ -148,6 +150,26 @@ def _triplets(
     ]
 
 
+def _reply(
+    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
+) -> list[Extraction | GroundwatchError]:
+    """POPE's yes or no, read by rule."""
+    results: list[Extraction | GroundwatchError] = []
+    for response in responses:
+        try:
+            results.append(Extraction(claims=(read_claim(response),)))
+        except Unscorable as error:
+            results.append(error)
+    return results
+
+
+def _nothing(
+    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
+) -> list[Extraction | GroundwatchError]:
+    """For a protocol that compares replies with a known truth when it scores."""
+    return [Extraction()] * len(responses)
+
+
 def _listed(
     engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
 ) -> list[Extraction | GroundwatchError]:
@@ -165,6 +187,8 @@ def _listed(
 _EXTRACTORS: dict[str, Extractor] = {
     "chair": _listed,
     "faithscore": LinguisticEngine.facts,
+    Pope.name: _reply,
     TriHe.name: _triplets,
+    Vlm2.name: _nothing,
     **{protocol_name(subset): _valor(subset) for subset in Subset},
 }

@@ -1,0 +1,174 @@
+"""POPE as the services see it: one response answers one yes/no question about an image.
+
+Source: Evaluating Object Hallucination in Large Vision-Language Models (Li et al. 2023).
+
+The question's truth travels in the response's reference as a known fact whose text is the question itself,
+and which holds where yes is right. The claim of an answer "yes" is the question's text too, and that of "no"
+the same with "No." after it; so any judge that knows the fact decides the claim by it. Without such a fact
+the claim is written as a statement, which a judge can hold against objects, triplets or the image.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import ClassVar, Literal
+
+import msgspec
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.events import (
+    Claim,
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    Reference,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.pope.replies import UNREADABLE, Answer, read_reply
+from groundwatch.protocols.pope.scoring import cell
+from groundwatch.protocols.prompts import (
+    combined_digest,
+    load,
+    numbered,
+    reply_schema,
+)
+from groundwatch.protocols.prompts import (
+    read_reply as read_form,
+)
+
+NO_TRUTH = "no_truth"
+
+_PACKAGE = "groundwatch.protocols.pope"
+_PROMPTS = {Stage.EXTRACTION: "read", Stage.VERIFICATION: "verify"}
+_EXISTS = re.compile(r"^\s*(is|are) there (?:an? |any |some )?(.+?)\s*\??\s*$", re.IGNORECASE)
+_ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
+_OTHER: dict[Answer, Answer] = {"yes": "no", "no": "yes"}
+
+
+class _Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    answer: Literal["yes", "no", "neither"]
+
+
+class _Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    verdict: Literal["supported", "refuted", "undecided"]
+
+
+class Pope:
+    """Read the reply, decide whether it is right, count it. `score` is 1 for right, 0 for wrong.
+
+    Its mean over responses is POPE's accuracy; the sums of `tp`, `fp`, `tn` and `fn` give the other numbers.
+    """
+
+    name: ClassVar[str] = "pope"
+    route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
+
+    def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
+        """Raises `Unscorable`: unreadable_reply without a claim, no_truth where the judge did not decide."""
+        if not isinstance(judged, ClaimsVerified):
+            raise InputError("pope scores verified claims, not matched ones")
+        claims = judged.extracted.claims
+        if not claims:
+            raise Unscorable(UNREADABLE, "the reply is neither yes nor no")
+        if len(claims) != 1 or len(judged.verdicts) != 1 or claims[0].category not in _ANSWERS:
+            raise InputError(f"{len(claims)} claims, {len(judged.verdicts)} verdicts: pope has one yes or no")
+        decision = judged.verdicts[0].decision
+        if decision is Decision.UNDECIDED:
+            raise Unscorable(NO_TRUTH, "nothing known of the image says what is right")
+        said = _ANSWERS[claims[0].category]
+        right = decision is Decision.SUPPORTED
+        counted = cell(said, said if right else _OTHER[said])
+        values = {name: float(name == counted) for name in ("tp", "fp", "tn", "fn")}
+        return Score(
+            score=float(right), values={"accuracy": float(right), "yes": float(said == "yes"), **values}
+        )
+
+    def prompt_digest(self, stage: Stage) -> str:
+        return combined_digest([load(_PACKAGE, _PROMPTS[stage])]) if stage in _PROMPTS else ""
+
+    def extraction_steps(self) -> int:
+        return 1
+
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        if not response.answer.strip():
+            return None
+        prompt = load(_PACKAGE, _PROMPTS[Stage.EXTRACTION])
+        return Step(
+            name=prompt.name,
+            system=prompt.system,
+            user=prompt.fill(question=response.prompt.strip() or "(not known)", reply=response.answer),
+            schema=reply_schema(_Read),
+        )
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+        said = read_form(reply, _Read).answer
+        return (), (claim_of(response, _ANSWERS[said]),) if said in _ANSWERS else ()
+
+    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
+        prompt = load(_PACKAGE, _PROMPTS[Stage.VERIFICATION])
+        reference = None if response.images else response.reference
+        answered = [f"{question} Answer: {said}" for claim in claims for question, said in [claim.parts[:2]]]
+        return Step(
+            name=prompt.name,
+            system=prompt.system,
+            user=prompt.fill(
+                reference=_describe(reference) if reference else "(nothing: look at what is attached)",
+                answered=numbered(enumerate(answered)),
+            ),
+            schema=reply_schema(_Verdict),
+        )
+
+    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
+        return (Verdict(decision=Decision(read_form(reply, _Verdict).verdict)),)
+
+
+def read_claim(response: ResponseRecorded) -> Claim:
+    """The claim of a reply, read by rule. Raises `Unscorable` with the reason why it cannot be read."""
+    reading = read_reply(response.answer, response.prompt)
+    if reading.answer is None:
+        raise Unscorable(reading.reason, response.answer[:200])
+    return claim_of(response, reading.answer)
+
+
+def claim_of(response: ResponseRecorded, said: Answer) -> Claim:
+    """What an answer says: `category` is yes or no, `parts` are the question and the answer."""
+    question = " ".join(response.prompt.split())
+    facts = response.reference.facts if response.reference else ()
+    known = any(_plain(fact.text) == _plain(question) for fact in facts)
+    exists = None if known else _EXISTS.match(question)
+    if exists:
+        text = f"There {exists[1].casefold()} {_thing(exists[1], exists[2], said)}."
+    else:
+        text = question if said == "yes" else f"{question} No."
+    return Claim(text=text, category=said, parts=(question, said))
+
+
+def _thing(verb: str, name: str, said: Answer) -> str:
+    if said == "no":
+        return f"no {name}"
+    if verb.casefold() == "are":
+        return name
+    return f"{'an' if name[:1].casefold() in 'aeiou' else 'a'} {name}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _describe(reference: Reference) -> str:
+    lines = [f"complete: {'yes' if reference.complete else 'no'}"]
+    lines += [f"{'true' if fact.holds else 'false'}: {_quote(fact.text)}" for fact in reference.facts]
+    lines += [f"object: {_quote(name)}" for name in reference.objects]
+    lines += [f"triplet: {' '.join(map(_quote, triplet))}" for triplet in reference.triplets]
+    return "\n".join(lines)
+
+
+def _quote(text: str) -> str:
+    return json.dumps(" ".join(text.split()), ensure_ascii=False)
