@@ -56,7 +56,7 @@ RESPONSES = [
     described("blank", "I cannot say.", *RIDER),
     described("alone", "A man is riding a brown horse."),
 ]
-SCORES = {"tp": 1, "fp": 0, "tn": 1, "right": 1, "wrong": 0, "true": 0, "false": 1}
+SCORES = {"tp": 1, "fp": 0, "tn": 1, "right": 1, "wrong": 0, "true": 1, "false": 0}
 REASONS = {
     "unread": "unsure_reply",
     "untold": "no_reference",

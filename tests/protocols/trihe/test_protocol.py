@@ -126,13 +126,13 @@ def test_a_wrong_judgement_says_what_is_wrong(reply, message):
         PROTOCOL.read_verification(reply, CLAIMS)
 
 
-def test_the_score_is_the_share_of_hallucinated_triplets():
+def test_the_score_is_the_share_of_triplets_that_are_not_hallucinated():
     score = PROTOCOL.score(verified(YES, no("relation")))
-    assert score.score == 0.5
+    assert score.score == score.values["hallu"] == 0.5
     assert (score.values["hallu.object"], score.values["hallu.relation"]) == (0, 0.5)
     assert "hallu.object" not in PROTOCOL.score(verified(YES, no())).values
     undecided = PROTOCOL.score(verified(OPEN, no("object1")))
-    assert (undecided.score, undecided.values["decided"], undecided.values["triplets"]) == (1, 1, 2)
+    assert (undecided.score, undecided.values["hallu"], undecided.values["decided"]) == (0, 1, 1)
 
 
 def test_what_cannot_be_scored():

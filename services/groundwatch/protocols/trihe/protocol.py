@@ -31,7 +31,8 @@ _HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UND
 class TriHe:
     """Triplet extraction, then a judge, then the inner term of equation 1.
 
-    `score` is the share of hallucinated triplets: lower is better, as in the paper's tables.
+    `score` is the share of triplets that are not hallucinated, so that more is better as for the other
+    protocols; `hallu` in its values is the paper's rate.
     """
 
     name: ClassVar[str] = "tri-he"
@@ -55,7 +56,7 @@ class TriHe:
         if all(one.part for one in wrong):
             values["hallu.object"] = question_rate(found, "object") or 0.0
             values["hallu.relation"] = question_rate(found, "relation") or 0.0
-        return Score(score=rate, values=values)
+        return Score(score=1.0 - rate, values=values)
 
     def prompt_digest(self, stage: Stage) -> str:
         return questions.prompt_digest(stage)
