@@ -5,7 +5,7 @@ Standard output holds the result and nothing else; progress goes to standard err
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from rich.table import Table
 from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run, show_beside
 from groundwatch.cli.inputs import ImageFolder, Responses, no_images
 from groundwatch.errors import UsageError
+from groundwatch.events import ResponseRecorded
 from groundwatch.protocols import registry, tallies
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
@@ -77,7 +78,9 @@ def score(
     subset: SubsetOption = None,
     annotation: Annotated[
         Path | None,
-        typer.Option(help="valor: the benchmark's annotation of the images.", show_default=False),
+        typer.Option(
+            help="valor, tri-he, pope: the benchmark's own annotation of the images.", show_default=False
+        ),
     ] = None,
     beside: Annotated[
         bool, typer.Option("--beside", help="Put the models into the tables that the paper published.")
@@ -95,7 +98,7 @@ def score(
     if settings.faithscore.weights:
         registry.configure(FaithScore(settings.faithscore.weights))
     found = registry.get(protocol)
-    responses = Responses(file, limits_of(settings.gateway.intake))
+    responses = _responses(found.name, file, annotation, limits_of(settings.gateway.intake))
     report = Report()
     run(_score(found.name, responses, out, engine, judge, images, settings, published or report))
     if published is not None:
@@ -210,9 +213,21 @@ def limits_of(intake: IntakeSettings) -> Limits:
     )
 
 
+def _responses(
+    protocol: str, file: Path, annotation: Path | None, limits: Limits
+) -> Sequence[ResponseRecorded] | Responses:
+    from groundwatch.cli.benchmarks import annotated_responses, answered_benchmark, is_answered_benchmark
+
+    if annotation is not None:
+        return annotated_responses(protocol, file, annotation, lambda path: Responses(path, limits))
+    if protocol == "tri-he" and is_answered_benchmark(file):
+        return answered_benchmark(file)
+    return Responses(file, limits)
+
+
 async def _score(
     protocol: str,
-    responses: Responses,
+    responses: Sequence[ResponseRecorded] | Responses,
     out: Path | None,
     engine: str,
     judge: str,
@@ -233,6 +248,8 @@ async def _score(
         extracting = msgspec.structs.replace(extracting, engine=engine)
     if judge:
         chosen = msgspec.structs.replace(chosen, engine=judge)
+    elif protocol == "tri-he" and not chosen.engine:
+        chosen = msgspec.structs.replace(chosen, engine="similarity")
     judging = Judging(
         found,
         extraction.build(extracting),
