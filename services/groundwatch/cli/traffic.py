@@ -33,6 +33,7 @@ from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import follow_stream, read_stream
 from groundwatch.topology import OUTCOMES, PREFIX
 
@@ -156,9 +157,13 @@ async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[Re
     subjects = (f"{PREFIX}.outcome.{run_name}.>",)
     read = follow_stream if follow else read_stream
     async for message in read(bus.js, OUTCOMES, subjects=subjects):
-        # An outcome that this version cannot read was written by a newer one: it is not ours to show.
-        with contextlib.suppress(msgspec.DecodeError):
-            yield _SCORED.decode(message.data)
+        try:
+            outcome = _SCORED.decode(message.data)
+        except msgspec.DecodeError as error:
+            # Another version or another program wrote it: it cannot be counted here, and must be told.
+            logger.warning("outcome.unreadable", subject=message.subject, error=str(error))
+            continue
+        yield outcome
 
 
 def _progress(quiet: bool) -> Progress:

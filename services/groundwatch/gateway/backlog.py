@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 
 import nats.errors
 import nats.js.errors
 
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.logs import logger
 from groundwatch.topology import RESPONSES
 
 CONSUMER = "extraction"
@@ -90,6 +90,10 @@ class Backlog:
 
     async def _watch(self) -> None:
         while True:
-            with contextlib.suppress(Exception):
+            try:
                 await self.look()
+            except Exception as error:
+                # Whatever it is, looking goes on: without it the door would never open or close again.
+                self.problem = f"cannot look at the backlog: {error!r}"
+                logger.error("backlog.unknown", error=repr(error), exc_info=True)
             await asyncio.sleep(LOOK_SECONDS)
