@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from groundwatch.cli import offline
+from groundwatch.cli import agree, offline
 from groundwatch.errors import FileFormatError, TransientError, Unscorable, UsageError
 from groundwatch.events import (
     Claim,
@@ -116,6 +116,7 @@ def finder(monkeypatch: pytest.MonkeyPatch) -> Finder:
 def run() -> Callable[..., Result]:
     app = typer.Typer()
     offline.register(app)
+    agree.register(app)
 
     def call(*arguments: object) -> Result:
         return CliRunner().invoke(app, [str(argument) for argument in arguments])

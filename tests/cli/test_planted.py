@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from groundwatch.cli import offline, planted
+from groundwatch.cli import agree, offline, planted
 from groundwatch.errors import UsageError
 from groundwatch.events import Reference
 from groundwatch.protocols.planted import Kind
@@ -19,6 +19,7 @@ pytest.importorskip("sentence_transformers")
 def run(*arguments: object) -> Result:
     app = typer.Typer()
     offline.register(app)
+    agree.register(app)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from groundwatch.cli import offline
+from groundwatch.cli import agree, offline
 from groundwatch.errors import FileFormatError, UsageError
 
 GOLD = Path(__file__).parents[1] / "data" / "valor_matching_gold.jsonl"
@@ -21,6 +21,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "valor"
 def run() -> Callable[..., Result]:
     app = typer.Typer()
     offline.register(app)
+    agree.register(app)
 
     def call(*arguments: object) -> Result:
         return CliRunner().invoke(app, [str(argument) for argument in arguments])

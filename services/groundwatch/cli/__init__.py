@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+import groundwatch.cli.agree as agree
 import groundwatch.cli.bench as bench
 import groundwatch.cli.demo as demo
 import groundwatch.cli.ledger as ledger
@@ -45,7 +46,7 @@ def options(
     """Options that stand before every command."""
 
 
-for module in (system, demo, traffic, ledger, offline, bench):
+for module in (system, demo, traffic, ledger, offline, agree, bench):
     module.register(app)
 
 

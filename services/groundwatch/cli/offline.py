@@ -1,40 +1,33 @@
-"""The commands that need no server: `score`, `agree` and `tally`.
+"""The commands that judge and count without a server: `score` and `tally`.
 
 Standard output holds the result and nothing else; progress goes to standard error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run, show_beside
 from groundwatch.cli.inputs import ImageFolder, Responses, no_images
+from groundwatch.cli.numbers import progress_bar, render_numbers
 from groundwatch.errors import UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.protocols import registry, tallies
 from groundwatch.protocols.base import Stage
-from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.protocols.statistics import Interval
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.records import Limits
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.runtime.settings import IntakeSettings, Settings
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
-Annotations = Annotated[
-    Path | None, typer.Argument(help="FaithScore's annotation file (JSON lines).", show_default=False)
-]
 SubsetOption = Annotated[
     str | None,
     typer.Option(help="valor: the benchmark's subset, such as object-existence.", show_default=False),
@@ -44,7 +37,6 @@ SubsetOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
     app.command("score")(score)
-    app.command("agree")(agree)
     app.command("tally")(tally)
 
 
@@ -109,71 +101,6 @@ def score(
         render(report, Console())
 
 
-def agree(
-    protocol: Annotated[
-        str, typer.Argument(help="The protocol; or planted, for every protocol.", show_default=False)
-    ],
-    file: Annotations = None,
-    as_json: JsonOption = False,
-    cross_validate: Annotated[
-        bool, typer.Option("--cross-validate", help="Retrain the recogniser in folds by image.")
-    ] = False,
-    folds: Annotated[int, typer.Option(min=2, help="How many folds.")] = 10,
-    only: Annotated[
-        str | None, typer.Option("--protocol", help="planted: only this protocol.", show_default=False)
-    ] = None,
-    count: Annotated[int, typer.Option("--answers", min=1, help="planted: how many answers.")] = 136,
-) -> None:
-    """Tell how far the embedded engines agree with people, from an annotated file.
-
-    With `planted`, which needs no file: how many planted hallucinations they find.
-    """
-    if protocol == "planted":
-        _agree_planted(only, count, as_json)
-        return
-    if file is None:
-        raise UsageError(f"groundwatch agree {protocol} needs an annotated file")
-    if protocol == "valor":
-        _agree_valor(file, as_json)
-        return
-    if protocol == "tri-he":
-        _agree_tri_he(file, as_json)
-        return
-    if protocol == "annotators":
-        from groundwatch.cli.annotators import agree_annotators
-
-        agree_annotators(file, as_json, Console())
-        return
-    from groundwatch.cli.agreement import agreement
-
-    answers = _annotated(protocol, file)
-    with _progress() as progress:
-        progress.add_task("comparing with people", total=None)
-        found = run(agreement(answers, folds=folds if cross_validate else None))
-    built = msgspec.to_builtins(found)
-    if as_json:
-        print_json(built)
-    else:
-        _render_agreement(built, Console())
-
-
-def _agree_tri_he(file: Path, as_json: bool) -> None:
-    from groundwatch.cli.trihe import agree_tri_he, render_tri_he
-    from groundwatch.models.embeddings import SentenceEmbedder
-
-    with _progress() as progress:
-        task = progress.add_task("comparing triplets", total=None)
-        found = agree_tri_he(
-            file,
-            SentenceEmbedder(cached=20_000),
-            lambda done, total: progress.update(task, completed=done, total=total),
-        )
-    if as_json:
-        print_json(found)
-    else:
-        render_tri_he(found, Console())
-
-
 def tally(
     protocol: ProtocolName,
     file: Annotated[
@@ -199,7 +126,7 @@ def tally(
     elif found.tell is not None:
         Console().print(found.tell(result), highlight=False)
     else:
-        _render_numbers(result, Console())
+        render_numbers(result, Console())
 
 
 def limits_of(intake: IntakeSettings) -> Limits:
@@ -263,7 +190,7 @@ async def _score(
                 sink = stack.enter_context(out.open("wb")) if out else None
             except OSError as error:
                 raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
-            progress = stack.enter_context(_progress())
+            progress = stack.enter_context(progress_bar())
             task = progress.add_task(f"judging with {protocol}", total=len(responses))
             async for outcome in judging.outcomes(responses):
                 report.add(outcome)
@@ -296,7 +223,7 @@ def _score_valor(
         extracting = msgspec.structs.replace(extracting, engine=engine)
     if judge:
         comparing = msgspec.structs.replace(comparing, engine=judge)
-    with _progress() as bar:
+    with progress_bar() as bar:
         task = bar.add_task(f"judging with valor, {subset}", total=None)
         scored = score_valor(
             file,
@@ -308,97 +235,4 @@ def _score_valor(
             lambda done, total: bar.update(task, completed=done, total=total),
         )
         result = run(scored)
-    print_json(result) if as_json else _render_numbers(result, Console())
-
-
-def _agree_valor(file: Path, as_json: bool) -> None:
-    from groundwatch.cli.valor import agree_valor
-    from groundwatch.matching.engines.semantic import SemanticEngine
-
-    result = agree_valor(file, SemanticEngine().compare)
-    print_json(result) if as_json else _render_numbers(result, Console())
-
-
-def _agree_planted(only: str | None, count: int, as_json: bool) -> None:
-    from groundwatch.cli import planted
-
-    protocols = planted.chosen(only)
-    answers = planted.planted_answers(count)
-    with _progress() as bar:
-        task = bar.add_task("looking for what was planted", total=count * len(protocols))
-        found = run(planted.planted(answers, protocols, lambda: bar.advance(task)))
-    told = planted.report(answers, found)
-    print_json(told) if as_json else planted.render(told, found, Console())
-
-
-def _annotated(protocol: str, file: Path) -> list[AnnotatedAnswer]:
-    """The answers of a FaithScore annotation file; `UsageError` for a protocol without such a format."""
-    registry.get(protocol)
-    if protocol != FaithScore.name:
-        raise UsageError(f"groundwatch agree knows no file format of protocol '{protocol}'")
-    return read_annotations(file)
-
-
-def _render_numbers(result: Mapping[str, object], console: Console) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_header=False)
-    table.add_column("name")
-    table.add_column("value", justify="right")
-    for name, value in _flat(result):
-        shown = "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
-        table.add_row(name, shown)
-    console.print(table)
-
-
-def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in result.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}: ")
-        else:
-            yield f"{above}{name}", value
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-
-
-def _render_agreement(found: dict[str, Any], console: Console) -> None:
-    table = Table(
-        title=f"Agreement with people on {found['answers']} answers",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("measure")
-    table.add_column("value", justify="right")
-    folds = found["recogniser"]["folds"]
-    how = f" ({folds} folds by image)" if folds else ""
-    table.add_row(f"recogniser: accuracy{how}", f"{found['recogniser']['accuracy']:.3f}")
-    for label, value in found["recogniser"]["f1"].items():
-        table.add_row(f"recogniser: F1 of {label}", "–" if value is None else f"{value:.3f}")
-    for name in ("precision", "recall", "f1"):
-        table.add_row(f"decomposer: {name}", f"{found['decomposer'][name]:.3f}")
-    for title, group in (("", found), ("Likert: ", found["likert"])):
-        for name in ("pearson", "spearman", "kendall"):
-            table.add_row(f"{title}{name}", _shown(group[name]))
-    for name, value in found["mean"].items():
-        table.add_row(f"mean score, {name}", "–" if value is None else f"{value:.3f}")
-    if found["coverage"] is not None:
-        table.add_row("facts decided by the reference judge", f"{found['coverage']:.1%}")
-    console.print(table)
-    console.print(
-        f"{found['compared']} answers have a human and an automatic score; intervals are 95 %.",
-        highlight=False,
-    )
-
-
-def _shown(interval: Interval | dict[str, Any] | None) -> str:
-    if interval is None:
-        return "–"
-    found = msgspec.convert(interval, Interval)
-    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}, n = {found.n})"
+    print_json(result) if as_json else render_numbers(result, Console())

@@ -1,0 +1,159 @@
+"""`groundwatch agree`: how far the judges agree with people, from annotated files or planted errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from groundwatch.cli.common import JsonOption, print_json, run
+from groundwatch.cli.numbers import progress_bar, render_numbers
+from groundwatch.errors import UsageError
+from groundwatch.protocols import registry
+from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
+from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.statistics import Interval
+
+Annotations = Annotated[
+    Path | None,
+    typer.Argument(help="The annotated file, in the protocol's own format.", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("agree")(agree)
+
+
+def agree(
+    protocol: Annotated[
+        str, typer.Argument(help="The protocol; or planted, for every protocol.", show_default=False)
+    ],
+    file: Annotations = None,
+    as_json: JsonOption = False,
+    cross_validate: Annotated[
+        bool, typer.Option("--cross-validate", help="Retrain the recogniser in folds by image.")
+    ] = False,
+    folds: Annotated[int, typer.Option(min=2, help="How many folds.")] = 10,
+    only: Annotated[
+        str | None, typer.Option("--protocol", help="planted: only this protocol.", show_default=False)
+    ] = None,
+    count: Annotated[int, typer.Option("--answers", min=1, help="planted: how many answers.")] = 136,
+) -> None:
+    """Tell how far the embedded engines agree with people, from an annotated file.
+
+    With `planted`, which needs no file: how many planted hallucinations they find.
+    """
+    if protocol == "planted":
+        _agree_planted(only, count, as_json)
+        return
+    if file is None:
+        raise UsageError(f"groundwatch agree {protocol} needs an annotated file")
+    if protocol == "valor":
+        _agree_valor(file, as_json)
+        return
+    if protocol == "tri-he":
+        _agree_tri_he(file, as_json)
+        return
+    if protocol == "annotators":
+        from groundwatch.cli.annotators import agree_annotators
+
+        agree_annotators(file, as_json, Console())
+        return
+    from groundwatch.cli.agreement import agreement
+
+    answers = _annotated(protocol, file)
+    with progress_bar() as progress:
+        progress.add_task("comparing with people", total=None)
+        found = run(agreement(answers, folds=folds if cross_validate else None))
+    built = msgspec.to_builtins(found)
+    if as_json:
+        print_json(built)
+    else:
+        _render_agreement(built, Console())
+
+
+def _agree_tri_he(file: Path, as_json: bool) -> None:
+    from groundwatch.cli.trihe import agree_tri_he, render_tri_he
+    from groundwatch.models.embeddings import SentenceEmbedder
+
+    with progress_bar() as progress:
+        task = progress.add_task("comparing triplets", total=None)
+        found = agree_tri_he(
+            file,
+            SentenceEmbedder(cached=20_000),
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print_json(found)
+    else:
+        render_tri_he(found, Console())
+
+
+def _agree_valor(file: Path, as_json: bool) -> None:
+    from groundwatch.cli.valor import agree_valor
+    from groundwatch.matching.engines.semantic import SemanticEngine
+
+    result = agree_valor(file, SemanticEngine().compare)
+    print_json(result) if as_json else render_numbers(result, Console())
+
+
+def _agree_planted(only: str | None, count: int, as_json: bool) -> None:
+    from groundwatch.cli import planted
+
+    protocols = planted.chosen(only)
+    answers = planted.planted_answers(count)
+    with progress_bar() as bar:
+        task = bar.add_task("looking for what was planted", total=count * len(protocols))
+        found = run(planted.planted(answers, protocols, lambda: bar.advance(task)))
+    told = planted.report(answers, found)
+    print_json(told) if as_json else planted.render(told, found, Console())
+
+
+def _annotated(protocol: str, file: Path) -> list[AnnotatedAnswer]:
+    """The answers of a FaithScore annotation file; `UsageError` for a protocol without such a format."""
+    registry.get(protocol)
+    if protocol != FaithScore.name:
+        raise UsageError(f"groundwatch agree knows no file format of protocol '{protocol}'")
+    return read_annotations(file)
+
+
+def _render_agreement(found: dict[str, Any], console: Console) -> None:
+    table = Table(
+        title=f"Agreement with people on {found['answers']} answers",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    folds = found["recogniser"]["folds"]
+    how = f" ({folds} folds by image)" if folds else ""
+    table.add_row(f"recogniser: accuracy{how}", f"{found['recogniser']['accuracy']:.3f}")
+    for label, value in found["recogniser"]["f1"].items():
+        table.add_row(f"recogniser: F1 of {label}", "–" if value is None else f"{value:.3f}")
+    for name in ("precision", "recall", "f1"):
+        table.add_row(f"decomposer: {name}", f"{found['decomposer'][name]:.3f}")
+    for title, group in (("", found), ("Likert: ", found["likert"])):
+        for name in ("pearson", "spearman", "kendall"):
+            table.add_row(f"{title}{name}", _shown(group[name]))
+    for name, value in found["mean"].items():
+        table.add_row(f"mean score, {name}", "–" if value is None else f"{value:.3f}")
+    if found["coverage"] is not None:
+        table.add_row("facts decided by the reference judge", f"{found['coverage']:.1%}")
+    console.print(table)
+    console.print(
+        f"{found['compared']} answers have a human and an automatic score; intervals are 95 %.",
+        highlight=False,
+    )
+
+
+def _shown(interval: Interval | dict[str, Any] | None) -> str:
+    if interval is None:
+        return "–"
+    found = msgspec.convert(interval, Interval)
+    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}, n = {found.n})"

@@ -1,0 +1,41 @@
+"""How the commands without a server show numbers and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+def render_numbers(result: Mapping[str, object], console: Console) -> None:
+    """Names with their numbers; nested ones under the names above them."""
+    table = Table(box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column("name")
+    table.add_column("value", justify="right")
+    for name, value in _flat(result):
+        shown = "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+        table.add_row(name, shown)
+    console.print(table)
+
+
+def progress_bar() -> Progress:
+    """A bar on standard error, gone when it is done."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}: ")
+        else:
+            yield f"{above}{name}", value
