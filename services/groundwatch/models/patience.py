@@ -40,6 +40,11 @@ class CallKind(StrEnum):
     SERVER_ERROR = "server_error"
     NOT_A_COMPLETION = "not_a_completion"
     MISCONFIGURED = "misconfigured"
+    UNREADABLE_IMAGE = "unreadable_image"
+    PROMPT_TOO_LONG = "prompt_too_long"
+    NOT_FINITE = "not_finite"
+    BAD_REPLY = "bad_reply"
+    LEFT_ALONE = "left_alone"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

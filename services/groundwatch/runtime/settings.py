@@ -18,6 +18,7 @@ import msgspec
 
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.models.triton_settings import TritonSettings
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 STAGES = ("extraction", "verification", "matching", "generation", "scoring")
@@ -157,6 +158,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         try:
             values = tomllib.loads(source.read_text("utf-8"))
         except OSError as error:
+    triton: TritonSettings = TritonSettings()
             raise SettingsError(f"{source}: cannot be read: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{source}: is not TOML: {error}") from error
