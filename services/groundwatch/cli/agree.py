@@ -44,6 +44,13 @@ def agree(
         str | None, typer.Option("--protocol", help="planted: only this protocol.", show_default=False)
     ] = None,
     count: Annotated[int, typer.Option("--answers", min=1, help="planted: how many answers.")] = 136,
+    embedding_model: Annotated[
+        str,
+        typer.Option(
+            help="tri-he, valor: folder of a sentence-transformers model in place of the embedded one.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Tell how far the embedded engines agree with people, from an annotated file.
 
@@ -55,11 +62,13 @@ def agree(
     if file is None:
         raise UsageError(f"groundwatch agree {protocol} needs an annotated file")
     if protocol == "valor":
-        _agree_valor(file, as_json)
+        _agree_valor(file, embedding_model, as_json)
         return
     if protocol == "tri-he":
-        _agree_tri_he(file, as_json)
+        _agree_tri_he(file, embedding_model, as_json)
         return
+    if embedding_model:
+        raise UsageError(f"groundwatch agree {protocol} takes no option --embedding-model")
     if protocol == "annotators":
         from groundwatch.cli.annotators import agree_annotators
 
@@ -78,15 +87,15 @@ def agree(
         _render_agreement(built, Console())
 
 
-def _agree_tri_he(file: Path, as_json: bool) -> None:
+def _agree_tri_he(file: Path, embedding_model: str, as_json: bool) -> None:
     from groundwatch.cli.trihe import agree_tri_he, render_tri_he
-    from groundwatch.models.embeddings import SentenceEmbedder
+    from groundwatch.models.embeddings import embedder
 
     with progress_bar() as progress:
         task = progress.add_task("comparing triplets", total=None)
         found = agree_tri_he(
             file,
-            SentenceEmbedder(cached=20_000),
+            embedder(embedding_model, cached=20_000),
             lambda done, total: progress.update(task, completed=done, total=total),
         )
     if as_json:
@@ -95,11 +104,12 @@ def _agree_tri_he(file: Path, as_json: bool) -> None:
         render_tri_he(found, Console())
 
 
-def _agree_valor(file: Path, as_json: bool) -> None:
+def _agree_valor(file: Path, embedding_model: str, as_json: bool) -> None:
     from groundwatch.cli.valor import agree_valor
     from groundwatch.matching.engines.semantic import SemanticEngine
+    from groundwatch.models.embeddings import embedder
 
-    result = agree_valor(file, SemanticEngine().compare)
+    result = agree_valor(file, SemanticEngine(embedder(embedding_model)).compare)
     print_json(result) if as_json else render_numbers(result, Console())
 
 

@@ -24,6 +24,7 @@ from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.embedded import EmbeddedEngine
 from groundwatch.verification.engines.similarity import (
+    PUBLISHED_CODE,
     SimilarityEngine,
     Thresholds,
     similarities,
@@ -67,6 +68,21 @@ def test_without_one_above_it_the_three_most_similar_are_joined():
     assert table.asked[-1] == "b. d. c."
     (single,) = similarities(["claim"], ["a"], table)
     assert single.kept == (0,)
+
+
+def test_the_published_code_takes_the_larger_similarity():
+    table = Table({"claim": (1, 0), "a.": at(0.9), "b.": at(0.4), "c.": at(0.3), "a. b. c.": at(0.95)})
+    (paper,) = similarities(["claim"], list("abc"), table)
+    (code,) = similarities(["claim"], list("abc"), table, PUBLISHED_CODE)
+    assert (paper.kept, code.kept) == ((0,), (0, 1, 2))
+    assert (paper.score, code.score) == (pytest.approx(0.9), pytest.approx(0.95))
+    table.vectors["a. b. c."] = at(0.2)
+    assert similarities(["claim"], list("abc"), table, PUBLISHED_CODE) == [paper]
+    judges = {
+        SimilarityEngine(table, thresholds=one).judge(TriHe()).version
+        for one in (PUBLISHED_CODE, Thresholds())
+    }
+    assert len(judges) == 2
 
 
 def test_nothing_to_compare():
@@ -225,6 +241,8 @@ def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
     assert found["images"] == 12
     assert found["true_positive_rate"] > 0.85
     assert found["false_positive_rate"] < 0.1
+    assert found["published_code"]["true_positive_rate"] >= found["true_positive_rate"]
+    assert found["published_code"]["false_positive_rate"] >= found["false_positive_rate"]
     console = Console(record=True, width=100)
     render_tri_he(found, console)
     assert "ROC AUC" in console.export_text()

@@ -49,15 +49,21 @@ class Encoder(Protocol):
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """The paper's choices (section 3.3, appendix C); `named` is ours: how alike names of one object are."""
+    """The paper's choices (section 3.3, appendix C); `named` is ours: how alike names of one object are.
+
+    With `maximum` the three most similar are no fallback: the larger of both similarities counts, as in the
+    published code.
+    """
 
     keep: float = 0.5
     fallback: int = 3
     holds: float = 0.6
     named: float = 0.55
+    maximum: bool = False
 
 
 PAPER = Thresholds()
+PUBLISHED_CODE = Thresholds(maximum=True)
 
 
 class Similarity(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,17 +89,18 @@ def similarities(
     known = [f"{text}." for text in reference]
     said = encoder.encode(claims)
     each = said @ encoder.encode(known).T
-    kept = []
+    choices: list[list[tuple[int, ...]]] = []
     for row in each:
-        near = np.flatnonzero(row > thresholds.keep)
-        if not len(near):
-            near = np.argsort(-row, kind="stable")[: thresholds.fallback]
-        kept.append(tuple(int(at) for at in near))
-    joined = encoder.encode([" ".join(known[at] for at in indexes) for indexes in kept])
-    return [
-        Similarity(score=float(vector @ together), kept=indexes)
-        for vector, together, indexes in zip(said, joined, kept, strict=True)
-    ]
+        nearest = tuple(int(at) for at in np.argsort(-row, kind="stable")[: thresholds.fallback])
+        kept = tuple(int(at) for at in np.flatnonzero(row > thresholds.keep)) or nearest
+        choices.append([kept, nearest] if thresholds.maximum and kept != nearest else [kept])
+    texts = [" ".join(known[at] for at in indexes) for several in choices for indexes in several]
+    joined = iter(encoder.encode(texts))
+    found = []
+    for vector, several in zip(said, choices, strict=True):
+        graded = [Similarity(score=float(vector @ next(joined)), kept=indexes) for indexes in several]
+        found.append(max(graded, key=lambda one: one.score))
+    return found
 
 
 def wrong_part(
@@ -131,7 +138,8 @@ class SimilarityEngine:
         return Judge(
             engine="similarity",
             model=self._encoder.name,
-            version=f"{VERSION}-{limits.keep:g}-{limits.fallback}-{limits.holds:g}-{limits.named:g}",
+            version=f"{VERSION}-{limits.keep:g}-{limits.fallback}-{limits.holds:g}-{limits.named:g}"
+            + ("-max" if limits.maximum else ""),
         )
 
     async def verify(
