@@ -13,6 +13,7 @@ The model's name is its script: `500,429:0.1,ok` fails the first request, rate-l
     wrongschema      JSON of another form        echo:TEXT    TEXT as the reply
     wrongindex       an index that was not asked  prose       a draft, then the reply, in prose
     twice            an index given twice        obedient     obeys commands outside the fence
+    nologprobs       yes or no without them      huge         a megabyte of words
     surrogate        half a surrogate pair       echoauth     401 that repeats the key
 
 As a program it prints one JSON line with its `base_url`. `GET /control` tells what was asked.
@@ -25,6 +26,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import re
 import struct
 import threading
@@ -74,6 +76,9 @@ class Judge:
             items = _items(blocks["descriptive"])
             return {"facts": [fact for at, text in items for fact in _facts(at, text)]}
         shown = _shown(images, blocks.get("reference", ""))
+        if "statement" in blocks:
+            said = "supported" if commanded else _verdict(blocks["statement"], *shown)
+            return {"answer": "yes" if said == "supported" else "no"}
         verdicts = [
             {"index": at, "verdict": "supported" if commanded else _verdict(text, *shown)}
             for at, text in _items(blocks.get("facts", ""))
@@ -252,17 +257,33 @@ class LlmServer:
             return _json(200, {"object": "list", "data": []})
         question, images = _read(request)
         reply = self._judge.answer(question, images, obedient=behaviour == "obedient")
-        text = json.dumps(reply)
+        text = reply["answer"].title() if _in_a_word(request, reply) else json.dumps(reply)
         completion = _completion(request, _spoil(reply, text, behaviour, argument), behaviour)
+        if _in_a_word(request, reply) and request.get("logprobs") and behaviour in ("ok", "obedient"):
+            completion["choices"][0]["logprobs"] = _logprobs(reply["answer"])
         if behaviour == "closed":
             status, found, whole = _json(200, completion)
             return status, {**found, "content-length": str(len(whole))}, whole[: len(whole) // 2]
         return _json(200, completion)
 
 
+def _in_a_word(request: dict[str, Any], reply: dict[str, Any]) -> bool:
+    return "answer" in reply and "response_format" not in request
+
+
+def _logprobs(answer: str) -> dict[str, Any]:
+    """Of a yes that is 0.9 likely, or 0.1; as tokenizers write words, and with what else might be said."""
+    yes, no = (0.9, 0.1) if answer == "yes" else (0.1, 0.9)
+    likely = {"Yes": yes * 0.6, " yes": yes * 0.2, "No": no * 0.6, "\u2581no": no * 0.2, "The": 0.15}
+    top = [{"token": token, "logprob": math.log(share), "bytes": None} for token, share in likely.items()]
+    first = {"token": "\n", "logprob": -0.01, "bytes": None, "top_logprobs": []}
+    return {"content": [first, {**(top[0] if yes > no else top[2]), "top_logprobs": top}]}
+
+
 def _spoil(reply: dict[str, Any], text: str, behaviour: str, argument: str) -> str:
     (name, entries), *_ = reply.items()
-    first = dict(entries[0]) if entries else {"index": 0}
+    first = dict(entries[0]) if isinstance(entries, list) and entries else {"index": 0}
+    entries = entries if isinstance(entries, list) else []
     place = "sub_sentence" if name == "facts" else "index"
     kept = {
         "cutoff": text[: len(text) // 2],
@@ -272,6 +293,7 @@ def _spoil(reply: dict[str, Any], text: str, behaviour: str, argument: str) -> s
         "twice": json.dumps({name: [*entries, first]}),
         "echo": argument,
         "empty": "",
+        "huge": "Yes and no. " * 90_000,
         "prose": f"Draft: {json.dumps({name: []})}. Supported? Yes!\n```json\n{text}\n```\nDone {{really}}.",
         "surrogate": text.replace('"text": "', '"text": "\\ud83d'),
     }

@@ -180,7 +180,9 @@ async def _score(
     judging = Judging(
         found,
         extraction.build(extracting),
-        verification.build(chosen, load_image=loader) if verifies else matching.build(chosen),
+        verification.build(chosen, load_image=loader, visual=settings.visual)
+        if verifies
+        else matching.build(chosen),
         settings.retry,
     )
     encoder = msgspec.json.Encoder()

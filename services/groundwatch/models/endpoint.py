@@ -12,10 +12,11 @@ import asyncio
 import base64
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+import httpx
 import openai
 
 from groundwatch.events import Usage
@@ -28,6 +29,8 @@ Image: TypeAlias = tuple[bytes, str]
 """An image's bytes and its media type."""
 
 Message: TypeAlias = dict[str, object]
+
+T = TypeVar("T")
 
 
 class Endpoint:
@@ -80,13 +83,34 @@ class Endpoint:
         `form` are further parameters of the request. Raises `Unscorable` (refused, judge_rejected_request),
         `RateLimited` with the wait asked for, or `TransientError`. An answer is still to be told.
         """
+        return await self._persist(lambda: self._complete(messages, form), patience)
+
+    async def post(
+        self, path: str, body: Mapping[str, object], read: Callable[[bytes], T], patience: Patience, what: str
+    ) -> tuple[T, float]:
+        """What `read` makes of the body that another page than chat answers, and the seconds it took.
+
+        `path` is below the endpoint's address; `read` raises `ValueError` for what is not `what`, such as
+        "image". Raises as `ask` does, and an answer is still to be told.
+        """
+
+        async def request() -> T | Fault:
+            return await self._read_from(
+                self._client.post(path, cast_to=httpx.Response, body=dict(body)), read, what
+            )
+
+        return await self._persist(request, patience)
+
+    async def _persist(
+        self, request: Callable[[], Awaitable[T | Fault]], patience: Patience
+    ) -> tuple[T, float]:
         while True:
             async with self._slots:
                 await patience.pass_through(self._gate)
                 started = time.perf_counter()
-                outcome = await self._request(messages, form)
+                outcome = await request()
                 seconds = time.perf_counter() - started
-            if isinstance(outcome, Answer):
+            if not isinstance(outcome, Fault):
                 return outcome, seconds
             self.tell(outcome.kind, seconds, Usage())
             if outcome.retry_after is not None:
@@ -102,21 +126,35 @@ class Endpoint:
         """Close the connections."""
         await self._client.close()
 
-    async def _request(self, messages: Sequence[Message], form: Mapping[str, object]) -> Answer | Fault:
+    async def _complete(self, messages: Sequence[Message], form: Mapping[str, object]) -> Answer | Fault:
         create: Any = self._client.chat.completions.with_raw_response.create
+
+        async def send() -> httpx.Response:
+            raw = await create(messages=messages, **self._parameters(form))
+            response: httpx.Response = raw.http_response
+            return response
+
+        settings = self._settings
+        return await self._read_from(
+            send(),
+            lambda body: read_answer(
+                body, input_price=settings.input_price, output_price=settings.output_price
+            ),
+            "chat completion",
+        )
+
+    async def _read_from(
+        self, sent: Awaitable[httpx.Response], read: Callable[[bytes], T], what: str
+    ) -> T | Fault:
         try:
             async with asyncio.timeout(self._settings.timeout):
-                raw = await create(messages=messages, **self._parameters(form))
+                response = await sent
         except (TimeoutError, openai.APIError) as error:
-            return fault_of(error, key=self._key, whom=self._whom)
+            return fault_of(error, key=self._key, whom=self._whom, wanted=what)
         try:
-            return read_answer(
-                raw.http_response.content,
-                input_price=self._settings.input_price,
-                output_price=self._settings.output_price,
-            )
+            return read(response.content)
         except ValueError as error:
-            return fault_of(error, key=self._key, whom=self._whom)
+            return fault_of(error, key=self._key, whom=self._whom, wanted=what)
 
     def _parameters(self, form: Mapping[str, object]) -> dict[str, object]:
         settings = self._settings

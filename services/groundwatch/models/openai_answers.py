@@ -7,6 +7,7 @@ it were a completion.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import openai
@@ -20,15 +21,22 @@ _DETAIL = 300
 _OURS = ("model", "response_format", "temperature", "seed", "max_tokens", "max_completion_tokens")
 _FILTERED = ("content_filter", "content_policy_violation")
 _CUT_OFF = ("length", "max_tokens")
+_PLACES = 8
+"""Tokens of an answer whose alternatives are kept: who asks for them looks at its first word."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model said. `refusal` says why it would not; `cut_off` that it ran out of tokens."""
+    """What the model said. `refusal` says why it would not; `cut_off` that it ran out of tokens.
+
+    `tokens` are the likeliest tokens of each place in the answer with their log-probabilities, where they
+    were asked for and given.
+    """
 
     text: str = ""
     refusal: str = ""
     cut_off: bool = False
     usage: Usage = Usage()
+    tokens: tuple[tuple[tuple[str, float], ...], ...] = ()
 
 
 class _Message(msgspec.Struct):
@@ -39,6 +47,20 @@ class _Message(msgspec.Struct):
 class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
+    logprobs: Any = None
+
+
+class _Alternative(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _TokenPlace(_Alternative):
+    top_logprobs: list[_Alternative] | None = None
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_TokenPlace] | None = None
 
 
 class _Tokens(msgspec.Struct):
@@ -79,13 +101,30 @@ def read_answer(body: bytes, *, input_price: float, output_price: float) -> Answ
         refusal=encodable(refusal[:_DETAIL]),
         cut_off=choice.finish_reason in _CUT_OFF,
         usage=usage,
+        tokens=_tokens(choice.logprobs),
     )
 
 
-def fault_of(error: Exception, *, key: str, whom: str) -> Fault:
+def _tokens(logprobs: Any) -> tuple[tuple[tuple[str, float], ...], ...]:
+    """The alternatives at each of the first places; nothing where servers write something else there.
+
+    The token that was taken is not always among its own alternatives.
+    """
+    try:
+        read = msgspec.convert(logprobs, _Logprobs)
+    except msgspec.ValidationError:
+        return ()
+    return tuple(
+        tuple({one.token: one.logprob for one in (place, *(place.top_logprobs or ()))}.items())
+        for place in (read.content or ())[:_PLACES]
+    )
+
+
+def fault_of(error: Exception, *, key: str, whom: str, wanted: str = "chat completion") -> Fault:
     """What a failed request means. `whom` says whom we asked; `key` is kept out of every message.
 
-    A status that the event cannot have caused never costs the event its score.
+    `wanted` is what was to come back. A status that the event cannot have caused never costs the event its
+    score.
     """
     if isinstance(error, openai.APIStatusError):
         return _of_status(error, key=key, whom=whom)
@@ -94,7 +133,7 @@ def fault_of(error: Exception, *, key: str, whom: str) -> Fault:
     elif isinstance(error, openai.APIConnectionError):
         kind, what = CallKind.UNREACHABLE, f"cannot be reached ({_cause(error)})"
     else:
-        kind, what = CallKind.NOT_A_COMPLETION, f"sent no chat completion ({_cause(error)})"
+        kind, what = CallKind.NOT_A_COMPLETION, f"sent no {wanted} ({_cause(error)})"
     return Fault(kind=kind, error=TransientError(_hide(f"{whom} {what}", key)), passes=True)
 
 

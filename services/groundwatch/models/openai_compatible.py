@@ -36,8 +36,10 @@ class ChatModel:
         *,
         on_call: OnCall | None = None,
         environment: Mapping[str, str] | None = None,
+        endpoint: Endpoint | None = None,
     ) -> None:
-        self._endpoint = Endpoint(settings, on_call=on_call, environment=environment)
+        """`endpoint` is one that is used for other questions too, and shares its slots with them."""
+        self._endpoint = endpoint or Endpoint(settings, on_call=on_call, environment=environment)
 
     @property
     def model(self) -> str:

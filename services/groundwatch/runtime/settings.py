@@ -63,7 +63,8 @@ class RetrySettings(Section, frozen=True, kw_only=True):
 class StageSettings(Section, frozen=True, kw_only=True):
     """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight.
 
-    Empty and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`.
+    Empty and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`, and of
+    verification's engine `visual`.
     """
 
     engine: str = ""
@@ -82,6 +83,17 @@ class CaptioningSettings(Section, frozen=True, kw_only=True):
     engine: str = ""
     concurrency: int = 0
     models: dict[str, ChatSettings] = {}
+
+
+class VisualSettings(Section, frozen=True, kw_only=True):
+    """How the verification engines that look at images decide: supported from `threshold` of P(yes) up.
+
+    `top_logprobs` is how many alternatives of a word the engine `visual` asks its endpoint for; 0 asks for
+    the word alone.
+    """
+
+    threshold: float = 0.5
+    top_logprobs: int = 10
 
 
 class SamplingRule(Section, frozen=True, kw_only=True):
@@ -145,8 +157,10 @@ class Settings(Section, frozen=True, kw_only=True):
     captioning: CaptioningSettings = CaptioningSettings()
     generation: StageSettings = StageSettings()
     verification: StageSettings = StageSettings()
+    visual: VisualSettings = VisualSettings()
     matching: StageSettings = StageSettings()
     scoring: StageSettings = StageSettings()
+    triton: TritonSettings = TritonSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
 
@@ -163,7 +177,6 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         try:
             values = tomllib.loads(source.read_text("utf-8"))
         except OSError as error:
-    triton: TritonSettings = TritonSettings()
             raise SettingsError(f"{source}: cannot be read: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{source}: is not TOML: {error}") from error
@@ -233,6 +246,8 @@ def _check(settings: Settings) -> None:
             "must not be below retry.first_delay",
         ),
         ("nats.max_payload", 65_536 <= settings.nats.max_payload <= 67_108_864, "must be 64 KiB to 64 MiB"),
+        ("visual.threshold", 0 < settings.visual.threshold < 1, "must be between 0 and 1"),
+        ("visual.top_logprobs", 0 <= settings.visual.top_logprobs <= 20, "must be 0 to 20"),
         ("gateway.port", 0 <= settings.gateway.port < 65536, "must be 0 to 65535"),
         ("telemetry.port", 0 <= settings.telemetry.port < 65536, "must be 0 to 65535"),
         ("telemetry.max_labels", settings.telemetry.max_labels >= 1, "must be at least 1"),
@@ -272,5 +287,7 @@ def _check(settings: Settings) -> None:
             raise SettingsError(f"setting '{stage}.concurrency': must not be negative")
         if section.embedding_model and stage not in EMBEDDING:
             raise SettingsError(f"setting '{stage}.embedding_model': only for {' and '.join(EMBEDDING)}")
-        if section.engine == "llm" and section.llm is None:
-            raise SettingsError(f"setting '{stage}.llm': engine llm needs at least base_url and model here")
+        if section.engine in ("llm", "visual") and section.llm is None:
+            raise SettingsError(
+                f"setting '{stage}.llm': engine {section.engine} needs at least base_url and model here"
+            )

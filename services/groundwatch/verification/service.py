@@ -28,6 +28,7 @@ class VerificationService(ClaimService):
             settings.verification,
             load_image=lambda sha256: ImageStore(bus.js).load(sha256),
             on_call=self.count_request,
+            visual=settings.visual,
         )
         self.consume(ClaimsExtracted, self.handle, settings.verification, self.engine)
 

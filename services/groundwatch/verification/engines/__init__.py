@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.chat_settings import OnCall
-from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.verification.engines.base import VerificationEngine
 
 if TYPE_CHECKING:
@@ -15,14 +15,23 @@ if TYPE_CHECKING:
 
 DEFAULT = "embedded"
 
+VISUAL = VisualSettings()
+
 LoadImage = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Takes a SHA-256; gives the bytes and media type. Raises `LookupError` when no such image is stored."""
 
 
 def build(
-    settings: StageSettings, *, load_image: LoadImage, on_call: OnCall | None = None
+    settings: StageSettings,
+    *,
+    load_image: LoadImage,
+    on_call: OnCall | None = None,
+    visual: VisualSettings = VISUAL,
 ) -> VerificationEngine:
     """The engine that settings name; `embedded`, which needs no server, when they name none.
+
+    One engine judges all responses: whether they are held against their references or against their images
+    is chosen here and never response by response, for the two are different judges.
 
     Raises `SettingsError` listing the known names.
     """
@@ -42,6 +51,14 @@ def build(
             if settings.llm is None:
                 raise SettingsError("setting 'verification.llm': engine llm needs base_url and model here")
             return LlmVerificationEngine(ChatModel(settings.llm, on_call=on_call), load_image)
+        case "visual":
+            from groundwatch.models.openai_yes_no import YesNoModel
+            from groundwatch.verification.engines.visual import VisualVerificationEngine
+
+            if settings.llm is None:
+                raise SettingsError("setting 'verification.llm': engine visual needs base_url and model here")
+            model = YesNoModel(settings.llm, top_logprobs=visual.top_logprobs, on_call=on_call)
+            return VisualVerificationEngine(model, load_image, threshold=visual.threshold)
         case "similarity":
             return _similarity(settings)
         case "noop":
@@ -50,7 +67,7 @@ def build(
             return NoopVerificationEngine()
     raise SettingsError(
         f"setting 'verification.engine': no engine '{settings.engine}'; "
-        "known are embedded, reference, llm, similarity, noop"
+        "known are embedded, reference, visual, llm, similarity, noop"
     )
 
 

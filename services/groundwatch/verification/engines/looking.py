@@ -1,0 +1,82 @@
+"""What the engines that look at images share: which images, which statements, what a probability means."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from groundwatch.errors import Unscorable
+from groundwatch.events import Claim, ClaimsExtracted, Decision, ResponseRecorded, Usage, Verdict
+from groundwatch.protocols.pope.protocol import Pope, claim_of
+from groundwatch.verification.engines.base import Verification
+
+Image: TypeAlias = tuple[bytes, str]
+"""An image's bytes and its media type."""
+
+LoadImage: TypeAlias = Callable[[str], Awaitable[Image]]
+"""From an image's SHA-256 digest to its bytes and media type.
+
+Raises `LookupError` or `FileNotFoundError` for an image that is not there.
+"""
+
+NOT_JUDGED = "not judged"
+"""What the evidence begins with where a single statement could not be judged."""
+
+
+async def look(response: ResponseRecorded, load_image: LoadImage) -> tuple[Image, ...]:
+    """The response's images, which are all that is looked at: a reference is never read here.
+
+    Raises `Unscorable`: nothing_to_look_at without an image, missing_image for one that is gone.
+    """
+    if not response.images:
+        raise Unscorable("nothing_to_look_at", "no image, and this judge reads no reference")
+    images = []
+    for name in response.images:
+        try:
+            images.append(await load_image(name))
+        except (LookupError, FileNotFoundError) as error:
+            raise Unscorable("missing_image", name) from error
+    return tuple(images)
+
+
+def statements(event: ClaimsExtracted) -> list[str]:
+    """What is judged, one statement for each claim."""
+    return [_statement(event, claim) for claim in event.claims]
+
+
+def verdict(probability: float, threshold: float) -> Verdict:
+    """Supported from the threshold up; the verdict carries the probability."""
+    decision = Decision.SUPPORTED if probability >= threshold else Decision.REFUTED
+    return Verdict(decision=decision, probability=probability)
+
+
+def verification(verdicts: Sequence[Verdict | Unscorable], usage: Usage) -> Verification:
+    """The verdicts of one response; a statement that could not be judged is undecided, with its reason.
+
+    Raises the first `Unscorable` when none of them could be judged.
+    """
+    failed = [one for one in verdicts if isinstance(one, Unscorable)]
+    if failed and len(failed) == len(verdicts):
+        raise failed[0]
+    return Verification(
+        verdicts=tuple(
+            Verdict(decision=Decision.UNDECIDED, evidence=f"{NOT_JUDGED}: {one}"[:_EVIDENCE])
+            if isinstance(one, Unscorable)
+            else one
+            for one in verdicts
+        ),
+        usage=usage,
+    )
+
+
+_EVIDENCE = 300
+
+
+def _statement(event: ClaimsExtracted, claim: Claim) -> str:
+    if event.protocol == Pope.name and claim.category in ("yes", "no"):
+        # Its claims are worded for judges that know the question's truth, which is not looked at here.
+        unknown = msgspec.structs.replace(event.response, reference=None)
+        return claim_of(unknown, "yes" if claim.category == "yes" else "no").text
+    return claim.text
