@@ -1,0 +1,235 @@
+"""Triton's Python backend around the serving classes: tensors in, tensors out, errors by their kind.
+
+The only module that knows Triton. A folder of the model repository names one of these classes as its
+`TritonPythonModel`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from groundwatch.models.serving.encoders import ImageEncoder, TextEncoder
+from groundwatch.models.serving.failures import Exhausted, Refused
+from groundwatch.models.serving.generator import Generator, Order
+from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
+from groundwatch.models.serving.parameters import Parameters, read
+from groundwatch.models.serving.verifier import Finding, Inquiry, Verifier
+
+Tensors = Mapping[str, Any]
+
+
+def parameters_of(arguments: Mapping[str, str]) -> Parameters:
+    """Parameters from what Triton gives `initialize`; on a GPU instance its device, unless one is named."""
+    config = json.loads(arguments["model_config"])
+    strings = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
+    if arguments.get("model_instance_kind") == "GPU" and strings.get("DEVICE", "") in ("", "auto"):
+        strings["DEVICE"] = f"cuda:{arguments.get('model_instance_device_id', '0')}"
+    return read(strings)
+
+
+class ServedModel:
+    """What all served models have in common."""
+
+    def load(self, parameters: Parameters) -> Any:
+        """The serving class, loaded."""
+        raise NotImplementedError
+
+    def run(self, served: Any, asked: Sequence[Any]) -> Sequence[Any]:
+        """A result or an error for each question."""
+        raise NotImplementedError
+
+    def read(self, tensors: Tensors) -> Any:
+        """A question from a request's tensors, their batch dimension taken off. Raises `Refused`."""
+        raise NotImplementedError
+
+    def write(self, result: Any) -> dict[str, Any]:
+        """A result as arrays, without the batch dimension."""
+        raise NotImplementedError
+
+    def initialize(self, arguments: Mapping[str, str]) -> None:
+        """Called by Triton when the model is loaded."""
+        self._triton: Any = importlib.import_module("triton_python_backend_utils")
+        self._served = self.load(parameters_of(arguments))
+        self._served.warm_up(_grey())
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Called by Triton with the requests that its dynamic batcher put together."""
+        responses: dict[int, Any] = {}
+        asked: list[tuple[int, Any]] = []
+        for number, request in enumerate(requests):
+            try:
+                if request.is_cancelled():
+                    raise InterruptedError("cancelled")
+                asked.append((number, self.read(_tensors(request))))
+            except Exception as error:
+                responses[number] = self._failure(error)
+        results = self.run(self._served, [question for _, question in asked]) if asked else []
+        for (number, _), result in zip(asked, results, strict=True):
+            responses[number] = (
+                self._failure(result) if isinstance(result, Exception) else self._response(result)
+            )
+        return [responses[number] for number in range(len(requests))]
+
+    def _response(self, result: Any) -> Any:
+        triton = self._triton
+        return triton.InferenceResponse(
+            output_tensors=[
+                triton.Tensor(name, np.expand_dims(array, 0)) for name, array in self.write(result).items()
+            ]
+        )
+
+    def _failure(self, error: Exception) -> Any:
+        kinds = self._triton.TritonError
+        match error:
+            case Refused():
+                code = kinds.INVALID_ARG
+            case Exhausted():
+                code = kinds.UNAVAILABLE
+            case InterruptedError():
+                code = kinds.CANCELLED
+            case _:
+                code = kinds.INTERNAL
+                error = RuntimeError(f"{type(error).__name__}: {error}")
+        return self._triton.InferenceResponse(error=kinds(str(error), code))
+
+
+class LvlmModel(ServedModel):
+    """`lvlm`: answers a prompt about images."""
+
+    def load(self, parameters: Parameters) -> Lvlm:
+        return Lvlm(parameters)
+
+    def run(self, served: Lvlm, asked: Sequence[Question]) -> Sequence[Any]:
+        return served.answer(asked)
+
+    def read(self, tensors: Tensors) -> Question:
+        return Question(
+            prompt=_text(_one(tensors, "PROMPT")),
+            images=tuple(tensors.get("IMAGES", ())),
+            max_tokens=int(_one(tensors, "MAX_TOKENS", 256)),
+            temperature=float(_one(tensors, "TEMPERATURE", 0.0)),
+            seed=int(_one(tensors, "SEED", 0)),
+        )
+
+    def write(self, result: Answer) -> dict[str, Any]:
+        return {
+            "TEXT": _blob(result.text.encode()),
+            "FINISH_REASON": _blob(result.finish.encode()),
+            "TOKENS": np.array([result.input_tokens, result.output_tokens], dtype=np.int32),
+        }
+
+
+class VerifierModel(ServedModel):
+    """`verifier`: the probability of statements about images."""
+
+    def load(self, parameters: Parameters) -> Verifier:
+        return Verifier(parameters)
+
+    def run(self, served: Verifier, asked: Sequence[Inquiry]) -> Sequence[Any]:
+        return served.judge(asked)
+
+    def read(self, tensors: Tensors) -> Inquiry:
+        return Inquiry(images=tuple(tensors["IMAGES"]), statements=tuple(map(_text, tensors["STATEMENTS"])))
+
+    def write(self, result: Finding) -> dict[str, Any]:
+        return {
+            "P_YES": np.array(result.probabilities, dtype=np.float32),
+            "TOKENS": np.array([result.tokens, len(result.probabilities)], dtype=np.int32),
+        }
+
+
+class ImageEncoderModel(ServedModel):
+    """`image_encoder`: an image's vector."""
+
+    def load(self, parameters: Parameters) -> ImageEncoder:
+        return ImageEncoder(parameters)
+
+    def run(self, served: ImageEncoder, asked: Sequence[bytes]) -> Sequence[Any]:
+        return served.encode(asked)
+
+    def read(self, tensors: Tensors) -> bytes:
+        return bytes(_one(tensors, "IMAGE"))
+
+    def write(self, result: tuple[float, ...]) -> dict[str, Any]:
+        return {"EMBEDDING": np.array(result, dtype=np.float32)}
+
+
+class TextEncoderModel(ServedModel):
+    """`text_encoder`: a text's vector."""
+
+    def load(self, parameters: Parameters) -> TextEncoder:
+        return TextEncoder(parameters)
+
+    def run(self, served: TextEncoder, asked: Sequence[str]) -> Sequence[Any]:
+        return served.encode(asked)
+
+    def read(self, tensors: Tensors) -> str:
+        return _text(_one(tensors, "TEXT"))
+
+    def write(self, result: tuple[float, ...]) -> dict[str, Any]:
+        return {"EMBEDDING": np.array(result, dtype=np.float32)}
+
+
+class GeneratorModel(ServedModel):
+    """`generator`: an image of a text."""
+
+    def load(self, parameters: Parameters) -> Generator:
+        return Generator(parameters)
+
+    def run(self, served: Generator, asked: Sequence[Order]) -> Sequence[Any]:
+        return served.draw(asked)
+
+    def read(self, tensors: Tensors) -> Order:
+        return Order(
+            prompt=_text(_one(tensors, "PROMPT")),
+            seed=int(_one(tensors, "SEED", 0)),
+            steps=int(_one(tensors, "STEPS", 0)),
+        )
+
+    def write(self, result: bytes) -> dict[str, Any]:
+        return {"IMAGE": _blob(result)}
+
+
+def _tensors(request: Any) -> Tensors:
+    found = {}
+    for tensor in request.inputs():
+        values = tensor.as_numpy()
+        if values.ndim != 2 or values.shape[0] != 1:
+            raise Refused(
+                "judge_rejected_request",
+                f"input {tensor.name()} has shape {list(values.shape)}: send one question, [1, n]",
+            )
+        found[tensor.name()] = values[0]
+    return found
+
+
+def _one(tensors: Tensors, name: str, default: Any = None) -> Any:
+    values = tensors.get(name)
+    if values is None and default is not None:
+        return default
+    if values is None or len(values) != 1:
+        raise Refused("judge_rejected_request", f"input {name} must hold one value")
+    return values[0]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _blob(value: bytes) -> Any:
+    found = np.empty(1, dtype=object)
+    found[0] = value
+    return found
+
+
+def _grey() -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (64, 64), (128, 128, 128)).save(out, "PNG")
+    return out.getvalue()

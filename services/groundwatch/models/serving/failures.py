@@ -1,0 +1,67 @@
+"""How serving fails: by the input, for want of memory, or by the checkpoint; and how a batch survives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Refused(ValueError):
+    """This input can never be answered. `reason` is a slug that the client knows."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"[{reason}] {detail}")
+        self.reason = reason
+
+
+class Exhausted(RuntimeError):
+    """There was not enough memory, even for this input alone."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"[out_of_memory] {detail}")
+
+
+class CheckpointError(RuntimeError):
+    """The checkpoint or the parameters of a served model are wrong: it is not loaded."""
+
+
+def in_batches(
+    items: Sequence[T], run: Callable[[Sequence[T]], Sequence[R]], *, size: int
+) -> list[R | Exception]:
+    """`run` over `items`, at most `size` at once; an error stands in the place of its item's result.
+
+    A batch that fails is halved until the item at fault is alone, so that nobody pays for another's input
+    and a batch that does not fit into memory is answered in parts.
+    """
+    results: list[R | Exception] = []
+    for start in range(0, len(items), size):
+        results += _halving(items[start : start + size], run)
+    return results
+
+
+def _halving(items: Sequence[T], run: Callable[[Sequence[T]], Sequence[R]]) -> list[R | Exception]:
+    try:
+        return list(run(items))
+    except Exception as error:
+        failure = _told(error) if len(items) == 1 else None
+    import torch
+
+    # Out of the handler, so that the traceback no longer holds the failed batch's tensors.
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if failure is not None:
+        return [failure]
+    middle = len(items) // 2
+    return _halving(items[:middle], run) + _halving(items[middle:], run)
+
+
+def _told(error: Exception) -> Exception:
+    import torch
+
+    text = str(error)
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in text:
+        return Exhausted((text or "no memory left").splitlines()[0][:200])
+    return error.with_traceback(None)

@@ -1,0 +1,119 @@
+"""Parameters of a served model, from the strings of its `config.pbtxt`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from groundwatch.models.serving.failures import CheckpointError
+
+TEMPLATE_FILE = "groundwatch.json"
+"""A checkpoint may bring its own wording: `statement_template`, `yes` and `no` in this file."""
+
+SLOT = "{statement}"
+_MATTERS = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model", ".py")
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a checkpoint is loaded and asked; in `config.pbtxt` the keys are in capitals.
+
+    `model_id` is a folder or a name on the Hugging Face hub, `revision` its commit there;
+    `weights_sha256`, when given, must be what `checkpoint_digest` finds in the folder. `dtype` is auto,
+    float32, bfloat16 or float16; `device` auto, cpu, cuda or cuda:N. Sizes in bytes, pixels and tokens;
+    `max_prompt_tokens` 0 means what the checkpoint allows, `max_tokens` bounds an answer. `max_rows` bounds
+    the rows of one forward pass. `yes` and `no` are spellings between commas. `pooling` and `steps` are for
+    encoders and generators; `threads` 0 leaves the number of CPU threads alone.
+    """
+
+    model_id: str
+    revision: str = ""
+    weights_sha256: str = ""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+    max_image_bytes: int = 20 * 1024 * 1024
+    max_image_pixels: int = 40_000_000
+    max_images: int = 16
+    max_prompt_tokens: int = 0
+    max_tokens: int = 1024
+    max_statements: int = 512
+    max_rows: int = 96
+    system_prompt: str = ""
+    prompt_template: str = ""
+    yes: str = ""
+    no: str = ""
+    pooling: Literal["auto", "cls", "mean", "pooler"] = "auto"
+    steps: int = 0
+    image_size: int = 0
+    guidance: float = -1.0
+    threads: int = 0
+
+    @property
+    def folder(self) -> Path | None:
+        """The checkpoint's folder, when it is one."""
+        path = Path(self.model_id)
+        return path if path.is_dir() else None
+
+
+def read(strings: Mapping[str, str]) -> Parameters:
+    """Parameters of Triton's configuration; empty values mean the default. Raises `CheckpointError`."""
+    known = {field.name for field in msgspec.structs.fields(Parameters)}
+    values = {key.lower(): value for key, value in strings.items() if value != "" and key.lower() in known}
+    if not values.get("model_id"):
+        raise CheckpointError("parameter MODEL_ID is empty: name a checkpoint's folder or a model on the hub")
+    try:
+        return msgspec.convert(values, Parameters, strict=False)
+    except msgspec.ValidationError as error:
+        raise CheckpointError(f"parameters of the model: {error}") from error
+
+
+class Wording(msgspec.Struct, frozen=True, kw_only=True):
+    """How a verifier is asked: `template` holds `{statement}`; spellings of the two answers."""
+
+    template: str
+    yes: tuple[str, ...]
+    no: tuple[str, ...]
+
+
+def wording(parameters: Parameters) -> Wording:
+    """From the parameters, else from the checkpoint, else the default. Raises `CheckpointError`."""
+    own: dict[str, object] = {}
+    folder = parameters.folder
+    if folder is not None and (file := folder / TEMPLATE_FILE).is_file():
+        try:
+            own = msgspec.convert(json.loads(file.read_text("utf-8")), dict[str, object])
+        except ValueError as error:
+            raise CheckpointError(f"{file}: {error}") from error
+    template = parameters.prompt_template or str(own.get("statement_template") or default_template())
+    if template.count(SLOT) != 1:
+        raise CheckpointError(f"the statement's template must hold {SLOT} once: {template!r}")
+    return Wording(
+        template=template,
+        yes=_spellings(parameters.yes or own.get("yes") or "yes,Yes,YES"),
+        no=_spellings(parameters.no or own.get("no") or "no,No,NO"),
+    )
+
+
+def default_template() -> str:
+    """FaithScore's question to its verifier, for checkpoints that bring none."""
+    return Path(__file__).with_name("statement.md").read_text("utf-8").strip()
+
+
+def checkpoint_digest(folder: Path) -> str:
+    """SHA-256 over the names and bytes of all files that make the checkpoint answer as it does."""
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix in _MATTERS:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            whole.update(f"{path.relative_to(folder).as_posix()} {digest}\n".encode())
+    return whole.hexdigest()
+
+
+def _spellings(value: object) -> tuple[str, ...]:
+    words = value.split(",") if isinstance(value, str) else value
+    return tuple(str(word).strip() for word in words) if isinstance(words, list) else ()

@@ -1,0 +1,249 @@
+"""The probability that statements hold for an image: all statements of a response share one prefix.
+
+The images are prepared and encoded once and the prompt up to the statement is prefilled once; its
+key-value cache is then repeated for each statement, and one forward pass over the short rests gives all
+answers. The result is that of asking one by one.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+from groundwatch.models.serving.conversation import Prepared, VisionLanguage
+from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
+from groundwatch.models.serving.images import decode_all
+from groundwatch.models.serving.parameters import SLOT, Parameters, wording
+
+_PROBES = ("a dog is red", "The 7 trees")
+
+
+class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
+    """Statements about the same images."""
+
+    images: tuple[bytes, ...]
+    statements: tuple[str, ...]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """P(yes) of each statement. `tokens` counts those that the model read: the prefix once."""
+
+    probabilities: tuple[float, ...]
+    tokens: int
+
+
+class Timing:
+    """Seconds spent so far in preparing images and tokens, in prefixes, and in statements."""
+
+    def __init__(self) -> None:
+        self.prepare = self.prefix = self.statements = 0.0
+
+
+class _Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """An inquiry as tokens: the shared prefix with its images, and the rest of each statement."""
+
+    number: int
+    prefix: Prepared
+    rests: list[list[int]]
+
+
+class Verifier:
+    """A vision-language checkpoint that answers yes or no. Raises `CheckpointError` when it cannot.
+
+    `timing` makes it wait for the device after each step and note the time.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        *,
+        checkpoint: VisionLanguage | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._parameters = parameters
+        self._wording = wording(parameters)
+        self._timing = timing
+        self.checkpoint = checkpoint or VisionLanguage(parameters)
+        if getattr(self.checkpoint.model.config, "is_encoder_decoder", False):
+            raise CheckpointError(
+                f"{parameters.model_id} is an encoder-decoder: a verifier needs a decoder with a cache"
+            )
+        self.yes, self.no = self._words(self._wording.yes), self._words(self._wording.no)
+        if set(self.yes) & set(self.no):
+            raise CheckpointError("yes and no have a token in common: set YES and NO")
+        # Where every statement's own tokens begin: as far as two quite different statements agree.
+        self._frame = _common(self.checkpoint.tokens([self._asked(1, one) for one in _PROBES]))
+
+    def warm_up(self, image: bytes) -> None:
+        """One inquiry, so that the first user does not wait; refuses a checkpoint that cannot judge."""
+        found = self.judge([Inquiry(images=(image,), statements=_PROBES)])[0]
+        if isinstance(found, Exception):
+            raise CheckpointError(f"{self._parameters.model_id} cannot judge: {found}")
+
+    def judge(self, inquiries: Sequence[Inquiry]) -> list[Finding | Exception]:
+        """One finding for each inquiry, in order; `Refused`, `Exhausted` or a bug in the place of one."""
+        results: dict[int, Finding | Exception] = {}
+        groups: dict[Any, list[_Ready]] = defaultdict(list)
+        for number, inquiry in enumerate(inquiries):
+            try:
+                with self._noting("prepare"):
+                    ready = self._prepare(number, inquiry)
+            except Exception as error:
+                results[number] = error
+                continue
+            groups[(len(ready.prefix.ids), ready.prefix.shape)].append(ready)
+        for group in groups.values():
+            findings = in_batches(group, self._judge, size=self._parameters.max_rows)
+            results |= dict(zip((one.number for one in group), findings, strict=True))
+        return [results[number] for number in range(len(inquiries))]
+
+    @torch.inference_mode()
+    def judge_one_by_one(self, inquiry: Inquiry) -> list[float]:
+        """The same by one forward pass for each statement, everything anew: what `judge` must agree with."""
+        checkpoint = self.checkpoint
+        found = []
+        for statement in inquiry.statements:
+            images = decode_all(inquiry.images, self._parameters)
+            asked = checkpoint.batch([checkpoint.prepare(images, self._asked(len(images), statement))])
+            logits = checkpoint.model(**asked, logits_to_keep=1).logits[:, -1]
+            found += self._probabilities(logits)
+        return found
+
+    def _asked(self, images: int, statement: str) -> str:
+        return self.checkpoint.rendered(images, self._wording.template.replace(SLOT, statement))
+
+    def _words(self, spellings: Sequence[str]) -> list[int]:
+        """Tokens that say one of `spellings`, alone or after a space."""
+        tokenizer = self.checkpoint.tokenizer
+        found = {
+            ids[0]
+            for word in spellings
+            for text in (word, f" {word}")
+            if len(ids := tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
+        } - {tokenizer.unk_token_id}
+        if not found:
+            raise CheckpointError(
+                f"{self._parameters.model_id}: none of {', '.join(spellings)} is one token: set YES and NO"
+            )
+        return sorted(found)
+
+    def _prepare(self, number: int, inquiry: Inquiry) -> _Ready:
+        statements = inquiry.statements
+        if not 1 <= len(statements) <= self._parameters.max_statements:
+            raise Refused(
+                "judge_rejected_request",
+                f"{len(statements)} statements; this model takes 1 to {self._parameters.max_statements}",
+            )
+        if not inquiry.images:
+            raise Refused("judge_rejected_request", "statements without an image")
+        if empty := [at for at, text in enumerate(statements) if not text.strip()]:
+            raise Refused("judge_rejected_request", f"statement {empty[0]} is empty")
+        checkpoint = self.checkpoint
+        images = decode_all(inquiry.images, self._parameters)
+        asked = [self._asked(len(images), text) for text in statements]
+        if (longest := max(map(len, asked))) > 40 * checkpoint.limit:
+            raise Refused("prompt_too_long", f"a statement makes a prompt of {longest} characters")
+        rows = checkpoint.tokens(asked)
+        frame = self._frame if len(images) == 1 else rows[0]
+        shared = min(len(_common([*rows, frame])), min(map(len, rows)) - 1)
+        rests = [row[shared:] for row in rows]
+        whole = checkpoint.prepare(images, asked[0])
+        cut = len(whole.ids) - len(rests[0])
+        if whole.ids[cut:] != rests[0] or checkpoint.image_token_id in rests[0]:
+            raise CheckpointError(
+                f"{self._parameters.model_id}: the chat template puts the statement before the image"
+            )
+        checkpoint.check_length(cut + max(map(len, rests)))
+        prefix = Prepared(ids=whole.ids[:cut], vision=whole.vision)
+        return _Ready(number=number, prefix=prefix, rests=rests)
+
+    @torch.inference_mode()
+    def _judge(self, group: Sequence[_Ready]) -> list[Finding]:
+        with self._noting("prefix"):
+            cache = self._prefill(group)
+        rows = [(place, rest) for place, one in enumerate(group) for rest in one.rests]
+        size = self._parameters.max_rows
+        found: list[float] = []
+        with self._noting("statements"):
+            for start in range(0, len(rows), size):
+                found += self._score(cache, rows[start : start + size], last=start + size >= len(rows))
+        findings, at = [], 0
+        for one in group:
+            tokens = len(one.prefix.ids) + sum(map(len, one.rests))
+            mine = tuple(found[at : at + len(one.rests)])
+            findings.append(Finding(probabilities=mine, tokens=tokens))
+            at += len(one.rests)
+        return findings
+
+    def _prefill(self, group: Sequence[_Ready]) -> Any:
+        asked = self.checkpoint.batch([one.prefix for one in group])
+        return self.checkpoint.model(**asked, use_cache=True, logits_to_keep=1).past_key_values
+
+    def _score(self, cache: Any, rows: Sequence[tuple[int, list[int]]], *, last: bool) -> list[float]:
+        """P(yes) for rests that follow the prefixes at their places; only the last may use up `cache`."""
+        checkpoint = self.checkpoint
+        cache = cache if last else copy.deepcopy(cache)
+        seen = cache.get_seq_length()
+        cache.batch_select_indices(torch.tensor([place for place, _ in rows], device=checkpoint.device))
+        longest = max(len(rest) for _, rest in rows)
+        ids = torch.full((len(rows), longest), checkpoint.pad, dtype=torch.long)
+        mask = torch.ones((len(rows), seen + longest), dtype=torch.long)
+        for number, (_, rest) in enumerate(rows):
+            ids[number, : len(rest)] = torch.tensor(rest)
+            mask[number, seen + len(rest) :] = 0
+        ends = torch.tensor([len(rest) - 1 for _, rest in rows], device=checkpoint.device)
+        logits = checkpoint.model(
+            input_ids=checkpoint.onto(ids),
+            attention_mask=checkpoint.onto(mask),
+            past_key_values=cache,
+            use_cache=True,
+        ).logits
+        return self._probabilities(logits[torch.arange(len(rows), device=logits.device), ends])
+
+    def _probabilities(self, logits: Any) -> list[float]:
+        """Of yes against no, each with all its spellings."""
+        yes = logits[:, self.yes].float().logsumexp(-1)
+        no = logits[:, self.no].float().logsumexp(-1)
+        found = torch.sigmoid(yes - no)
+        if not bool(torch.isfinite(found).all()):
+            raise Refused("not_finite", "the model's logits hold what is no number")
+        numbers: list[float] = found.tolist()
+        return numbers
+
+    def _noting(self, what: str) -> _Stopwatch:
+        return _Stopwatch(self._timing, what, self.checkpoint.device)
+
+
+class _Stopwatch:
+    def __init__(self, timing: Timing | None, what: str, device: Any) -> None:
+        self._timing, self._what, self._device = timing, what, device
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        if self._timing is not None:
+            self._began = self._now()
+
+    def __exit__(self, *_: object) -> None:
+        if self._timing is not None:
+            spent = getattr(self._timing, self._what) + self._now() - self._began
+            setattr(self._timing, self._what, spent)
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+
+def _common(rows: Sequence[list[int]]) -> list[int]:
+    """What all rows begin with."""
+    shortest = min(rows, key=len)
+    for at, token in enumerate(shortest):
+        if any(row[at] != token for row in rows):
+            return shortest[:at]
+    return shortest
