@@ -13,6 +13,7 @@ from groundwatch.protocols.statistics import (
     RatioSums,
     bootstrap,
     cluster_rate,
+    difference,
     mean_interval,
     percentile,
     pooled_rate,
@@ -207,3 +208,16 @@ def test_a_rate_of_0_is_not_certain():
     assert interval is not None
     assert interval.low == 0.0
     assert interval.high == pytest.approx(wilson(0, 50).high)
+
+
+def test_a_difference_of_rates_is_newcombes():
+    # Newcombe 1998, table II, (a) by method 10 of 56/70 and 48/80: 0.2000, 0.0524 to 0.3339.
+    found = difference(wilson(48, 80), wilson(56, 70))
+    assert (found.value, found.low, found.high) == (
+        pytest.approx(0.2),
+        pytest.approx(0.0524, abs=5e-5),
+        pytest.approx(0.3339, abs=5e-5),
+    )
+    assert found.n == 70
+    back = difference(wilson(56, 70), wilson(48, 80))
+    assert (back.low, back.high) == (pytest.approx(-found.high), pytest.approx(-found.low))

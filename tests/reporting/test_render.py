@@ -64,3 +64,13 @@ def test_names_with_brackets_are_printed_as_they_are(make):
     report = Report()
     report.add(make.scored(1, 0, 1, model="[red]m[/]"))
     assert "[red]m[/]" in text_of(report)
+
+
+def test_groups_are_named_and_compared(make):
+    report = Report(by="strategy")
+    for number in range(10):
+        report.add(make.scored(number, 2, 2, tags={"strategy": "direct"}))
+        report.add(make.scored(number, number % 2, 4, tags={"strategy": "triplets-first"}))
+    told = text_of(report)
+    assert "m · direct" in told and "m · triplets-first" in told
+    assert "triplets-first against direct: score +" in told and "facts hallucinated -" in told

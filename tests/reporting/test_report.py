@@ -150,3 +150,39 @@ def test_a_history_takes_16_bytes_a_response(make):
     assert len(history) == 100
     assert next(iter(history.pairs())) == (99, 100)
     assert sum(a.itemsize for a in (history._recorded_at, history._refuted, history._decided)) == 16
+
+
+def test_a_tag_parts_a_models_answers_and_tells_the_difference(make):
+    report = Report(by="strategy")
+    for number in range(40):
+        refuted = 1 + number % 2
+        report.add(make.scored(number, refuted, 3, tags={"strategy": "direct"}))
+        report.add(make.scored(number, refuted - 1, 4, tags={"strategy": "triplets-first"}))
+    report.add(make.scored(99, 0, 1))
+    assert [(one.group, one.scored) for one in report.models()] == [
+        ("", 1),
+        ("direct", 40),
+        ("triplets-first", 40),
+    ]
+    told = report.to_dict()
+    assert told["by"] == "strategy"
+    without, mitigated = told["differences"]
+    assert (without["first"], without["second"]) == ("direct", "")
+    assert (mitigated["first"], mitigated["second"]) == ("direct", "triplets-first")
+    rate = mitigated["hallucination_rate"]
+    assert rate["value"] == pytest.approx(20 / 180 - 60 / 180)
+    assert rate["low"] < rate["value"] < rate["high"] < 0
+    assert mitigated["score"]["low"] > 0
+    json.dumps(told)
+
+
+def test_without_a_tag_nothing_is_parted_and_other_judges_are_not_compared(make):
+    report = Report()
+    report.add(make.scored(1, 1, 3, tags={"strategy": "direct"}))
+    report.add(make.scored(2, 1, 3, tags={"strategy": "triplets-first"}))
+    assert [one.group for one in report.models()] == [""]
+    assert "differences" not in report.to_dict()
+    parted = Report(by="strategy")
+    parted.add(make.scored(1, 1, 3, tags={"strategy": "direct"}))
+    parted.add(make.scored(2, 1, 3, tags={"strategy": "triplets-first"}, judges=make.early))
+    assert parted.to_dict()["differences"] == []

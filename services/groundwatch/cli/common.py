@@ -33,6 +33,15 @@ NatsOption = Annotated[
         "--nats", help="NATS address; the running `groundwatch up` when absent.", show_default=False
     ),
 ]
+ByOption = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="TAG",
+        help="Tell apart responses with different values of this tag, such as strategy.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 ADDRESS_FILE = "running.json"

@@ -14,7 +14,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run, show_beside
+from groundwatch.cli.common import ByOption, ConfigOption, JsonOption, prepare, print_json, run, show_beside
 from groundwatch.cli.inputs import ImageFolder, Responses, no_images
 from groundwatch.cli.numbers import progress_bar, render_numbers
 from groundwatch.errors import UsageError
@@ -77,12 +77,17 @@ def score(
     beside: Annotated[
         bool, typer.Option("--beside", help="Put the models into the tables that the paper published.")
     ] = False,
+    by: ByOption = "",
     config: ConfigOption = None,
 ) -> None:
     """Judge a file with the engines of the running system; no server is needed."""
     settings = prepare(config)
+    if beside and by:
+        raise UsageError("--beside and --by do not go together")
     published = Beside(protocol) if beside else None
     if protocol == "valor":
+        if by:
+            raise UsageError("--by needs one of VALOR's protocols, such as valor-object-existence")
         if beside:
             raise UsageError("--beside needs one of VALOR's protocols, such as valor-object-existence")
         _score_valor(file, subset, annotation, out, engine, judge, settings, as_json)
@@ -91,7 +96,7 @@ def score(
         registry.configure(FaithScore(settings.faithscore.weights))
     found = registry.get(protocol)
     responses = _responses(found.name, file, annotation, limits_of(settings.gateway.intake))
-    report = Report()
+    report = Report(by=by)
     run(_score(found.name, responses, out, engine, judge, images, settings, published or report))
     if published is not None:
         show_beside(published, as_json)
@@ -180,7 +185,7 @@ async def _score(
     judging = Judging(
         found,
         extraction.build(extracting),
-        verification.build(chosen, load_image=loader, visual=settings.visual)
+        verification.build(chosen, load_image=loader, visual=settings.visual, triton=settings.triton)
         if verifies
         else matching.build(chosen),
         settings.retry,

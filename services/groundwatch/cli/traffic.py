@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from groundwatch.cli.common import (
+    ByOption,
     ConfigOption,
     JsonOption,
     NatsOption,
@@ -133,10 +134,13 @@ def report(
             show_default=False,
         ),
     ] = "",
+    by: ByOption = "",
 ) -> None:
     """Results per model with confidence intervals, from the recorded outcomes."""
     settings = client_settings(config, nats)
-    found = Beside(beside) if beside else Report()
+    if beside and by:
+        raise UsageError("--beside and --by do not go together")
+    found = Beside(beside) if beside else Report(by=by)
 
     async def work() -> None:
         async with connected(settings, "report") as bus:

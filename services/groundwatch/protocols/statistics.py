@@ -164,6 +164,18 @@ def cluster_rate(sums: RatioSums, level: float = LEVEL) -> Interval | None:
     return Interval(rate, min(found.low, rate), max(found.high, rate), sums.denominator)
 
 
+def difference(first: Interval, second: Interval) -> Interval:
+    """`second` less `first`, two independent estimates: the distances to their limits add as squares.
+
+    Zou and Donner 2008; for two rates it is Newcombe's interval (1998). Of the same questions asked twice it
+    is too wide rather than too narrow, since their answers resemble each other. `n` is the smaller one.
+    """
+    value = second.value - first.value
+    below = math.hypot(second.value - second.low, first.high - first.value)
+    above = math.hypot(second.high - second.value, first.value - first.low)
+    return Interval(value, value - below, value + above, min(first.n, second.n))
+
+
 def bootstrap(
     units: Sequence[T],
     statistic: Callable[[Sequence[T]], float | None],

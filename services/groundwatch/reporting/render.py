@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groundwatch.protocols.statistics import Interval
-from groundwatch.reporting.report import BinReport, ModelReport, Report
+from groundwatch.reporting.report import BinReport, ModelReport, Report, differences
 
 ACROSS = 3
 """Models side by side in a breakdown."""
@@ -29,6 +29,9 @@ def render(report: Report, console: Console) -> None:
     for title, value, pick in _BREAKDOWNS:
         for table in _breakdown(title, value, pick, models, labels):
             console.print(table)
+    if report.by:
+        for line in _differences(models):
+            console.print(line, highlight=False)
     for line in _remarks(models, labels):
         console.print(line, highlight=False)
 
@@ -43,15 +46,28 @@ def _labels(models: Sequence[ModelReport]) -> list[str]:
             label += f" · {model.protocol}"
         if len({one.run for one in models}) > 1:
             label += f" · {model.run}"
-        same = [one for one in models if (one.model, one.protocol, one.run) == _identity(model)]
+        if len({one.group for one in models}) > 1:
+            label += f" · {model.group or 'no tag'}"
+        same = [one for one in models if _identity(one) == _identity(model)]
         if names.count(model.model) > 1 and len(same) > 1:
             label += f" · {model.fingerprint[:6] or 'no judge'}"
         labels.append(escape(label))
     return labels
 
 
-def _identity(model: ModelReport) -> tuple[str, str, str]:
-    return model.model, model.protocol, model.run
+def _identity(model: ModelReport) -> tuple[str, str, str, str]:
+    return model.model, model.protocol, model.run, model.group
+
+
+def _differences(models: Sequence[ModelReport]) -> Iterator[str]:
+    for one in differences(models):
+        told = [
+            f"{name} {found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+            for name, found in (("score", one.score), ("facts hallucinated", one.hallucination_rate))
+            if found is not None
+        ]
+        between = f"{one.second or 'no tag'} against {one.first or 'no tag'}"
+        yield escape(f"{one.model} · {one.protocol}: {between}: {', '.join(told) or 'nothing to compare'}")
 
 
 def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:

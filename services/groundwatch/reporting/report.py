@@ -10,15 +10,18 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.events import Judge, ResponseScored
+from groundwatch.events import Judge, ResponseScored, Strategy
 from groundwatch.protocols.changes import Change, find_change
-from groundwatch.protocols.statistics import Interval, cluster_rate, mean_interval
+from groundwatch.protocols.statistics import Interval, cluster_rate, difference, mean_interval
 from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, Bin, Tally
 
 CHANGE_LEVEL = 0.01
 """A change of rate is told when its p-value is not above this."""
 
 SCORE_BOUNDS = (0.0, 1.0)
+
+BASELINE = Strategy.DIRECT.value
+"""The group that others are compared with, where there is one of this name."""
 
 
 class BinReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,7 @@ class BinReport(msgspec.Struct, frozen=True, kw_only=True):
 class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     """One model under one protocol and one set of judges.
 
+    `group` is the value of the tag by which the report is grouped, "" for responses without it.
     `coverage` is decided by eligible facts, `scored_share` scored by scored and unscored responses.
     `answer_words` is the mean length of judged answers, which FaithScore's section on limitations wants
     beside the score. `change.response` counts the model's responses from 1 in the order of recording.
@@ -65,40 +69,73 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     by_answer_words: tuple[BinReport, ...]
     by_entities: tuple[BinReport, ...]
     change: Change | None
+    group: str = ""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """What one group of a model's answers has more than another, by the same judges; of None what has none.
+
+    `first` and `second` are the groups' values; a difference is the second's number less the first's.
+    """
+
+    model: str
+    protocol: str
+    run: str
+    fingerprint: str
+    first: str
+    second: str
+    score: Interval | None
+    hallucination_rate: Interval | None
 
 
 class Report:
-    """Takes in outcomes one by one; `models` and `to_dict` may be asked for at any time."""
+    """Takes in outcomes one by one; `models` and `to_dict` may be asked for at any time.
 
-    def __init__(self, *, change_level: float = CHANGE_LEVEL, seed: int = 0) -> None:
-        self._tallies: dict[tuple[str, str, str], dict[tuple[tuple[str, str], ...], Tally]] = {}
+    `by` names a tag, such as `strategy`: responses with different values of it are told apart.
+    """
+
+    def __init__(self, *, by: str = "", change_level: float = CHANGE_LEVEL, seed: int = 0) -> None:
+        self._tallies: dict[tuple[str, str, str, str], dict[tuple[tuple[str, str], ...], Tally]] = {}
+        self._by = by
         self._change_level = change_level
         self._seed = seed
 
     def add(self, event: ResponseScored) -> None:
         """Count one outcome."""
-        tallies = self._tallies.setdefault((event.run, event.model, event.protocol), {})
+        group = event.tags.get(self._by, "") if self._by else ""
+        tallies = self._tallies.setdefault((event.run, event.model, event.protocol, group), {})
         key = _key(event.judges)
         if key not in tallies:
             tallies[key] = Tally(event.judges)
         tallies[key].add(event)
 
     def models(self) -> tuple[ModelReport, ...]:
-        """One row for each run, protocol, model and set of judges, in that order."""
+        """One row for each run, protocol, model, group and set of judges, in that order."""
         return tuple(
-            self._summarise(run, model, protocol, tally)
-            for (run, model, protocol), tallies in sorted(
-                self._tallies.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])
+            self._summarise(run, model, protocol, group, tally)
+            for (run, model, protocol, group), tallies in sorted(
+                self._tallies.items(), key=lambda item: (item[0][0], item[0][2], item[0][1], item[0][3])
             )
             for tally in _folded(list(tallies.values()))
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """`models`, and the clearest `change` of them all (model, protocol, response) or None."""
-        models = self.models()
-        return {"models": msgspec.to_builtins(list(models)), "change": clearest_change(models)}
+        """`models`, and the clearest `change` of them all (model, protocol, response) or None.
 
-    def _summarise(self, run: str, model: str, protocol: str, tally: Tally) -> ModelReport:
+        Of a grouped report also `by` and the `differences` between groups.
+        """
+        models = self.models()
+        told = {"models": msgspec.to_builtins(list(models)), "change": clearest_change(models)}
+        if self._by:
+            told |= {"by": self._by, "differences": msgspec.to_builtins(list(differences(models)))}
+        return told
+
+    @property
+    def by(self) -> str:
+        """The tag by which responses are told apart; empty for none."""
+        return self._by
+
+    def _summarise(self, run: str, model: str, protocol: str, group: str, tally: Tally) -> ModelReport:
         judged = tally.scored + tally.unscored.total()
         return ModelReport(
             model=model,
@@ -126,7 +163,24 @@ class Report:
                 find_change(list(tally.history.pairs()), level=self._change_level, seed=self._seed),
                 tally.history.forgotten,
             ),
+            group=group,
         )
+
+
+def differences(models: Sequence[ModelReport]) -> tuple[Difference, ...]:
+    """Each group of a model against its first one, where the same judges judged both.
+
+    The first is the group `direct`, which is how models are asked without a strategy, else the first by name.
+    """
+    alike: dict[tuple[str, str, str, str], list[ModelReport]] = {}
+    for one in models:
+        if one.scored:
+            alike.setdefault((one.run, one.protocol, one.model, one.fingerprint), []).append(one)
+    found = []
+    for several in alike.values():
+        first, *others = sorted(several, key=lambda one: (one.group != BASELINE, one.group))
+        found += [_difference(first, other) for other in others]
+    return tuple(found)
 
 
 def clearest_change(models: Sequence[ModelReport]) -> dict[str, Any] | None:
@@ -136,6 +190,22 @@ def clearest_change(models: Sequence[ModelReport]) -> dict[str, Any] | None:
         return None
     model, change = min(changed, key=lambda one: (one[1].p_value, -abs(one[1].after - one[1].before)))
     return {"model": model.model, "protocol": model.protocol, **msgspec.to_builtins(change)}
+
+
+def _difference(first: ModelReport, second: ModelReport) -> Difference:
+    def between(one: Interval | None, other: Interval | None) -> Interval | None:
+        return difference(one, other) if one is not None and other is not None else None
+
+    return Difference(
+        model=first.model,
+        protocol=first.protocol,
+        run=first.run,
+        fingerprint=first.fingerprint,
+        first=first.group,
+        second=second.group,
+        score=between(first.score, second.score),
+        hallucination_rate=between(first.hallucination_rate, second.hallucination_rate),
+    )
 
 
 def _key(judges: Mapping[str, Judge]) -> tuple[tuple[str, str], ...]:
