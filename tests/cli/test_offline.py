@@ -107,7 +107,7 @@ class Looker:
 def finder(monkeypatch: pytest.MonkeyPatch) -> Finder:
     found = Finder()
     monkeypatch.setattr(extraction, "build", lambda settings: found)
-    monkeypatch.setattr(verification, "build", lambda settings, load_image, visual: Looker())
+    monkeypatch.setattr(verification, "build", lambda settings, **_: Looker())
     monkeypatch.setenv("GROUNDWATCH_RETRY__FIRST_DELAY", "0.001")
     return found
 

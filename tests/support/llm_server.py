@@ -14,6 +14,8 @@ The model's name is its script: `500,429:0.1,ok` fails the first request, rate-l
     wrongindex       an index that was not asked  prose       a draft, then the reply, in prose
     twice            an index given twice        obedient     obeys commands outside the fence
     nologprobs       yes or no without them      huge         a megabyte of words
+
+Of images it also knows `empty`, `nothing`, `address`, `noimage` (a megabyte of something else), `garbled`.
     surrogate        half a surrogate pair       echoauth     401 that repeats the key
 
 As a program it prints one JSON line with its `base_url`. `GET /control` tells what was asked.
@@ -221,7 +223,7 @@ class LlmServer:
         if method == "GET" and path == "/control":
             told = {"requests": len(self.requests), "peak": self.peak, "asked": self._asked}
             return _json(200, told)
-        if method != "POST" or path != "/v1/chat/completions":
+        if method != "POST" or path not in _PAGES:
             return _json(404, {"error": {"message": "no such page", "code": "not_found"}})
         request = json.loads(body)
         self.requests.append(request)
@@ -235,6 +237,8 @@ class LlmServer:
         try:
             if behaviour == "ok" and argument:
                 await asyncio.sleep(float(argument))
+            if path != "/v1/chat/completions":
+                return _drawn_or_seen(path, request, behaviour, argument)
             return self._reply(request, behaviour, argument, headers)
         finally:
             self._active -= 1
@@ -265,6 +269,35 @@ class LlmServer:
             status, found, whole = _json(200, completion)
             return status, {**found, "content-length": str(len(whole))}, whole[: len(whole) // 2]
         return _json(200, completion)
+
+
+_PAGES = ("/v1/chat/completions", "/v1/images/generations", "/v1/embeddings")
+
+
+def _drawn_or_seen(path: str, request: dict[str, Any], behaviour: str, argument: str) -> Reply:
+    """What a painter and an eye that need no model make of a prompt and of an image."""
+    from groundwatch.models.stand_in import embed, paint
+
+    if behaviour.isdigit():
+        code, _, param = argument.partition(":")
+        wait = argument if behaviour == "429" else ""
+        return _error(int(behaviour), f"asked for {behaviour}", code=code, param=param, retry_after=wait)
+    if behaviour == "html":
+        return 200, {"content-type": "text/html"}, b"<html><body>Sign in</body></html>"
+    if path == "/v1/embeddings":
+        content = request["messages"][0]["content"][0]["image_url"]["url"]
+        vector = list(embed(base64.b64decode(content.partition(",")[2])))
+        return _json(200, {"data": [{"embedding": [] if behaviour == "empty" else vector}]})
+    image = {"b64_json": base64.b64encode(paint(request["prompt"])).decode()}
+    spoiled = {
+        "empty": [],
+        "nothing": [{"b64_json": None}],
+        "address": [{"url": "http://127.0.0.1:1/image.png"}],
+        "noimage": [{"b64_json": base64.b64encode(b"no image" * 130_000).decode()}],
+        "garbled": [{"b64_json": "&&&"}],
+    }
+    usage = {"input_tokens": 7, "output_tokens": 256}
+    return _json(200, {"created": 1, "data": spoiled.get(behaviour, [image]), "usage": usage})
 
 
 def _in_a_word(request: dict[str, Any], reply: dict[str, Any]) -> bool:

@@ -44,7 +44,7 @@ class CaptioningService(ChainService):
         self, settings: Settings, bus: Bus, metrics: Metrics, engine: CaptioningEngine | None = None
     ) -> None:
         super().__init__(Stage.CAPTIONING.value, settings, bus, metrics)
-        self.engine = engine or build(settings.captioning, on_call=self.count_request)
+        self.engine = engine or build(settings.captioning, on_call=self.count_request, triton=settings.triton)
         self._store = ImageStore(bus.js)
         self._longest = settings.gateway.intake.max_answer
         asked_at_once = sum(one.concurrency for one in settings.captioning.models.values())

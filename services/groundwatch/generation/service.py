@@ -22,7 +22,8 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.work import Result, Work
 
 SEEDS = 1_000
-"""Vectors of seed images that are remembered: every round of a chain compares with the same one."""
+"""Vectors of seed images that are remembered, for each encoder: every round of a chain compares with the
+same one."""
 
 
 class _Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +48,12 @@ class GenerationService(ChainService):
         self, settings: Settings, bus: Bus, metrics: Metrics, engine: GenerationEngine | None = None
     ) -> None:
         super().__init__(Stage.GENERATION.value, settings, bus, metrics)
-        self.engine = engine or build(settings.generation)
+        self.engine = engine or build(
+            settings.generation, on_call=self.count_request, images=settings.images, triton=settings.triton
+        )
         self._store = ImageStore(bus.js)
         self._limits = settings.gateway.intake
-        self._seeds: dict[str, Vector] = {}
+        self._seeds: dict[tuple[Judge, str], Vector] = {}
         self.consume(ChainAdvanced, self.handle, settings.generation, self.engine)
 
     async def handle(self, works: Sequence[Work[ChainAdvanced]]) -> Sequence[Result | GroundwatchError]:
@@ -99,7 +102,7 @@ class GenerationService(ChainService):
             if isinstance(made, GroundwatchError):
                 raise made
             image = await asyncio.to_thread(self._checked, made)
-            similarity = await self._similarity(chain.response.images[0], image.data)
+            similarity = await self._similarity(one.judge, chain.response.images[0], image.data)
             await self._store.put(image)
         except GroundwatchError as error:
             return self.not_carried_on(chain, error, one.judge)
@@ -116,13 +119,13 @@ class GenerationService(ChainService):
         except InputError as error:
             raise Unscorable("unreadable_image", f"generated: {error}") from error
 
-    async def _similarity(self, seed: str, image: bytes) -> float:
-        known = self._seeds.get(seed)
+    async def _similarity(self, judge: Judge, seed: str, image: bytes) -> float:
+        known = self._seeds.get((judge, seed))
         if known is None:
             known, found = await self._encode(await self._load(seed), image)
             if len(self._seeds) >= SEEDS:
                 self._seeds.clear()
-            self._seeds[seed] = known
+            self._seeds[judge, seed] = known
         else:
             (found,) = await self._encode(image)
         return cosine(known, found)

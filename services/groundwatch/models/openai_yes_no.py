@@ -16,7 +16,7 @@ import msgspec
 from groundwatch.errors import Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.chat_settings import ChatSettings, OnCall
-from groundwatch.models.endpoint import Endpoint, Image, said_by_user
+from groundwatch.models.endpoint import Endpoint, Image, Message, said_by_user
 from groundwatch.models.openai_answers import Answer
 from groundwatch.models.openai_compatible import ChatModel
 from groundwatch.models.patience import CallKind
@@ -103,7 +103,8 @@ class YesNoModel:
         form: dict[str, object] = {"logprobs": True, "top_logprobs": self._top}
         if endpoint.settings.token_limit == "max_tokens":
             form["max_tokens"] = min(ANSWER_TOKENS, endpoint.settings.max_tokens)
-        messages = [{"role": "system", "content": encodable(system)}, said_by_user(user, images)]
+        instructions: Message = {"role": "system", "content": encodable(system)}
+        messages = [instructions, said_by_user(user, images)]
         return await endpoint.ask(messages, endpoint.patience(), **form)
 
     async def _constrained(self, system: str, user: str, images: Sequence[Image], usage: Usage) -> YesNo:

@@ -51,7 +51,9 @@ class Service(Protocol):
 class Engine(Protocol):
     """What all engines have in common.
 
-    One that loads something big also has `async def warm_up()`: its service is ready only after it.
+    One that loads something big also has `async def warm_up()`: its service is ready only after it. One that
+    waits for a server has `at_once`, how many calls that server takes, and one that knows whether its models
+    are there has `problems()`, which are its service's too.
     """
 
     batch: int
@@ -83,7 +85,7 @@ class StageService:
         self._engine = engine
         batch = engine.batch if engine else CHEAP_BATCH
         waits_for_others = engine is not None and engine.batch == 1
-        asked_at_once = stage.llm.concurrency if stage.llm else CHEAP_LOOPS
+        asked_at_once = stage.llm.concurrency if stage.llm else getattr(engine, "at_once", CHEAP_LOOPS)
         concurrency = stage.concurrency or (asked_at_once if waits_for_others else CHEAP_LOOPS)
         for durable, loops in ((self.name, concurrency), (f"{self.name}-retry", 1)):
             self._stages.append(
@@ -122,6 +124,8 @@ class StageService:
         found += [f"{self.name}: {why}" for why in self._absent.values()]
         if self._monitor is None:
             return [*found, f"{self.name}: not started"]
+        if (of_engine := getattr(self._engine, "problems", None)) is not None:
+            found += [f"{self.name}: {why}" for why in of_engine()]
         now = time.monotonic()
         for stage in self._stages:
             for pull in stage.pulls:

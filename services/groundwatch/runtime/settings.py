@@ -63,8 +63,8 @@ class RetrySettings(Section, frozen=True, kw_only=True):
 class StageSettings(Section, frozen=True, kw_only=True):
     """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight.
 
-    Empty and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`, and of
-    verification's engine `visual`.
+    Empty and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`, of
+    verification's engine `visual` and of generation's engine `openai`.
     """
 
     engine: str = ""
@@ -78,11 +78,27 @@ class CaptioningSettings(Section, frozen=True, kw_only=True):
     """How models under test are asked. `models` says, for each by its name, how to reach it.
 
     Empty and 0 mean: the engine `openai` if there are models, and as many at once as these take together.
+    `served` gives models on Triton the names that responses carry, and `max_tokens` bounds their answers.
     """
 
     engine: str = ""
     concurrency: int = 0
     models: dict[str, ChatSettings] = {}
+    served: dict[str, str] = {}
+    max_tokens: int = 1024
+
+
+class ImagesSettings(Section, frozen=True, kw_only=True):
+    """What generation asks for besides the generator's own address, which is `generation.llm`.
+
+    `size` such as 512x512, empty: the server's own. `encoder_url` is an OpenAI-compatible endpoint of the
+    image encoder, with `/v1`; empty: Triton's.
+    """
+
+    size: str = ""
+    encoder_url: str = ""
+    encoder_model: str = ""
+    encoder_key_env: str = "OPENAI_API_KEY"
 
 
 class VisualSettings(Section, frozen=True, kw_only=True):
@@ -156,6 +172,7 @@ class Settings(Section, frozen=True, kw_only=True):
     extraction: StageSettings = StageSettings()
     captioning: CaptioningSettings = CaptioningSettings()
     generation: StageSettings = StageSettings()
+    images: ImagesSettings = ImagesSettings()
     verification: StageSettings = StageSettings()
     visual: VisualSettings = VisualSettings()
     matching: StageSettings = StageSettings()
@@ -279,6 +296,13 @@ def _check(settings: Settings) -> None:
     for index, rule in enumerate(settings.gateway.sampling):
         if not 0 <= rule.rate <= 1:
             raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")
+    if settings.captioning.max_tokens < 1:
+        raise SettingsError("setting 'captioning.max_tokens': must be at least 1")
+    if settings.images.encoder_url:
+        if not settings.images.encoder_url.startswith(("http://", "https://")):
+            raise SettingsError("setting 'images.encoder_url': must be an http(s) address")
+        if not settings.images.encoder_model:
+            raise SettingsError("setting 'images.encoder_model': must be named beside images.encoder_url")
     if settings.captioning.concurrency < 0:
         raise SettingsError("setting 'captioning.concurrency': must not be negative")
     for stage in STAGES:
@@ -287,7 +311,7 @@ def _check(settings: Settings) -> None:
             raise SettingsError(f"setting '{stage}.concurrency': must not be negative")
         if section.embedding_model and stage not in EMBEDDING:
             raise SettingsError(f"setting '{stage}.embedding_model': only for {' and '.join(EMBEDDING)}")
-        if section.engine in ("llm", "visual") and section.llm is None:
+        if section.engine in ("llm", "visual", "openai") and section.llm is None:
             raise SettingsError(
                 f"setting '{stage}.llm': engine {section.engine} needs at least base_url and model here"
             )

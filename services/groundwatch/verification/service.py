@@ -29,6 +29,7 @@ class VerificationService(ClaimService):
             load_image=lambda sha256: ImageStore(bus.js).load(sha256),
             on_call=self.count_request,
             visual=settings.visual,
+            triton=settings.triton,
         )
         self.consume(ClaimsExtracted, self.handle, settings.verification, self.engine)
 

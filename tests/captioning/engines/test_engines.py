@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
+
+from tests.support import kserve
 from tests.support.chains import seed_picture
 from tests.support.llm_server import LlmServer, running
 
@@ -14,6 +18,7 @@ from groundwatch.captioning.engines.base import CaptioningEngine, Said, Turn
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.runtime.settings import CaptioningSettings
 
 MODEL = "heron-7b"
@@ -32,12 +37,31 @@ def openai(server: LlmServer, script: str, **changes: Any) -> CaptioningEngine:
     return build(CaptioningSettings(models={MODEL: chat}))
 
 
-@pytest.fixture(params=["openai", "stand-in"])
-def engine(request: pytest.FixtureRequest, server: LlmServer) -> CaptioningEngine:
-    """Every kind of engine."""
+@pytest.fixture
+def triton_server() -> Iterator[kserve.KServe]:
+    with kserve.running() as started:
+        yield started
+
+
+def on_triton(server: kserve.KServe, **changes: Any) -> CaptioningEngine:
+    settings = CaptioningSettings(engine="triton", served={MODEL: "heron"}, max_tokens=50)
+    wanted = {"first_wait": 0.01, "patience": 0.2, "retries": 0} | changes
+    return build(settings, triton=TritonSettings(url=server.url, **wanted))
+
+
+@pytest.fixture(params=["openai", "triton", "stand-in"])
+async def engine(
+    request: pytest.FixtureRequest, server: LlmServer, triton_server: kserve.KServe
+) -> CaptioningEngine:
+    """Every kind of engine, ready to be asked."""
     if request.param == "openai":
         return openai(server, "echo:A dog.")
-    return build(CaptioningSettings(engine=request.param))
+    made = on_triton(triton_server)
+    if request.param == "stand-in":
+        made = build(CaptioningSettings(engine=request.param))
+    if (warm_up := getattr(made, "warm_up", None)) is not None:
+        await warm_up()
+    return made
 
 
 async def test_one_answer_for_each_turn_in_order(engine: CaptioningEngine) -> None:
@@ -50,7 +74,7 @@ async def test_one_answer_for_each_turn_in_order(engine: CaptioningEngine) -> No
     await engine.close()
 
 
-def test_the_judge_has_the_prompts_digest(engine: CaptioningEngine) -> None:
+async def test_the_judge_has_the_prompts_digest(engine: CaptioningEngine) -> None:
     judges = {engine.judge(MODEL, prompt) for prompt in ("a", "b", "a")}
     assert {judge.prompt for judge in judges} == {"a", "b"}
     assert len(judges) == 2
@@ -126,6 +150,49 @@ async def test_the_stand_in_cannot_read_what_is_no_image() -> None:
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:
     with pytest.raises(
-        SettingsError, match=r"'captioning.engine': no engine 'x'; known are openai, stand-in"
+        SettingsError, match=r"'captioning.engine': no engine 'x'; known are openai, triton, stand-in"
     ):
         build(CaptioningSettings(engine="x"))
+
+
+async def test_triton_answers_under_the_name_that_settings_give(triton_server: kserve.KServe) -> None:
+    engine = on_triton(triton_server)
+    (first,) = await engine.say([Turn(model=MODEL, text="Describe.", images=(PICTURE,))])
+    assert type(first) is TransientError and "heron@one" in str(first)
+    (said,) = await engine.say([Turn(model=MODEL, text="Describe.", images=(PICTURE,))])
+    assert isinstance(said, Said) and said.text.startswith("The cell in row 1")
+    assert said.usage == Usage(calls=1, input_tokens=11, output_tokens=3)
+    assert engine.judge(MODEL, "p").model == "heron@one"
+    (said,) = await engine.say([Turn(model="lvlm", text="Describe.")])
+    assert isinstance(said, Unscorable) and (said.reason, "heron-7b" in said.detail) == (
+        "not_configured",
+        True,
+    )
+    await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "wanted"),
+    [
+        ("[unreadable_image] no image", Unscorable),
+        ("[prompt_too_long] 5000", Unscorable),
+        ("UNAVAILABLE", TransientError),
+        ("ok:2", TransientError),
+    ],
+)
+async def test_what_triton_cannot_answer(
+    triton_server: kserve.KServe, behaviour: str, wanted: type[GroundwatchError]
+) -> None:
+    triton_server.served.script["heron"] = [behaviour]
+    engine = on_triton(triton_server, timeout=0.3)
+    await engine.warm_up()
+    said = await say(engine, Turn(model=MODEL, text="Describe.", images=(PICTURE,)))
+    assert isinstance(said, wanted)
+
+
+async def test_a_model_that_is_not_loaded_is_a_problem_of_the_service(triton_server: kserve.KServe) -> None:
+    del triton_server.served.loaded["heron"]
+    engine = on_triton(triton_server)
+    await engine.warm_up()
+    assert ["heron" in problem for problem in engine.problems()] == [True]
+    await engine.close()

@@ -5,12 +5,17 @@ from __future__ import annotations
 from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import OnCall
+from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.runtime.settings import CaptioningSettings
 
 DEFAULT = "openai"
 
+TRITON = TritonSettings()
 
-def build(settings: CaptioningSettings, *, on_call: OnCall | None = None) -> CaptioningEngine:
+
+def build(
+    settings: CaptioningSettings, *, on_call: OnCall | None = None, triton: TritonSettings = TRITON
+) -> CaptioningEngine:
     """The engine that settings name; `openai` when they name none.
 
     Raises `SettingsError` listing the known names. Never a stand-in unless it is asked for by name: what it
@@ -21,10 +26,16 @@ def build(settings: CaptioningSettings, *, on_call: OnCall | None = None) -> Cap
             from groundwatch.captioning.engines.openai import OpenAiCaptioningEngine
 
             return OpenAiCaptioningEngine(settings.models, on_call=on_call)
+        case "triton":
+            from groundwatch.captioning.engines.triton import TritonCaptioningEngine
+            from groundwatch.models.triton import TritonModels
+
+            models = TritonModels(triton, on_call=on_call)
+            return TritonCaptioningEngine(models, settings.served, max_tokens=settings.max_tokens)
         case "stand-in":
             from groundwatch.captioning.engines.stand_in import StandInCaptioningEngine
 
             return StandInCaptioningEngine()
     raise SettingsError(
-        f"setting 'captioning.engine': no engine '{settings.engine}'; known are openai, stand-in"
+        f"setting 'captioning.engine': no engine '{settings.engine}'; known are openai, triton, stand-in"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.chat_settings import OnCall
+from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.verification.engines.base import VerificationEngine
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 DEFAULT = "embedded"
 
 VISUAL = VisualSettings()
+TRITON = TritonSettings()
 
 LoadImage = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Takes a SHA-256; gives the bytes and media type. Raises `LookupError` when no such image is stored."""
@@ -27,6 +29,7 @@ def build(
     load_image: LoadImage,
     on_call: OnCall | None = None,
     visual: VisualSettings = VISUAL,
+    triton: TritonSettings = TRITON,
 ) -> VerificationEngine:
     """The engine that settings name; `embedded`, which needs no server, when they name none.
 
@@ -59,6 +62,12 @@ def build(
                 raise SettingsError("setting 'verification.llm': engine visual needs base_url and model here")
             model = YesNoModel(settings.llm, top_logprobs=visual.top_logprobs, on_call=on_call)
             return VisualVerificationEngine(model, load_image, threshold=visual.threshold)
+        case "triton":
+            from groundwatch.models.triton import TritonModels
+            from groundwatch.verification.engines.triton import TritonVerificationEngine
+
+            models = TritonModels(triton, on_call=on_call)
+            return TritonVerificationEngine(models, load_image, threshold=visual.threshold)
         case "similarity":
             return _similarity(settings)
         case "noop":
@@ -67,7 +76,7 @@ def build(
             return NoopVerificationEngine()
     raise SettingsError(
         f"setting 'verification.engine': no engine '{settings.engine}'; "
-        "known are embedded, reference, visual, llm, similarity, noop"
+        "known are embedded, reference, visual, triton, llm, similarity, noop"
     )
 
 
