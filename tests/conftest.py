@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nats.js.errors
 import pytest
+from tests.support.triton import LiveTriton, live
 
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.natsserver import NatsServer
@@ -46,6 +47,16 @@ def nats_server() -> Iterator[NatsServer]:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result(30)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def triton() -> Iterator[LiveTriton]:
+    """The real tritonserver of this test process with tiny checkpoints: see tests/support/triton.py."""
+    with (
+        tempfile.TemporaryDirectory(prefix="groundwatch-triton-", ignore_cleanup_errors=True) as folder,
+        live(Path(folder)) as triton,
+    ):
+        yield triton
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from groundwatch.models.triton_replies import (
     bad_reply,
     blob,
     fault_of,
+    no_reply,
     numbers,
     probabilities,
 )
@@ -242,6 +243,8 @@ class TritonModels:
                 )
         except (InferenceServerException, TimeoutError) as error:
             return fault_of(error, whom=self._whom(model))
+        if not result.get_response().outputs:
+            return no_reply(whom=self._whom(model))
         try:
             return read(result)
         except Unscorable as error:

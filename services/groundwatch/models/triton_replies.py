@@ -97,6 +97,11 @@ def bad_reply(error: Exception, *, whom: str) -> Fault:
     )
 
 
+def no_reply(*, whom: str) -> Fault:
+    """Triton answers so when the model's process dies with a request in its hands."""
+    return _passing(CallKind.SERVER_ERROR, f"{whom} died while it answered")
+
+
 def array(result: Any, name: str, *, dtype: str, length: int | None = None) -> Any:
     """Output `name` without its batch dimension, as a flat array. Raises `BadReply`."""
     found = result.as_numpy(name)

@@ -1,0 +1,367 @@
+"""A Triton Inference Server of our own, as a child process, for `groundwatch up --models` and the tests.
+
+The server is the one that nvidia-pytriton carries, with the Python backend; its models run in this Python
+environment. In production any other Triton does the same work at `triton.url`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import psutil  # type: ignore[import-untyped]
+
+from groundwatch.errors import UsageError
+from groundwatch.models.repository import ServedModel, missing_checkpoints, write_model, write_repository
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.natsserver import free_port
+from groundwatch.runtime.triton_distribution import (
+    environment,
+    find_distribution,
+    package_paths,
+    write_backend,
+)
+
+READY_SECONDS = 60.0
+LOAD_SECONDS = 600.0
+STOP_SECONDS = 15.0
+LOOK_SECONDS = 2.0
+LOADS_AT_ONCE = 2
+RESTART_PAUSE = 2.0
+
+_BINARY = "tritonserver"
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+class TritonServer:
+    """One tritonserver that serves `models`, listening on loopback only; its files are under `data_dir`.
+
+    It carries a name of its own, checked when it starts: if a port turns out to be somebody else's server,
+    we stop instead of asking their models.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        models: Mapping[str, ServedModel],
+        *,
+        cache_bytes: int = 64 * 1024 * 1024,
+        ports: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:
+        self.data_dir = data_dir
+        self.models = dict(models)
+        self.grpc_port, self.http_port, self.metrics_port = (port or free_port() for port in ports)
+        self.name = f"groundwatch-{os.getpid()}-{self.grpc_port}"
+        self._cache_bytes = cache_bytes
+        self._process: asyncio.subprocess.Process | None = None
+        self._http: httpx.AsyncClient | None = None
+        self._lock: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Where gRPC clients connect: host and port."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus finds the server's metrics."""
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
+
+    @property
+    def repository(self) -> Path:
+        """The folder of the model repository."""
+        return self.data_dir / "repository"
+
+    @property
+    def log(self) -> Path:
+        """The server's log, with that of its models."""
+        return self.data_dir / "tritonserver.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id while it runs."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def start(self) -> None:
+        """Start the child, and load every model.
+
+        Raises `UsageError` with what the server said about a model that does not load.
+        """
+        root = find_distribution()
+        if absent := missing_checkpoints(self.models):
+            raise UsageError(f"there is no checkpoint {absent[0]}")
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        try:
+            write_repository(self.repository, self.models, paths=package_paths())
+            self._clear_shared_memory()
+            await self._launch(root)
+            await self._wait_ready()
+            turns = asyncio.Semaphore(LOADS_AT_ONCE)
+            await asyncio.gather(*(self._load_in_turn(name, turns) for name in self.models))
+        except BaseException:
+            await self.stop()
+            raise
+        logger.info("triton.started", url=self.url, metrics=self.metrics_url, pid=self.pid)
+
+    async def load(self, name: str) -> None:
+        """Load the model that the repository holds under this name, or load it anew.
+
+        Raises `UsageError` with the reason when that fails.
+        """
+        await self._manage(name, "load")
+
+    async def _load_in_turn(self, name: str, turns: asyncio.Semaphore) -> None:
+        async with turns:
+            await self.load(name)
+
+    async def unload(self, name: str) -> None:
+        """Take a model out of service."""
+        await self._manage(name, "unload")
+
+    async def replace(self, name: str, model: ServedModel) -> None:
+        """Serve another checkpoint under a name; the one before answers until the new one is loaded."""
+        await asyncio.to_thread(write_model, self.repository, name, model, paths=package_paths())
+        self.models[name] = model
+        await self.load(name)
+
+    async def loaded(self, name: str) -> bool:
+        """Whether the model can answer: Triton calls it ready even when its process has died."""
+        try:
+            ready = (await self._client().get(f"/v2/models/{name}/ready")).status_code == 200
+        except httpx.HTTPError:
+            return False
+        return ready and bool(self.processes(name))
+
+    def processes(self, name: str = "") -> list[int]:
+        """Ids of the living processes of a model, or of all models."""
+        place = f"/{self.repository.name}/{name}/" if name else f"/{self.repository.name}/"
+        found = []
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self.pid).children(recursive=True) if self.pid else ():
+                with contextlib.suppress(psutil.Error):
+                    if child.status() != psutil.STATUS_ZOMBIE and place in " ".join(child.cmdline()):
+                        found.append(child.pid)
+        return found
+
+    async def stop(self) -> None:
+        """Stop the child and the models' processes by their ids, and wait for them."""
+        of_models = self.processes()
+        process, self._process = self._process, None
+        if process is not None:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
+                try:
+                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+            _kill_group(process.pid)
+            await _gone(of_models)
+            self._clear_shared_memory()
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def restart(self) -> None:
+        """Start again on the same ports, after the child has died."""
+        await self.stop()
+        await self.start()
+
+    def kill(self) -> None:
+        """Kill −9, for fault tests."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def wait(self) -> int:
+        """Wait until the child ends, and return its status."""
+        if self._process is None:
+            return 0
+        return await self._process.wait()
+
+    async def look_after(self) -> None:
+        """Start the server again when it dies, and load a model again whose process died. Never ends."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                status = await asyncio.wait_for(self.wait(), LOOK_SECONDS)
+                logger.error("triton.died", status=status, log=str(self.log))
+                await self._again()
+                continue
+            for name in tuple(self.models):
+                if self.pid is not None and not await self.loaded(name):
+                    logger.error("triton.model_died", model=name, log=str(self.log))
+                    with contextlib.suppress(UsageError):
+                        # Triton would not load anew what it takes for loaded.
+                        await self.unload(name)
+                        await self.load(name)
+
+    async def _again(self) -> None:
+        try:
+            await self.restart()
+        except UsageError as error:
+            logger.error("triton.not_restarted", error=str(error))
+            await asyncio.sleep(RESTART_PAUSE)
+
+    async def _manage(self, name: str, action: str) -> None:
+        try:
+            answer = await self._client().post(
+                f"/v2/repository/models/{name}/{action}", json={}, timeout=LOAD_SECONDS
+            )
+        except httpx.HTTPError as error:
+            raise UsageError(
+                f"Triton did not answer while it was to {action} '{name}' ({error!r}); see {self.log}"
+            ) from error
+        if answer.status_code != 200:
+            raise UsageError(f"Triton cannot {action} '{name}': {_reason(answer.text)}")
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.http_port}", timeout=5)
+        return self._http
+
+    async def _launch(self, root: Path) -> None:
+        backends = self.data_dir / "backends"
+        write_backend(root, backends / "python")
+        options = {
+            "id": self.name,
+            "model-repository": self.repository,
+            "backend-directory": backends,
+            "cache-directory": root / "caches",
+            "cache-config": f"local,size={self._cache_bytes}",
+            "model-control-mode": "explicit",
+            "exit-timeout-secs": 3,
+            "http-address": "127.0.0.1",
+            "http-port": self.http_port,
+            "grpc-address": "127.0.0.1",
+            "grpc-port": self.grpc_port,
+            "metrics-address": "127.0.0.1",
+            "metrics-port": self.metrics_port,
+            "log-info": "false",
+        }
+        settings = (
+            f"shm-region-prefix-name={self._prefix}",
+            # A large checkpoint on a busy machine takes its time.
+            f"stub-timeout-seconds={LOAD_SECONDS:.0f}",
+        )
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                str(root / "bin" / _BINARY),
+                *(f"--{key}={value}" for key, value in options.items()),
+                *(f"--backend-config=python,{setting}" for setting in settings),
+                "--disable-auto-complete-config",
+                stdout=log,
+                stderr=log,
+                env=environment(root),
+                # Ctrl-C in the terminal is ours to answer; and the models' processes are found by the group.
+                start_new_session=True,
+                pass_fds=(self._lock,) if self._lock is not None else (),
+            )
+        self._note_owner()
+
+    async def _wait_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.returncode is not None:
+                raise UsageError(f"tritonserver ended with status {self._process.returncode}; see {self.log}")
+            with contextlib.suppress(httpx.HTTPError, ValueError):
+                if (await self._client().get("/v2/health/live")).status_code == 200:
+                    named = (await self._client().get("/v2")).json()["name"]
+                    if named != self.name:
+                        raise UsageError(f"port {self.http_port} belongs to another Triton; name a free one")
+                    return
+            await asyncio.sleep(0.05)
+        raise UsageError(f"tritonserver did not become ready in {READY_SECONDS:.0f} s; see {self.log}")
+
+    @property
+    def _prefix(self) -> str:
+        return f"groundwatch_{self.grpc_port}_"
+
+    def _clear_shared_memory(self) -> None:
+        """What a killed server could not take away itself."""
+        if _SHARED_MEMORY.is_dir():
+            for path in _SHARED_MEMORY.glob(f"{self._prefix}*"):
+                path.unlink(missing_ok=True)
+
+    def _take_lock(self) -> None:
+        """One server for a folder: a second would write another repository under the first."""
+        handle = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = 0.0
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if not deadline:
+                    deadline = time.monotonic() + (STOP_SECONDS if _stop_orphan(handle) else 0)
+                if time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    continue
+                os.close(handle)
+                raise UsageError(
+                    f"another groundwatch already serves models from {self.data_dir}: stop it, "
+                    "or name another folder with --data-dir"
+                ) from error
+        self._lock = handle
+
+    def _note_owner(self) -> None:
+        """Write into the lock whose server this is, for whoever finds it after we were killed."""
+        if self._lock is not None and self.pid is not None:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()} {self.pid}".encode(), 0)
+
+
+def _reason(body: str) -> str:
+    """The last line of what the server says of a model that does not load: before it is a traceback."""
+    with contextlib.suppress(ValueError, AttributeError):
+        import json
+
+        body = str(json.loads(body)["error"])
+    for line in body.splitlines():
+        name, found, rest = line.partition("CheckpointError: ")
+        if found and not name.startswith(" "):
+            return rest
+    return body.strip()[:500]
+
+
+def _kill_group(leader: int) -> None:
+    """The models' processes outlive a server that was killed; they are of its process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+async def _gone(processes: list[int]) -> None:
+    """Wait until processes that were killed are gone, or wait as zombies for whoever adopted them."""
+    for pid in processes:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            for _ in range(round(STOP_SECONDS / 0.02)):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    break
+                await asyncio.sleep(0.02)
+
+
+def _stop_orphan(lock: int) -> bool:
+    """Stop the server that holds the lock if whoever started it is gone; tells whether there was one."""
+    try:
+        owner, server = map(int, os.pread(lock, 64, 0).split())
+        orphan = not psutil.pid_exists(owner)
+        if psutil.pid_exists(server):
+            orphan = orphan and psutil.Process(server).name() == _BINARY
+    except (ValueError, psutil.Error):
+        return False
+    if orphan:
+        logger.warning("triton.orphan_stopped", pid=server)
+        _kill_group(server)
+    return orphan
