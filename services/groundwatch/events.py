@@ -253,7 +253,7 @@ class ClaimsMatched(Event, frozen=True, kw_only=True, tag_field="kind", tag="mat
 
 
 class JudgedClaim(Event, frozen=True, kw_only=True):
-    """A claim with its verdict, as people look at it."""
+    """A claim with its verdict, as people look at it; `parts` as in `Claim`."""
 
     text: str
     category: str
@@ -261,6 +261,7 @@ class JudgedClaim(Event, frozen=True, kw_only=True):
     decision: Decision
     probability: float | None = None
     evidence: str = ""
+    parts: tuple[str, ...] = ()
 
 
 class ResponseScored(Event, frozen=True, kw_only=True):

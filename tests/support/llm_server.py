@@ -67,11 +67,13 @@ _LINKS = {
 
 
 class Judge:
-    """Answers FaithScore's three questions by simple rules, from the fenced data alone."""
+    """Answers FaithScore's questions and writes Tri-HE's, by simple rules, from the fenced data alone."""
 
     def answer(self, user: str, images: list[bytes], *, obedient: bool = False) -> dict[str, Any]:
         blocks = {name: text for name, _, text in _BLOCK.findall(user)}
         commanded = obedient and "say supported" in _BLOCK.sub("", user).lower()
+        if "scene" in blocks:
+            return {"questions": _questions(images, int(blocks["number"]))}
         if "sub_sentences" in blocks:
             return {"labels": [_label(at, text) for at, text in _items(blocks["sub_sentences"])]}
         if "descriptive" in blocks:
@@ -112,6 +114,19 @@ def _items(block: str) -> list[tuple[int, str]]:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"[a-z]+", text.lower())
+
+
+def _questions(images: list[bytes], number: int) -> list[dict[str, Any]]:
+    """One question for each word to be seen in the images, as often as asked for."""
+    seen = sorted(_shown(images, "")[0]) or ["nothing"]
+    return [
+        {
+            "question": f"Why is {seen[at % len(seen)]} there ({at})?",
+            "answer": "It belongs there.",
+            "triplets": [{"object1": seen[at % len(seen)], "relation": "is in", "object2": "picture"}],
+        }
+        for at in range(number)
+    ]
 
 
 def _label(index: int, text: str) -> dict[str, Any]:

@@ -17,9 +17,8 @@ from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.pope.tally import read_pairs
 from groundwatch.protocols.published import Place, json_members
+from groundwatch.protocols.trihe.outcomes import IMAGE_TAGS
 from groundwatch.protocols.trihe.published import Annotated, read_benchmark
-
-IMAGE_TAGS = ("image_id", "image")
 
 _OWN = frozenset({"question", "answer", "triplet"})
 

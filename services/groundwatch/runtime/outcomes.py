@@ -174,6 +174,7 @@ def judged_claims(
             decision=verdict.decision,
             probability=verdict.probability,
             evidence=verdict.evidence,
+            parts=claim.parts,
         )
         for claim, verdict in zip(claims, verdicts, strict=True)
     )

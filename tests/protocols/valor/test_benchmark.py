@@ -17,7 +17,7 @@ from groundwatch.protocols.valor.benchmark import (
     Scene,
     dependent_objects,
     most_skewed,
-    read_scene_graphs,
+    read_scenes,
     select,
 )
 
@@ -80,7 +80,7 @@ def test_gqas_scene_graphs_are_read(tmp_path: Path):
     }
     path = tmp_path / "g.json"
     path.write_text(json.dumps(graph), "utf-8")
-    (found,) = read_scene_graphs(path)
+    (found,) = read_scenes(path)
     assert found.features["cup"] == {
         Feature(Kind.OBJECT, "table"),
         Feature(Kind.ATTRIBUTE, "red"),
@@ -89,7 +89,7 @@ def test_gqas_scene_graphs_are_read(tmp_path: Path):
     graph["7"]["objects"]["1"]["relations"][0]["object"] = "9"
     path.write_text(json.dumps(graph), "utf-8")
     with pytest.raises(FileFormatError, match=r"g\.json:1: image '7': key 'relations': no object '9'"):
-        read_scene_graphs(path)
+        read_scenes(path)
 
 
 NAMES = st.sampled_from("abcd")

@@ -22,9 +22,11 @@ class Nouns:
         self.digest = digest(data.decode())[:12]
         self._meanings: dict[str, list[int]] = defaultdict(list)
         self._above: list[tuple[int, ...]] = []
+        self._names: list[str] = []
         for number, text in enumerate(msgspec.json.decode(data, type=_Data).synsets):
             words, _, above = text.partition("#")
             self._above.append(tuple(map(int, above.split())))
+            self._names.append(words.partition("|")[0])
             for word in words.split("|"):
                 self._meanings[word].append(number)
         self._closure = lru_cache(maxsize=8192)(self._climb)
@@ -35,6 +37,14 @@ class Nouns:
     def meanings(self, word: str) -> int:
         """How many meanings the word has here."""
         return len(self._meanings.get(word, ()))
+
+    def synset(self, word: str) -> str | None:
+        """The name of the word's synset, its first word ("auto": "car"); None for a word that is not here.
+
+        Which sense is the commonest is not kept, so a synset that is named after the word goes first.
+        """
+        names = [self._names[meaning] for meaning in self._meanings.get(word, ())]
+        return word if word in names else next(iter(names), None)
 
     def same(self, one: str, other: str) -> bool:
         """Whether the two words share a meaning."""

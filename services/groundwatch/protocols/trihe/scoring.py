@@ -177,10 +177,14 @@ def first_tokens(questions: Iterable[JudgedQuestion], k: int) -> list[JudgedQues
 
 
 def trend(
-    questions: Sequence[JudgedQuestion], ks: Iterable[int], kind: Kind | None = None
+    questions: Sequence[JudgedQuestion],
+    ks: Iterable[int],
+    kind: Kind | None = None,
+    *,
+    undecided_count: bool = False,
 ) -> list[tuple[int, Rates]]:
     """Both rates over the first K tokens, for each K (figure 4)."""
-    return [(k, rates(first_tokens(questions, k), kind)) for k in ks]
+    return [(k, rates(first_tokens(questions, k), kind, undecided_count=undecided_count)) for k in ks]
 
 
 def _keep(questions: Iterable[JudgedQuestion], keep: Callable[[JudgedTriplet], bool]) -> list[JudgedQuestion]:

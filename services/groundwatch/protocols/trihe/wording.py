@@ -57,5 +57,10 @@ def blame(part: Part | None, why: str = "") -> str:
 
 def blamed(verdict: Verdict) -> Part | None:
     """The part that a refuted verdict names."""
-    found = _BLAMED.match(verdict.evidence) if verdict.decision is Decision.REFUTED else None
+    return part_of(verdict.evidence) if verdict.decision is Decision.REFUTED else None
+
+
+def part_of(evidence: str) -> Part | None:
+    """The part that a refuted verdict's evidence names."""
+    found = _BLAMED.match(evidence)
     return _PARTS[found[1]] if found else None

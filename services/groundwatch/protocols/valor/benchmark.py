@@ -7,15 +7,15 @@ frequency is a number of images, so that a conditional probability never passes 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from groundwatch.protocols.published import Place, json_members
+from groundwatch.protocols.scene_graphs import ImageGraph, read_scene_graphs
 
 
 class Kind(StrEnum):
@@ -104,12 +104,9 @@ class CoOccurrence:
         )
 
 
-def read_scene_graphs(path: str | Path) -> list[Scene]:
-    """Read GQA's scene graphs; raises `FileFormatError` naming file, line and key."""
-    file = Path(path)
-    return [
-        _scene(Place(file, line, f"image '{key}'"), key, value) for line, key, value in json_members(file)
-    ]
+def read_scenes(path: str | Path) -> list[Scene]:
+    """The scenes of a file of GQA's scene graphs; raises `FileFormatError` naming file, line and key."""
+    return [_scene(graph) for graph in read_scene_graphs(path)]
 
 
 def dependent_objects(
@@ -174,43 +171,14 @@ def select(table: CoOccurrence, names: Iterable[str], kind: Kind) -> list[Select
     return found
 
 
-def _scene(place: Place, image_id: str, value: Any) -> Scene:
-    if not isinstance(value, dict):
-        raise place.wrong("expected an object")
-    graph = place.take(value, "objects", dict, "an object of ids to objects")
-    objects: dict[str, dict[str, Any]] = {}
-    for key, one in graph.items():
-        if not isinstance(one, dict):
-            raise place.wrong(f"key '{key}': expected an object")
-        place.take(one, "name", str, "a text")
-        objects[key] = one
+def _scene(graph: ImageGraph) -> Scene:
     features: dict[str, set[Feature]] = defaultdict(set)
-    names = {one["name"] for one in objects.values()}
-    for one in objects.values():
-        mine = features[one["name"]]
-        mine |= {Feature(Kind.OBJECT, other) for other in names - {one["name"]}}
-        mine |= {Feature(Kind.ATTRIBUTE, text) for text in _texts(place, one, "attributes")}
-        mine |= set(_relations(place, one, objects))
-    return Scene(image_id=image_id, features={name: frozenset(found) for name, found in features.items()})
-
-
-def _texts(place: Place, one: Mapping[str, Any], key: str) -> list[str]:
-    found = one.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise place.wrong(f"key '{key}': expected a list of texts")
-    return found
-
-
-def _relations(
-    place: Place, one: Mapping[str, Any], objects: Mapping[str, Mapping[str, Any]]
-) -> list[Feature]:
-    found = []
-    for relation in place.take({"relations": [], **one}, "relations", list, "a list of relations"):
-        if not isinstance(relation, dict):
-            raise place.wrong("key 'relations': expected objects")
-        name = place.take(relation, "name", str, "a text")
-        other = str(place.take(relation, "object", (str, int), "an object's id"))
-        if other not in objects:
-            raise place.wrong(f"key 'relations': no object '{other}'")
-        found.append(Feature(Kind.RELATION, f"{name} {objects[other]['name']}"))
-    return found
+    names = {one.name for one in graph.things}
+    for one in graph.things:
+        mine = features[one.name]
+        mine |= {Feature(Kind.OBJECT, other) for other in names - {one.name}}
+        mine |= {Feature(Kind.ATTRIBUTE, text) for text in one.attributes}
+        mine |= {Feature(Kind.RELATION, f"{name} {other}") for name, other in one.relations}
+    return Scene(
+        image_id=graph.image_id, features={name: frozenset(found) for name, found in features.items()}
+    )

@@ -1,0 +1,175 @@
+"""`groundwatch analyse`: where in judged answers the hallucinations are (Tri-HE, section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from groundwatch.cli.benchmarks import is_answered_benchmark
+from groundwatch.cli.common import JsonOption, print_json
+from groundwatch.errors import UsageError
+from groundwatch.models.nouns.compare import likenesses
+from groundwatch.models.nouns.wordnet import nouns
+from groundwatch.protocols.published import json_lines
+from groundwatch.protocols.trihe.outcomes import judged_outcomes
+from groundwatch.protocols.trihe.published import read_judgements
+from groundwatch.protocols.trihe.scoring import (
+    FREQUENT,
+    JudgedQuestion,
+    Kind,
+    frequent_pairs,
+    object_pairs,
+    on_pairs,
+    rates,
+    trend,
+)
+
+KINDS: tuple[Kind | None, ...] = (None, "object", "relation")
+TOKENS = (10, 20, 30, 40, 50, 75, 100, 150, 200)
+"""Values of K; the paper's figure 4 begins at 10."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("analyse")(analyse)
+
+
+def analyse(
+    protocol: Annotated[str, typer.Argument(help="tri-he.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Outcomes (JSON lines) of groundwatch score tri-he --out, or the works' result JSON.",
+            show_default=False,
+        ),
+    ],
+    share: Annotated[float, typer.Option(help="Which share of object pairs is frequent.")] = FREQUENT,
+    tokens: Annotated[str, typer.Option(help="Values of K, with commas.")] = ",".join(map(str, TOKENS)),
+    most: Annotated[int, typer.Option(min=0, help="Name so many of the frequent pairs.")] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Hallucination rates on frequent object pairs (table 4) and over the first K tokens (figure 4)."""
+    if protocol != "tri-he":
+        raise UsageError(f"groundwatch analyse knows no analysis of '{protocol}'; known is tri-he")
+    if not 0 < share <= 1:
+        raise UsageError(f"--share {share}: must lie above 0 and up to 1")
+    questions, undecided_count = read(file)
+    found = analysed(questions, share=share, ks=_numbers(tokens), most=most, undecided_count=undecided_count)
+    if as_json:
+        print_json(found)
+    else:
+        _render(found, Console())
+
+
+def read(file: Path) -> tuple[list[JudgedQuestion], bool]:
+    """The judged questions, and whether undecided triplets count in the total as the works' own do."""
+    if is_answered_benchmark(file):
+        return read_judgements(file)[1], True
+    return judged_outcomes(json_lines(file)), False
+
+
+def analysed(
+    questions: Sequence[JudgedQuestion],
+    *,
+    share: float = FREQUENT,
+    ks: Sequence[int] = TOKENS,
+    most: int = 10,
+    undecided_count: bool = False,
+) -> dict[str, Any]:
+    """Both analyses; `by_tokens` is None where nobody knows how early a triplet is said."""
+    counts = object_pairs(questions, synset)
+    frequent = frequent_pairs(counts, share) if counts else frozenset()
+    others = frozenset(counts) - frequent
+    triplets = [one for question in questions for one in question.triplets]
+    placed = any(one.tokens is not None for one in triplets)
+    ranked = sorted(frequent, key=lambda pair: (-counts[pair], pair))
+    return {
+        "protocol": "tri-he",
+        "responses": len(questions),
+        "triplets": len(triplets),
+        "without_parts": sum(one.triplet is None for one in triplets),
+        "overall": _each(questions, undecided_count),
+        "pairs": {
+            "different": len(counts),
+            "frequent": len(frequent),
+            "share": share,
+            "on_frequent": _each(on_pairs(questions, frequent, synset), undecided_count),
+            "on_others": _each(on_pairs(questions, others, synset), undecided_count),
+            "most_frequent": [{"pair": list(pair), "said": counts[pair]} for pair in ranked[:most]],
+        },
+        "by_tokens": [
+            {"k": k, **msgspec.to_builtins(found)}
+            for k, found in trend(questions, ks, undecided_count=undecided_count)
+        ]
+        if placed
+        else None,
+    }
+
+
+@lru_cache(maxsize=65536)
+def synset(name: str) -> str:
+    """An object's name as its synset's in WordNet; its own words where WordNet does not know it."""
+    found = likenesses().name(name)
+    for word in (found.whole, found.head):
+        if known := nouns().synset(word):
+            return known
+    return found.whole or " ".join(name.casefold().split())
+
+
+def _each(questions: Sequence[JudgedQuestion], undecided_count: bool) -> dict[str, Any]:
+    return {
+        kind or "overall": msgspec.to_builtins(rates(questions, kind, undecided_count=undecided_count))
+        for kind in KINDS
+    }
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        found = sorted({int(one) for one in text.split(",")})
+    except ValueError:
+        found = [0]
+    if found[0] < 1:
+        raise UsageError(f"--tokens {text}: write numbers from 1 up with commas, such as 10,20,50")
+    return found
+
+
+def _render(found: dict[str, Any], console: Console) -> None:
+    pairs = found["pairs"]
+    table = Table(
+        title=f"{found['triplets']} triplets of {found['responses']} responses; "
+        f"{pairs['frequent']} of {pairs['different']} object pairs are the frequent {pairs['share']:.0%}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("triplets", no_wrap=True)
+    for kind in KINDS:
+        for rate in ("Hallu_I", "Hallu_Q"):
+            table.add_column(f"{rate}\n{kind or 'overall'}", justify="right")
+    for name, rows in (
+        ("all", found["overall"]),
+        ("frequent pairs", pairs["on_frequent"]),
+        ("other pairs", pairs["on_others"]),
+    ):
+        cells = [rows[kind or "overall"][rate] for kind in KINDS for rate in ("hallu_i", "hallu_q")]
+        table.add_row(name, *map(_shown, cells))
+    for one in found["by_tokens"] or ():
+        table.add_row(f"first {one['k']} tokens", _shown(one["hallu_i"]), _shown(one["hallu_q"]))
+    console.print(table)
+    if found["by_tokens"] is None:
+        console.print("How early a triplet is said is not known from this file.", highlight=False)
+    named = ", ".join(f"{' – '.join(one['pair'])} ({one['said']})" for one in pairs["most_frequent"])
+    if named:
+        console.print(f"Most frequent pairs: {named}", highlight=False, markup=False)
+
+
+def _shown(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate:.3f}"

@@ -1,0 +1,204 @@
+"""`groundwatch bench-build tri-he`: questions about images, written by a model that looks at them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groundwatch.errors import InputError, TransientError, Unscorable, UsageError
+from groundwatch.events import Usage
+from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.models.openai_compatible import ChatModel
+from groundwatch.protocols.published import json_members
+from groundwatch.protocols.scene_graphs import ImageGraph, read_scene_graphs
+from groundwatch.protocols.trihe.asking import (
+    benchmark_entry,
+    prompt_digest,
+    question_step,
+    read_questions,
+    rich_enough,
+)
+from groundwatch.protocols.trihe.published import read_benchmark
+from groundwatch.runtime.images import check_image
+from groundwatch.runtime.settings import IntakeSettings
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif"})
+UNAVAILABLE, NO_IMAGE = "unavailable", "no_image"
+
+Progress = Callable[[int, int], None]
+
+
+class Built(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the images. `failed` counts them by reason, `trouble` is the last one's in words.
+
+    `too_few_relations` and `without_graph` were not asked about, `known` were in the file already.
+    """
+
+    model: str
+    prompt: str
+    images: int
+    questions: int
+    triplets: int
+    known: int
+    too_few_relations: int
+    without_graph: int
+    failed: dict[str, int]
+    trouble: str
+    usage: Usage
+
+
+async def build_tri_he(
+    folder: Path,
+    out: Path,
+    scene_graphs: Path | None,
+    settings: ChatSettings,
+    *,
+    relations: int,
+    questions: int,
+    limit: int | None,
+    limits: IntakeSettings,
+    progress: Progress,
+) -> Built:
+    """Ask about every image that `out` lacks; the file is whole after each of them.
+
+    An endpoint that cannot be reached ends the asking, an image that gets no usable reply does not.
+    """
+    files = _files(folder)
+    graphs = None
+    if scene_graphs is not None:
+        graphs = {graph.image_id: graph for graph in read_scene_graphs(scene_graphs)}
+    entries = _entries(out)
+    known = [name for name in files if name in entries]
+    fresh = [name for name in files if name not in entries]
+    with_graph = [name for name in fresh if graphs is None or name in graphs]
+    rich = [name for name in with_graph if graphs is None or rich_enough(graphs[name], relations)]
+    asking = _Asking(settings, graphs or {}, entries, out, questions, limits)
+    try:
+        await asking.ask([(name, files[name]) for name in rich[:limit]], progress)
+    finally:
+        await asking.close()
+    written = [entries[name] for name in rich[:limit] if name in entries]
+    return Built(
+        model=settings.model,
+        prompt=prompt_digest(),
+        images=len(written),
+        questions=sum(len(entry["instance"]) for entry in written),
+        triplets=sum(len(one["triplet"]) for entry in written for one in entry["instance"]),
+        known=len(known),
+        too_few_relations=len(with_graph) - len(rich),
+        without_graph=len(fresh) - len(with_graph),
+        failed=dict(asking.failed),
+        trouble=asking.trouble,
+        usage=asking.usage,
+    )
+
+
+class _Asking:
+    """The images of one command, a few at a time."""
+
+    def __init__(
+        self,
+        settings: ChatSettings,
+        graphs: Mapping[str, ImageGraph],
+        entries: dict[str, Any],
+        out: Path,
+        questions: int,
+        limits: IntakeSettings,
+    ) -> None:
+        self.failed: Counter[str] = Counter()
+        self.trouble = ""
+        self.usage = Usage()
+        self._chat = ChatModel(settings)
+        self._concurrency = settings.concurrency
+        self._graphs = graphs
+        self._entries = entries
+        self._out = out
+        self._questions = questions
+        self._limits = limits
+
+    async def ask(self, images: Sequence[tuple[str, Path]], progress: Progress) -> None:
+        """Ask about each; what fails is counted."""
+        waiting = list(reversed(images))
+
+        async def work() -> None:
+            while waiting:
+                await self._one(*waiting.pop())
+                if self.failed[UNAVAILABLE]:
+                    # Nobody is there to ask: those that wait have failed for the same reason.
+                    self.failed[UNAVAILABLE] += len(waiting)
+                    waiting.clear()
+                progress(len(images) - len(waiting), len(images))
+
+        if images:
+            _replace(self._out, self._entries)
+        await asyncio.gather(*(work() for _ in range(min(self._concurrency, len(images)))))
+
+    async def close(self) -> None:
+        """Close the endpoint."""
+        await self._chat.close()
+
+    async def _one(self, name: str, path: Path) -> None:
+        graph = self._graphs.get(name)
+        try:
+            image = await asyncio.to_thread(lambda: check_image(path.read_bytes(), self._limits))
+            completion = await self._chat.complete(
+                question_step(graph, self._questions),
+                [(image.data, image.media_type)],
+                check=lambda reply: read_questions(reply, self._questions),
+            )
+        except (OSError, InputError) as error:
+            self._fail(NO_IMAGE, f"{path}: {error}")
+        except Unscorable as error:
+            self._fail(error.reason, f"{path}: {error}")
+        except TransientError as error:
+            self._fail(UNAVAILABLE, str(error))
+        else:
+            self.usage += completion.usage
+            self._entries[name] = benchmark_entry(graph, read_questions(completion.reply, self._questions))
+            _replace(self._out, self._entries)
+
+    def _fail(self, reason: str, told: str) -> None:
+        self.failed[reason] += 1
+        self.trouble = told
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is not a folder")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() not in IMAGE_SUFFIXES or path.is_symlink() or not path.is_file():
+            continue
+        if path.stem in found:
+            raise UsageError(f"{path}: the folder has two images of the name '{path.stem}'")
+        found[path.stem] = path
+    if not found:
+        raise UsageError(f"{folder}: holds no image ({', '.join(sorted(IMAGE_SUFFIXES))})")
+    return found
+
+
+def _entries(out: Path) -> dict[str, Any]:
+    """What an earlier run wrote; it must be a benchmark, lest another file be overwritten."""
+    if not out.exists():
+        return {}
+    read_benchmark(out)
+    return {piece.key: piece.value for piece in json_members(out)}
+
+
+def _replace(out: Path, entries: Mapping[str, Any]) -> None:
+    """Write beside, then rename: a command that is cut off leaves the file as it was."""
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(
+            msgspec.json.format(msgspec.json.encode(dict(sorted(entries.items()))), indent=1) + b"\n"
+        )
+        beside.replace(out)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error

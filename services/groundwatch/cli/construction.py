@@ -1,0 +1,228 @@
+"""`groundwatch bench-build`: benchmarks built as their papers built them, from annotated images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run
+from groundwatch.cli.numbers import progress_bar, render_numbers
+from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.protocols.trihe.asking import QUESTIONS, RELATIONS
+from groundwatch.protocols.valor.benchmark import (
+    CoOccurrence,
+    Feature,
+    Kind,
+    Selected,
+    Skew,
+    dependent_objects,
+    most_skewed,
+    read_scenes,
+    select,
+)
+from groundwatch.runtime.settings import Settings
+
+T = TypeVar("T")
+
+MEASURES = Skew.__struct_fields__
+
+SceneGraphs = Annotated[Path, typer.Argument(help="Scene graphs in GQA's format (JSON).", show_default=False)]
+
+builder = typer.Typer(help="Build benchmarks as the papers built theirs.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.add_typer(builder, name="bench-build")
+
+
+@builder.command("valor")
+def valor(
+    scene_graphs: SceneGraphs,
+    kind: Annotated[
+        Kind, typer.Option(help="What comes along with an object: another one, a quality, a relation.")
+    ] = Kind.OBJECT,
+    measure: Annotated[
+        str, typer.Option(help=f"Appendix B's measure to rank by: {', '.join(MEASURES)}.")
+    ] = "highest",
+    top: Annotated[int, typer.Option(min=1, help="How many of the most skewed objects.")] = 10,
+    least: Annotated[int, typer.Option(min=1, help="Leave out objects that fewer images have.")] = 5,
+    by_frequency: Annotated[
+        bool, typer.Option("--by-frequency", help="Step 1 by frequencies instead of probabilities.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the selection here, one rare feature of an object a line.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose images that lack what usually comes along (VALOR-Bench, section 3.1.2 and Appendix B)."""
+    if measure not in MEASURES:
+        raise UsageError(f"--measure {measure}: one of {', '.join(MEASURES)}")
+    table = CoOccurrence(read_scenes(scene_graphs))
+    dependent = dependent_objects(table, kind, least=least, by_frequency=by_frequency)
+    chosen = select(table, most_skewed(table, dependent, measure, kind, top), kind)
+    found = {
+        "scenes": len(table.scenes),
+        "objects": len(table.objects),
+        "kind": kind.value,
+        "measure": measure,
+        "least": least,
+        "dependent": len(dependent),
+        "images": len({image for one in chosen for images in one.images.values() for image in images}),
+        "chosen": [_told(table, one, kind) for one in chosen],
+    }
+    if out is not None:
+        lines = [line for one in chosen for line in _lines(table, one)]
+        _write(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    if as_json:
+        print_json(found)
+    else:
+        _render_valor(found, measure, Console())
+
+
+@builder.command("tri-he")
+def tri_he(
+    images: Annotated[
+        Path, typer.Argument(help="A folder of images, named by their ids.", show_default=False)
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(help="The benchmark's file; images that it has already are not asked about again."),
+    ],
+    scene_graphs: Annotated[
+        Path | None,
+        typer.Option(help="Their scene graphs in GQA's format (JSON).", show_default=False),
+    ] = None,
+    relations: Annotated[
+        int, typer.Option(min=0, help="Different relations that an image's graph must have.")
+    ] = RELATIONS,
+    questions: Annotated[int, typer.Option(min=1, max=50, help="Questions about each image.")] = QUESTIONS,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many images at most.")] = None,
+    url: Annotated[
+        str, typer.Option(help="An OpenAI-compatible endpoint of a model that looks at images, with /v1.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="The model's name there.")] = "",
+    api_key_env: Annotated[
+        str, typer.Option(help="The variable that holds the endpoint's key.")
+    ] = "OPENAI_API_KEY",
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a vision-language model write questions about images (Tri-HE, appendix E.2): a draft to check.
+
+    The model is the one of `--url` and `--model`, else of the setting `verification.llm`.
+    """
+    from groundwatch.cli.asking import build_tri_he
+
+    settings = prepare(config)
+    with progress_bar() as bar:
+        task = bar.add_task("asking for questions", total=None)
+        built = run(
+            build_tri_he(
+                images,
+                out,
+                scene_graphs,
+                _chat(settings, url, model, api_key_env),
+                relations=relations,
+                questions=questions,
+                limit=limit,
+                limits=settings.gateway.intake,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+        )
+    told = msgspec.to_builtins(built)
+    if as_json:
+        print_json(told)
+    else:
+        render_numbers(told, Console())
+    if built.failed:
+        raise CheckFailed(
+            f"{sum(built.failed.values())} images have no questions ({built.trouble}): "
+            f"the same command again asks for those that {out} lacks"
+        )
+
+
+def _chat(settings: Settings, url: str, model: str, api_key_env: str) -> ChatSettings:
+    if not url and not model:
+        if settings.verification.llm is None:
+            raise UsageError(
+                "name a model that looks at images: --url and --model, or the setting verification.llm"
+            )
+        return settings.verification.llm
+    try:
+        return ChatSettings(base_url=url, model=model, api_key_env=api_key_env)
+    except ValueError as error:
+        raise UsageError(f"--url and --model: {error}") from error
+
+
+def _told(table: CoOccurrence, one: Selected, kind: Kind) -> dict[str, Any]:
+    return {
+        "object": one.object,
+        "images_with_it": table.objects[one.object],
+        "skew": msgspec.to_builtins(table.skew(one.object, kind)),
+        "usual": [_feature(table, one.object, feature) for feature in one.usual],
+        "rare": [_feature(table, one.object, feature) for feature in one.rare],
+        "images": sorted({image for images in one.images.values() for image in images}),
+    }
+
+
+def _lines(table: CoOccurrence, one: Selected) -> list[dict[str, Any]]:
+    usual = [feature.value for feature in one.usual]
+    return [
+        {"object": one.object, **_feature(table, one.object, feature), "usual": usual, "images": list(images)}
+        for feature, images in one.images.items()
+    ]
+
+
+def _feature(table: CoOccurrence, name: str, feature: Feature) -> dict[str, Any]:
+    return {
+        "kind": feature.kind.value,
+        "value": feature.value,
+        "frequency": table.frequency(feature, name),
+        "probability": table.probability(feature, name),
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _render_valor(found: dict[str, Any], measure: str, console: Console) -> None:
+    title = (
+        f"{found['scenes']} scenes with {found['objects']} objects; {found['dependent']} are what some "
+        f"{found['kind']} depends on most; of these the most skewed by {measure}"
+    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("object")
+    for name in ("in images", *(name.replace("_over_", " −\n") for name in MEASURES)):
+        table.add_column(name, justify="right")
+    table.add_column("usual")
+    table.add_column("rare")
+    table.add_column("chosen\nimages", justify="right")
+    for one in found["chosen"]:
+        table.add_row(
+            one["object"],
+            str(one["images_with_it"]),
+            *(f"{one['skew'][name]:.3f}" for name in MEASURES),
+            _named(one["usual"]),
+            _named(one["rare"]),
+            str(len(one["images"])),
+        )
+    console.print(table)
+    console.print(f"{found['images']} images in all.", highlight=False)
+
+
+def _named(features: list[dict[str, Any]], show: Callable[[str], str] = str) -> str:
+    shown = [show(one["value"]) for one in features[:3]]
+    return ", ".join(shown) + (f" and {len(features) - 3} more" if len(features) > 3 else "")
