@@ -14,7 +14,6 @@ import groundwatch.cli.bench as bench
 import groundwatch.cli.construction as construction
 import groundwatch.cli.demo as demo
 import groundwatch.cli.ledger as ledger
-import groundwatch.cli.models as models
 import groundwatch.cli.offline as offline
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
@@ -49,7 +48,7 @@ def options(
     """Options that stand before every command."""
 
 
-for module in (system, demo, traffic, ledger, offline, agree, analysis, construction, bench, models):
+for module in (system, demo, traffic, ledger, offline, agree, analysis, construction, bench):
     module.register(app)
 
 
