@@ -14,6 +14,7 @@ import groundwatch.cli.bench as bench
 import groundwatch.cli.construction as construction
 import groundwatch.cli.demo as demo
 import groundwatch.cli.ledger as ledger
+import groundwatch.cli.models as models
 import groundwatch.cli.offline as offline
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
@@ -48,7 +49,7 @@ def options(
     """Options that stand before every command."""
 
 
-for module in (system, demo, traffic, ledger, offline, agree, analysis, construction, bench):
+for module in (system, demo, traffic, ledger, offline, agree, analysis, construction, bench, models):
     module.register(app)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +26,9 @@ from groundwatch.cli.common import (
     run,
     with_nats,
 )
+from groundwatch.cli.models import ModelsOption, named_models, serving
 from groundwatch.errors import GroundwatchError, SettingsError, UsageError
+from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.bus import Bus
@@ -38,6 +40,7 @@ from groundwatch.runtime.run import problems_of, running, until_told_to_stop
 from groundwatch.runtime.service import Service
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import telemetry_server
+from groundwatch.runtime.tritonserver import TritonServer
 
 STAGES = ("gateway", "extraction", "captioning", "generation", "matching", "verification", "scoring")
 READY_SECONDS = 60.0
@@ -100,11 +103,17 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str
     gateway_url: str
     server: NatsServer | None
+    triton: TritonServer | None = None
 
 
 @contextlib.asynccontextmanager
-async def whole_system(settings: Settings, folder: Path) -> AsyncIterator[System]:
-    """Every service in this process, with our own nats-server unless settings name another."""
+async def whole_system(
+    settings: Settings, folder: Path, models: Mapping[str, ServedModel] | None = None
+) -> AsyncIterator[System]:
+    """Every service in this process, with our own nats-server unless settings name another.
+
+    `models` are served by a Triton of our own.
+    """
     configure_protocols(settings)
     metrics = Metrics(max_labels=settings.telemetry.max_labels)
     async with contextlib.AsyncExitStack() as stack:
@@ -116,6 +125,7 @@ async def whole_system(settings: Settings, folder: Path) -> AsyncIterator[System
             settings = with_nats(settings, server.url)
             guard = asyncio.create_task(_keep_alive(server))
             stack.callback(guard.cancel)
+        settings, triton = await stack.enter_async_context(serving(models or {}, settings, folder))
         bus = Bus(settings.nats, name="groundwatch")
         await bus.connect()
         await provision(bus.js, replicas=settings.nats.replicas)
@@ -131,6 +141,7 @@ async def whole_system(settings: Settings, folder: Path) -> AsyncIterator[System
             nats_url=settings.nats.url,
             gateway_url=f"http://{settings.gateway.host}:{port}",
             server=server,
+            triton=triton,
         )
 
 
@@ -160,8 +171,9 @@ def up(
         int | None, typer.Option(help="Port of the pages and the HTTP intake; 0: a free one.")
     ] = None,
     folder: Annotated[Path | None, typer.Option("--data-dir", help="Where the streams are kept.")] = None,
+    models: ModelsOption = "",
 ) -> None:
-    """Run the whole system on this machine, NATS included, pages at a port."""
+    """Run the whole system on this machine, NATS included, pages at a port; with --models also Triton."""
     settings = prepare(config)
     if port is not None:
         settings = msgspec.structs.replace(
@@ -169,18 +181,23 @@ def up(
         )
     if folder is not None:
         settings = msgspec.structs.replace(settings, data_dir=str(folder))
-    run(_up(settings))
+    run(_up(settings, named_models(models)))
 
 
-async def _up(settings: Settings) -> None:
+async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     folder = data_dir(settings)
-    async with whole_system(settings, folder) as system:
+    async with whole_system(settings, folder, models) as system:
         address = folder / ADDRESS_FILE
         with writing_address(address, system):
             typer.echo(f"groundwatch is up: {system.gateway_url}   (NATS {system.nats_url}, data {folder})")
             typer.echo(
                 f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses"
             )
+            if system.triton is not None:
+                typer.echo(
+                    f"  models         {', '.join(system.triton.models)} at {system.triton.url} (gRPC), "
+                    f"metrics {system.triton.metrics_url}"
+                )
             typer.echo("  look           groundwatch watch · groundwatch report · groundwatch audit")
             typer.echo("  stop           Ctrl-C")
             await until_told_to_stop()

@@ -60,6 +60,25 @@ def read_manifest(path: Path) -> dict[str, ServedModel]:
     }
 
 
+def found_in(folder: Path) -> dict[str, ServedModel]:
+    """The checkpoints in a folder's subfolders, each under its folder's name.
+
+    A file `served.toml` in the folder says it all instead. Else what a checkpoint is, its files tell; a
+    vision-language one is a verifier when its name begins so, and LVLM otherwise. One thread each: the
+    processes of several small models would else fight for the cores.
+    """
+    if (manifest := folder / "served.toml").is_file():
+        return read_manifest(manifest)
+    found = {}
+    for path in sorted(folder.iterdir()):
+        kind = _kind_of(path) if path.is_dir() else ""
+        if kind:
+            found[path.name] = ServedModel(
+                kind=kind, checkpoint=str(path.resolve()), parameters={"threads": 1}
+            )
+    return found
+
+
 def write_repository(folder: Path, models: Mapping[str, ServedModel], *, paths: Sequence[str] = ()) -> None:
     """Make `folder` a repository of exactly `models`. Raises `UsageError` naming what is wrong.
 
@@ -117,6 +136,18 @@ def missing_checkpoints(models: Mapping[str, ServedModel]) -> Sequence[str]:
         for one in models.values()
         if Path(one.checkpoint).is_absolute() and not Path(one.checkpoint).is_dir()
     ]
+
+
+def _kind_of(checkpoint: Path) -> str:
+    if (checkpoint / "model_index.json").is_file():
+        return "generator"
+    if (checkpoint / "modules.json").is_file():
+        return "text_encoder"
+    if not (checkpoint / "config.json").is_file():
+        return ""
+    if (checkpoint / "tokenizer.json").is_file() or (checkpoint / "tokenizer_config.json").is_file():
+        return "verifier" if checkpoint.name.startswith("verifier") else "lvlm"
+    return "image_encoder" if (checkpoint / "preprocessor_config.json").is_file() else ""
 
 
 def _version(template: Path, parameters: Mapping[str, Any]) -> int:

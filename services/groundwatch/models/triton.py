@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 import msgspec
@@ -145,10 +146,13 @@ class TritonModels:
             answer = await self._ask_server("get_model_config", model)
             found = {key: value.string_value for key, value in answer.config.parameters.items()}
             asked = "\n".join(f"{key}={found[key]}" for key in _ASKED if found.get(key))
+            digest = found.get("WEIGHTS_SHA256", "")
+            checkpoint = found.get("MODEL_ID", "") or model
             self._identities[model] = ModelIdentity(
                 name=model,
-                model_id=found.get("MODEL_ID", "") or model,
-                weights=found.get("WEIGHTS_SHA256", ""),
+                # Where its folder lies is a machine's own affair; the digest tells which checkpoint it is.
+                model_id=PurePath(checkpoint).name if digest else checkpoint,
+                weights=digest or found.get("REVISION", ""),
                 dtype=found.get("DTYPE", ""),
                 prompt=hashlib.sha256(asked.encode()).hexdigest()[:12] if asked else "",
             )

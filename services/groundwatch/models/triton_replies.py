@@ -45,8 +45,8 @@ class BadReply(ValueError):
 class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Which model answers under a served name, as a judge's fingerprint needs it.
 
-    `model_id` is the checkpoint's name or folder, `weights` a digest of its files (empty when the
-    repository does not state it), `prompt` a digest of the parameters that change what the model is asked.
+    `model_id` is the checkpoint's name or folder, `weights` a digest of its files or its commit on the hub
+    (empty when the repository states neither), `prompt` a digest of the parameters that change what the model is asked.
     """
 
     name: str

@@ -1,0 +1,111 @@
+"""Models served on this machine: which they are, a Triton for them, and settings that point to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+import groundwatch
+from groundwatch.errors import UsageError
+from groundwatch.models.repository import (
+    ServedModel,
+    found_in,
+    missing_checkpoints,
+    read_manifest,
+    write_repository,
+)
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.tritonserver import TritonServer
+
+MINIATURE = Path(groundwatch.__file__).with_name("miniature") / "checkpoints"
+
+ModelsOption = Annotated[
+    str,
+    typer.Option(
+        "--models",
+        metavar="miniature|FILE|FOLDER",
+        help="Serve these models with a Triton of our own: those of the miniature world, those that a TOML "
+        "file names, or the checkpoints in a folder.",
+        show_default=False,
+    ),
+]
+
+
+def named_models(name: str) -> dict[str, ServedModel]:
+    """What `--models` names; nothing for an empty name. Raises `UsageError`."""
+    if not name:
+        return {}
+    place = MINIATURE if name == "miniature" else Path(name)
+    models = found_in(place) if place.is_dir() else read_manifest(place) if place.exists() else {}
+    if not models:
+        raise UsageError(f"no models at {place}: name a TOML file, a folder of checkpoints, or miniature")
+    if absent := missing_checkpoints(models):
+        raise UsageError(f"{place}: there is no checkpoint {absent[0]}")
+    return models
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    models: Mapping[str, ServedModel], settings: Settings, folder: Path
+) -> AsyncIterator[tuple[Settings, TritonServer | None]]:
+    """Our own Triton while the block runs, looked after, and settings that use it; neither without models."""
+    if not models:
+        yield settings, None
+        return
+    server = TritonServer(folder / "triton", models)
+    await server.start()
+    guard = asyncio.create_task(server.look_after(), name="triton-guard")
+    try:
+        yield with_triton(settings, server.url, models), server
+    finally:
+        guard.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await guard
+        await server.stop()
+
+
+def with_triton(settings: Settings, url: str, models: Mapping[str, ServedModel]) -> Settings:
+    """Settings whose services ask the models at `url`, each stage that names no engine of its own."""
+    served: dict[str, list[str]] = {}
+    for name, model in models.items():
+        served.setdefault(model.kind, []).append(name)
+    named = {kind: names[0] for kind, names in served.items() if getattr(settings.triton, kind) not in names}
+    settings = msgspec.structs.replace(
+        settings, triton=msgspec.structs.replace(settings.triton, url=url, **named)
+    )
+    changes: dict[str, object] = {}
+    captioning = settings.captioning
+    if "lvlm" in served and not captioning.engine and not captioning.models:
+        changes["captioning"] = msgspec.structs.replace(
+            captioning,
+            engine="triton",
+            served=captioning.served or {name: name for name in served["lvlm"]},
+        )
+    needed = {"verification": ("verifier",), "generation": ("generator", "image_encoder")}
+    for stage, kinds in needed.items():
+        section = getattr(settings, stage)
+        if not section.engine and all(kind in served for kind in kinds):
+            changes[stage] = msgspec.structs.replace(section, engine="triton")
+    return msgspec.structs.replace(settings, **changes)
+
+
+def repository(
+    folder: Annotated[Path, typer.Argument(help="Where the model repository is written.")],
+    models: ModelsOption,
+) -> None:
+    """Write a Triton model repository for a Triton that runs elsewhere."""
+    found = named_models(models)
+    write_repository(folder, found)
+    for name, model in found.items():
+        typer.echo(f"{name:<16} {model.kind:<14} {model.checkpoint}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("repository")(repository)
