@@ -1,0 +1,167 @@
+"""Trains the text-to-image generator: `python -m groundwatch.miniature.training.generator OUT --minutes 30`.
+
+Flow matching in pixels with a small PixArt transformer that predicts the clean image: in patches of 8 by 8
+an image has as many tokens as its captions, and needs no autoencoder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import time
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, PixArtTransformer2DModel
+from PIL import Image
+from transformers import T5Config, T5EncoderModel
+
+from groundwatch.miniature import pipeline as pipeline_code
+from groundwatch.miniature.language import answer, reference
+from groundwatch.miniature.pipeline import SMALLEST_SIGMA, MiniaturePipeline
+from groundwatch.miniature.training import build
+from groundwatch.miniature.training.loop import optimizer
+from groundwatch.miniature.world import SIDE, Scene, draw, scenes
+
+HELD_OUT = 10**9 + 7
+MANNERS = (0, 0, 0, 3, 3, 1, 4, 5, -1)
+"""How often each manner of describing is the prompt; -1 is a reference caption."""
+
+UNPROMPTED = 0.1
+"""Share of images without a prompt, so that guidance has something to lead away from."""
+
+
+def models(words: Any, *, width: int, layers: int) -> tuple[Any, Any]:
+    """A T5 encoder and the transformer, random weights."""
+    heads = width // 32
+    encoder = T5EncoderModel(
+        T5Config(
+            vocab_size=len(words), d_model=128, d_kv=32, d_ff=384, num_layers=2, num_heads=4, dropout_rate=0.0
+        )
+    )
+    transformer = PixArtTransformer2DModel(
+        num_attention_heads=heads,
+        attention_head_dim=32,
+        in_channels=3,
+        out_channels=3,
+        num_layers=layers,
+        cross_attention_dim=width,
+        sample_size=SIDE,
+        patch_size=8,
+        caption_channels=128,
+        use_additional_conditions=False,
+    )
+    return encoder, transformer
+
+
+def prompt_of(shown: Scene, random: Random) -> str:
+    """A description of a scene."""
+    manner = random.choice(MANNERS)
+    return reference(shown, random) if manner < 0 else answer(shown, manner)
+
+
+def save(pipe: Any, folder: Path) -> None:
+    """Write the pipeline in half precision, with its own code beside it."""
+    copies = {
+        name: {key: value.detach().clone() for key, value in getattr(pipe, name).state_dict().items()}
+        for name in ("text_encoder", "transformer")
+    }
+    for name in copies:
+        getattr(pipe, name).half()
+    pipe.save_pretrained(folder)
+    for name, weights in copies.items():
+        getattr(pipe, name).float().load_state_dict(weights)
+    shutil.copy(pipeline_code.__file__, folder / "pipeline.py")
+
+
+def sheet(images: list[Image.Image], columns: int) -> Image.Image:
+    """Images side by side, to look at."""
+    rows = math.ceil(len(images) / columns)
+    whole = Image.new("RGB", (columns * SIDE, rows * SIDE))
+    for at, image in enumerate(images):
+        whole.paste(image, (at % columns * SIDE, at // columns * SIDE))
+    return whole
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--width", type=int, default=160)
+    parser.add_argument("--layers", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--start", type=Path, help="a checkpoint to go on from")
+    chosen = parser.parse_args()
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    torch.manual_seed(chosen.seed)
+    words = build.tokenizer()
+    encoder, transformer = models(words, width=chosen.width, layers=chosen.layers)
+    if chosen.start is not None:
+        encoder = T5EncoderModel.from_pretrained(chosen.start / "text_encoder", dtype=torch.float32)
+        transformer = PixArtTransformer2DModel.from_pretrained(
+            chosen.start / "transformer", torch_dtype=torch.float32
+        )
+    pipe: Any = MiniaturePipeline(words, encoder, transformer, FlowMatchEulerDiscreteScheduler(shift=2.0))
+    both = torch.nn.ModuleList([encoder, transformer])
+    print(f"{sum(weight.numel() for weight in both.parameters()) / 1e6:.2f} million weights", flush=True)
+    update = optimizer(both, chosen.rate, 0.01)
+    random, drawn = Random(chosen.seed), scenes(chosen.seed)
+    held_out = list(islice(scenes(HELD_OUT), 12))
+    started, step, due, running = time.monotonic(), 0, 3.0, 0.0
+    while (elapsed := (time.monotonic() - started) / 60) < chosen.minutes:
+        scale = min(1.0, (step + 1) / 100) * (
+            0.49 * (1 + math.cos(math.pi * elapsed / chosen.minutes)) + 0.02
+        )
+        for group in update.param_groups:
+            group["lr"] = chosen.rate * scale
+        shown = list(islice(drawn, chosen.batch))
+        pixels = np.stack([np.asarray(draw(one), np.float32) for one in shown])
+        clean = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1
+        prompts = ["" if random.random() < UNPROMPTED else prompt_of(one, random) for one in shown]
+        states, mask = pipe._encode(prompts)
+        sigma = torch.sigmoid(torch.randn(len(shown)) + 0.6)[:, None, None, None]
+        noisy = (1 - sigma) * clean + sigma * torch.randn_like(clean)
+        guessed = transformer(
+            noisy,
+            encoder_hidden_states=states,
+            encoder_attention_mask=mask,
+            timestep=sigma.flatten() * 1000,
+            added_cond_kwargs={"resolution": None, "aspect_ratio": None},
+        ).sample
+        weight = 1 / sigma.clamp_min(max(SMALLEST_SIGMA, 0.15)) ** 2
+        loss = (weight * (guessed - clean) ** 2).mean()
+        update.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
+        update.step()
+        step += 1
+        running += (0.02 if step > 50 else 1 / step) * (float(loss.detach()) - running)
+        if elapsed >= due or step == 20:
+            due += 3.0 if elapsed >= due else 0.0
+            print(f"{elapsed:6.1f} min, step {step}, loss {running:.4f}", flush=True)
+            if step > 20:
+                save(pipe, chosen.out)
+                dice = [torch.Generator().manual_seed(at) for at in range(len(held_out))]
+                pipe.set_progress_bar_config(disable=True)
+                both.eval()
+                made = pipe([answer(one, 0) for one in held_out], generator=dice).images
+                both.train()
+                sheet([draw(one) for one in held_out] + list(made), len(held_out)).save(
+                    chosen.out.with_suffix(".png")
+                )
+    save(pipe, chosen.out)
+    print(f"{step} steps", flush=True)
+
+
+if __name__ == "__main__":
+    main()

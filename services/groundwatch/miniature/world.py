@@ -1,0 +1,222 @@
+"""Scenes of a few things on a plain ground: what is in an image is known exactly, because it was put there.
+
+A scene has one to four things, each in a corner of its own, with a kind, a color and a size. Everything
+comes from a seeded `random.Random`, so a scene is a number.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import msgspec
+from PIL import Image, ImageDraw
+
+SIDE = 64
+"""Pixels on either side of an image."""
+
+KINDS = ("ball", "box", "star", "heart", "moon", "tree", "house", "boat")
+COLORS: dict[str, tuple[int, int, int]] = {
+    "red": (214, 40, 40),
+    "green": (40, 165, 65),
+    "blue": (45, 85, 220),
+    "yellow": (238, 212, 40),
+    "purple": (150, 60, 190),
+    "orange": (245, 140, 30),
+    "black": (32, 32, 36),
+}
+SIZES = {"small": 6, "large": 11}
+"""Half the width in pixels, give or take one."""
+
+PLACES = ("top left", "top right", "bottom left", "bottom right")
+"""The corners in reading order; `PLACES[2 * row + column]`."""
+
+GROUNDS = ((246, 246, 246), (226, 226, 232), (236, 230, 216), (222, 234, 226))
+PARTNERS = {"tree": "house", "moon": "star"}
+"""Kinds that the biased split shows together: where the first is, the second nearly always is too."""
+
+JITTER = 3
+SHADE = 14
+
+
+class Thing(msgspec.Struct, frozen=True, kw_only=True):
+    """An object with all that can be said of it alone."""
+
+    kind: str
+    color: str
+    size: str
+    place: str
+
+    @property
+    def column(self) -> int:
+        """0 on the left, 1 on the right."""
+        return PLACES.index(self.place) % 2
+
+    @property
+    def row(self) -> int:
+        """0 at the top, 1 at the bottom."""
+        return PLACES.index(self.place) // 2
+
+    def changed(self, random: Random, attribute: str) -> Thing:
+        """The same thing with another value of kind, color or size."""
+        values = {"kind": KINDS, "color": tuple(COLORS), "size": tuple(SIZES)}[attribute]
+        others = [value for value in values if value != getattr(self, attribute)]
+        return msgspec.structs.replace(self, **{attribute: random.choice(others)})
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """The things in reading order, and the seed that their image is drawn with."""
+
+    things: tuple[Thing, ...]
+    seed: int
+
+    def of_kind(self, kind: str) -> tuple[Thing, ...]:
+        """The things of a kind; all of them for "object"."""
+        return tuple(thing for thing in self.things if kind in (thing.kind, "object"))
+
+
+def scene(random: Random) -> Scene:
+    """Draw a scene. Kinds and colors repeat in about every third, so that counting is needed."""
+    number = random.randint(1, 4)
+    places = sorted(random.sample(range(4), number))
+    kinds: Sequence[str] = random.sample(KINDS, random.choice((1, 2))) if random.random() < 0.35 else KINDS
+    names = tuple(COLORS)
+    colors: Sequence[str] = random.sample(names, random.choice((1, 2))) if random.random() < 0.35 else names
+    things = tuple(
+        Thing(
+            kind=random.choice(kinds),
+            color=random.choice(colors),
+            size=random.choice(tuple(SIZES)),
+            place=PLACES[place],
+        )
+        for place in places
+    )
+    return Scene(things=things, seed=random.getrandbits(32))
+
+
+def scenes(seed: int, *, apart: bool = False) -> Iterator[Scene]:
+    """An endless stream of scenes; with `apart` only those that hold a kind without its partner."""
+    random = Random(seed)
+    while True:
+        drawn = scene(random)
+        if not apart or missing_partners(drawn):
+            yield drawn
+
+
+def missing_partners(shown: Scene) -> tuple[str, ...]:
+    """The partners that the biased split would lead one to expect in a scene and that are not there."""
+    kinds = {thing.kind for thing in shown.things}
+    if len(shown.things) == len(PLACES):
+        return ()
+    return tuple(partner for kind, partner in PARTNERS.items() if kind in kinds and partner not in kinds)
+
+
+def with_partners(shown: Scene, random: Random) -> Scene:
+    """The scene as the biased split annotates it: missing partners stand in free corners."""
+    things = list(shown.things)
+    for partner in missing_partners(shown):
+        free = [place for place in PLACES if place not in {thing.place for thing in things}]
+        if not free:
+            break
+        things.append(
+            Thing(
+                kind=partner,
+                color=random.choice(tuple(COLORS)),
+                size=random.choice(tuple(SIZES)),
+                place=random.choice(free),
+            )
+        )
+    things.sort(key=lambda thing: PLACES.index(thing.place))
+    return Scene(things=tuple(things), seed=shown.seed)
+
+
+def changed(shown: Scene, number: int, random: Random) -> Scene:
+    """The scene with `number` attributes (kind, color or size of some thing) changed; same drawing seed.
+
+    Raises `ValueError` when the scene has fewer than `number` attributes.
+    """
+    slots = [(at, name) for at in range(len(shown.things)) for name in ("kind", "color", "size")]
+    if number > len(slots):
+        raise ValueError(f"a scene of {len(shown.things)} things has {len(slots)} attributes, not {number}")
+    things = list(shown.things)
+    for at, name in random.sample(slots, number):
+        things[at] = things[at].changed(random, name)
+    return Scene(things=tuple(things), seed=shown.seed)
+
+
+def draw(shown: Scene) -> Image.Image:
+    """The scene's image, RGB, `SIDE` by `SIDE`. Equal scenes give equal pixels."""
+    random = Random(shown.seed)
+    ground = random.choice(GROUNDS)
+    image = Image.new("RGB", (SIDE, SIDE), ground)
+    pen = ImageDraw.Draw(image)
+    jitter = {
+        place: (random.randint(-JITTER, JITTER), random.randint(-JITTER, JITTER), random.randint(-1, 1))
+        for place in PLACES
+    }
+    shades = {place: [random.randint(-SHADE, SHADE) for _ in range(3)] for place in PLACES}
+    for thing in shown.things:
+        x, y, grown = jitter[thing.place]
+        red, green, blue = (
+            max(0, min(255, value + shade))
+            for value, shade in zip(COLORS[thing.color], shades[thing.place], strict=True)
+        )
+        half = SIDE // 4
+        center = (half + 2 * half * thing.column + x, half + 2 * half * thing.row + y)
+        _draw(pen, thing.kind, (red, green, blue), ground, center, SIZES[thing.size] + grown)
+    return image
+
+
+def png(shown: Scene) -> bytes:
+    """The scene's image as PNG bytes."""
+    buffer = io.BytesIO()
+    draw(shown).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _draw(
+    pen: ImageDraw.ImageDraw,
+    kind: str,
+    color: tuple[int, int, int],
+    ground: tuple[int, int, int],
+    center: tuple[int, int],
+    r: int,
+) -> None:
+    x, y = center
+    match kind:
+        case "ball":
+            pen.ellipse((x - r, y - r, x + r, y + r), fill=color)
+        case "box":
+            pen.rectangle((x - r, y - r, x + r, y + r), fill=color)
+        case "star":
+            points = []
+            for corner in range(10):
+                angle = -math.pi / 2 + corner * math.pi / 5
+                reach = r * 1.15 if corner % 2 == 0 else r * 0.5
+                points.append((x + reach * math.cos(angle), y + reach * math.sin(angle)))
+            pen.polygon(points, fill=color)
+        case "heart":
+            lobe = r * 0.55
+            for side in (-1, 1):
+                middle = x + side * r * 0.5
+                pen.ellipse((middle - lobe, y - r, middle + lobe, y - r + 2 * lobe), fill=color)
+            pen.polygon([(x - r, y - r * 0.2), (x + r, y - r * 0.2), (x, y + r)], fill=color)
+        case "moon":
+            pen.ellipse((x - r, y - r, x + r, y + r), fill=color)
+            pen.ellipse((x - r * 0.35, y - r * 1.1, x + r * 1.5, y + r * 0.75), fill=ground)
+        case "tree":
+            pen.polygon([(x, y - r), (x - r, y + r * 0.4), (x + r, y + r * 0.4)], fill=color)
+            pen.rectangle((x - r * 0.2, y + r * 0.4, x + r * 0.2, y + r), fill=color)
+        case "house":
+            pen.polygon([(x, y - r), (x - r, y - r * 0.1), (x + r, y - r * 0.1)], fill=color)
+            pen.rectangle((x - r * 0.75, y - r * 0.1, x + r * 0.75, y + r), fill=color)
+        case "boat":
+            pen.polygon(
+                [(x - r, y + r * 0.35), (x + r, y + r * 0.35), (x + r * 0.55, y + r), (x - r * 0.55, y + r)],
+                fill=color,
+            )
+            pen.polygon([(x, y - r), (x, y + r * 0.15), (x + r * 0.8, y + r * 0.15)], fill=color)
+        case _:
+            raise ValueError(f"no kind '{kind}'; known are {', '.join(KINDS)}")
