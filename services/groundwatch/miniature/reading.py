@@ -118,6 +118,7 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     wrong_things: int
     things_in_scene: int
     things_found: int
+    kinds_named: frozenset[str]
     false_kinds: tuple[str, ...]
 
     @property
@@ -132,7 +133,7 @@ def truth(text: str, shown: Scene) -> Truth:
     verdicts = [holds(shown, fact) for fact in stated.facts]
     wrong = sum(not said.is_in(shown) for said in stated.things)
     found = sum(any(said._fits(thing) for said in stated.things) for thing in shown.things)
-    kinds = {said.kind for said in stated.things}
+    kinds = {said.kind for said in stated.things} | _mentioned(stated.facts)
     return Truth(
         facts=len(verdicts),
         false_facts=sum(verdict is not True for verdict in verdicts),
@@ -140,5 +141,12 @@ def truth(text: str, shown: Scene) -> Truth:
         wrong_things=wrong,
         things_in_scene=len(shown.things),
         things_found=found,
+        kinds_named=frozenset(kinds),
         false_kinds=tuple(sorted(kind for kind in kinds if not shown.of_kind(kind))),
     )
+
+
+def _mentioned(facts: tuple[str, ...]) -> set[str]:
+    """Kinds that facts speak of, whatever they say of them."""
+    words = {word for fact in facts for word in re.findall(r"[a-z]+", fact.lower())}
+    return {kind for kind in KINDS if kind in words or PLURALS[kind] in words}
