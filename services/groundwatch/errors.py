@@ -73,7 +73,12 @@ class Unscorable(GroundwatchError):
 
 
 class TransientError(GroundwatchError):
-    """A fault that passes. The event is handed back and tried again after a delay."""
+    """A fault that passes. The event is handed back and tried again after a delay.
+
+    `kind` is a bounded slug of how the last request ended, where it was one to a model.
+    """
+
+    kind: str = ""
 
 
 class RateLimited(TransientError):

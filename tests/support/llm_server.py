@@ -14,6 +14,7 @@ The model's name is its script: `500,429:0.1,ok` fails the first request, rate-l
     wrongindex       an index that was not asked  prose       a draft, then the reply, in prose
     twice            an index given twice        obedient     obeys commands outside the fence
     nologprobs       yes or no without them      huge         a megabyte of words
+    looks[:seconds]  as a model under test that sees: answers yes or no, or describes the image
 
 Of images it also knows `empty`, `nothing`, `address`, `noimage` (a megabyte of something else), `garbled`.
     surrogate        half a surrogate pair       echoauth     401 that repeats the key
@@ -250,7 +251,7 @@ class LlmServer:
         self._active += 1
         self.peak = max(self.peak, self._active)
         try:
-            if behaviour == "ok" and argument:
+            if behaviour in ("ok", "looks") and argument:
                 await asyncio.sleep(float(argument))
             if path != "/v1/chat/completions":
                 return _drawn_or_seen(path, request, behaviour, argument)
@@ -275,6 +276,8 @@ class LlmServer:
         if behaviour == "notachat":
             return _json(200, {"object": "list", "data": []})
         question, images = _read(request)
+        if behaviour == "looks":
+            return _json(200, _completion(request, _looked(question, images), behaviour))
         reply = self._judge.answer(question, images, obedient=behaviour == "obedient")
         text = reply["answer"].title() if _in_a_word(request, reply) else json.dumps(reply)
         completion = _completion(request, _spoil(reply, text, behaviour, argument), behaviour)
@@ -284,6 +287,19 @@ class LlmServer:
             status, found, whole = _json(200, completion)
             return status, {**found, "content-length": str(len(whole))}, whole[: len(whole) // 2]
         return _json(200, completion)
+
+
+def _looked(question: str, images: list[bytes]) -> str:
+    """What a model under test answers: from the words in its images, or the colours of their cells."""
+    from groundwatch.models.stand_in import describe
+
+    seen = _shown(images, "")[0]
+    if asked := re.search(r"(?:Is there an?|is there an?|is the) (.+?)(?: in the image)?\?", question):
+        return "Yes." if set(_words(asked[1])) - _LINKS <= seen else "No."
+    if not seen and images:
+        return " ".join(map(describe, images))
+    things = [f"There is a {word}." for word in sorted(seen - _COLORS - _PLACES - _LINKS)]
+    return " ".join(things) or f"There is nothing to see in {len(images)} images."
 
 
 _PAGES = ("/v1/chat/completions", "/v1/images/generations", "/v1/embeddings")

@@ -16,6 +16,7 @@ import groundwatch.cli.demo as demo
 import groundwatch.cli.ledger as ledger
 import groundwatch.cli.models as models
 import groundwatch.cli.offline as offline
+import groundwatch.cli.probe as probe
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__
@@ -49,7 +50,7 @@ def options(
     """Options that stand before every command."""
 
 
-for module in (system, demo, traffic, ledger, offline, agree, analysis, construction, bench, models):
+for module in (system, demo, traffic, ledger, offline, probe, agree, analysis, construction, bench, models):
     module.register(app)
 
 

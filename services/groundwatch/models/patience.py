@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError, RateLimited
+from groundwatch.errors import GroundwatchError, RateLimited, TransientError
 
 MAX_RETRY_AFTER = 600.0
 """Longest wait a server may ask of us, in seconds: one absurd header must not stop judging for a day."""
@@ -93,6 +93,8 @@ class Patience:
 
     async def wait_out(self, fault: Fault) -> None:
         """Sleep before the next try. Raises the fault's error when there is to be none."""
+        if isinstance(fault.error, TransientError):
+            fault.error.kind = fault.kind.value
         if not fault.passes:
             raise fault.error
         if fault.kind is not CallKind.RATE_LIMITED:

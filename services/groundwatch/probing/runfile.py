@@ -1,0 +1,165 @@
+"""A probe's run on disk: what was answered, appended as it comes, so that a killed run goes on where it was.
+
+`run.jsonl` begins with what the run is; then each line is an answer, a round of a chain or an outcome, under
+a key that names the question, who was asked and how. The last line under a key counts. A line that a kill
+tore off in the middle is cut away and asked again. Images lie in `images` under their SHA-256.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.events import ChainStep, Judge, ResponseRecorded, ResponseScored, Usage
+
+FILE = "run.jsonl"
+IMAGES = "images"
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
+    """What a run is. Another one of these must not go on in the same folder."""
+
+    suite: str
+    model: str
+    source: str
+    strategy: str = "direct"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+    """A question with its answer or the reason for none, and who was asked.
+
+    `again`: that reason passes, so the question is asked again when the run goes on.
+    """
+
+    key: str
+    response: ResponseRecorded
+    judge: Judge
+    usage: Usage = Usage()
+    again: bool = False
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True, tag="round"):
+    """One round of a chain, counted from 1."""
+
+    key: str
+    number: int
+    step: ChainStep
+    judges: dict[str, Judge]
+    usage: Usage = Usage()
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="outcome"):
+    """The outcome of an answer; `key` is that of the answer with its judges' fingerprints."""
+
+    key: str
+    outcome: ResponseScored
+
+
+Line = Header | Answer | Round | Judged
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Line)
+
+
+class RunFile:
+    """A run that is open for going on. Closes with `close`; one process at a time."""
+
+    def __init__(self, folder: Path, header: Header) -> None:
+        """Raises `UsageError` for a folder that another run uses or is in, `FileFormatError` for damage."""
+        self.folder = folder
+        self.answers: dict[str, Answer] = {}
+        self.rounds: dict[str, dict[int, Round]] = {}
+        self.outcomes: dict[str, ResponseScored] = {}
+        path = folder / FILE
+        try:
+            (folder / IMAGES).mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = path.open("a+b")
+        except OSError as error:
+            raise UsageError(f"--run {folder}: cannot be written ({error.strerror or error})") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise UsageError(f"--run {folder}: another probe is at work there") from error
+        try:
+            self._read(path, header)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def add(self, line: Answer | Round | Judged) -> None:
+        """Append it; it is on the disk when this returns."""
+        self._take(line)
+        self._write(line)
+
+    def keep_image(self, data: bytes, digest: str = "") -> str:
+        """Store an image under its SHA-256, which this returns. Whole or not at all."""
+        digest = digest or hashlib.sha256(data).hexdigest()
+        path = self.folder / IMAGES / digest
+        if not path.exists():
+            beside = path.with_suffix(f".{os.getpid()}")
+            beside.write_bytes(data)
+            beside.replace(path)
+        return digest
+
+    def image(self, digest: str) -> bytes:
+        """An image's bytes. Raises `OSError` for one that is not there."""
+        return (self.folder / IMAGES / digest).read_bytes()
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._file.close()
+
+    def _read(self, path: Path, header: Header) -> None:
+        self._file.seek(0)
+        whole = 0
+        for number, line in enumerate(self._file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                read = _DECODER.decode(line)
+            except msgspec.DecodeError as error:
+                raise FileFormatError(path, f"is no line of a probe's run ({error})", line=number) from error
+            if isinstance(read, Header):
+                _check(read, header, self.folder)
+            else:
+                self._take(read)
+            whole += len(line)
+        self._file.truncate(whole)
+        self._file.seek(0, os.SEEK_END)
+        if not whole:
+            self._write(header)
+
+    def _take(self, line: Answer | Round | Judged) -> None:
+        match line:
+            case Answer():
+                self.answers[line.key] = line
+            case Round():
+                self.rounds.setdefault(line.key, {})[line.number] = line
+            case Judged():
+                self.outcomes[line.key] = line.outcome
+
+    def _write(self, line: Line) -> None:
+        try:
+            self._file.write(_ENCODER.encode(line) + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise UsageError(f"--run {self.folder}: cannot be written ({error.strerror or error})") from error
+
+
+def _check(found: Header, wanted: Header, folder: Path) -> None:
+    if found != wanted:
+        differs = next(
+            name for name in Header.__struct_fields__ if getattr(found, name) != getattr(wanted, name)
+        )
+        raise UsageError(
+            f"--run {folder}: is a run with {differs} '{getattr(found, differs)}', not "
+            f"'{getattr(wanted, differs)}': name another folder"
+        )

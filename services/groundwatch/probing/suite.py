@@ -1,0 +1,92 @@
+"""What a suite is: questions for a model under test, each with its images and its truth.
+
+A suite asks nobody and judges nothing. Anything that can yield questions is one: a benchmark's folder, the
+miniature world, or what somebody writes tomorrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from groundwatch.events import Reference, ResponseRecorded
+
+GENCEPTION = "genception"
+"""The one suite whose questions begin chains."""
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """An image that is read when it is wanted. `load` raises `OSError` when it cannot be."""
+
+    name: str
+    load: Callable[[], bytes]
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to ask: `id` is its own within the suite, `protocol` says how the answer is scored.
+
+    `reference` and `tags` are the truth, as that protocol reads it from a response; `unit` names what
+    questions have in common that are not independent of each other, such as their image.
+    """
+
+    id: str
+    protocol: str
+    prompt: str
+    images: tuple[Picture, ...]
+    reference: Reference | None = None
+    tags: dict[str, str] = {}
+    unit: str = ""
+
+    def response(self, model: str) -> ResponseRecorded:
+        """What is recorded of it, but for answer and images."""
+        return ResponseRecorded(
+            id=self.id,
+            model=model,
+            answer="",
+            prompt=self.prompt,
+            reference=self.reference,
+            tags=self.tags,
+            protocols=(self.protocol,),
+        )
+
+
+class Suite(Protocol):
+    """Questions, the same ones in the same order whenever it is asked; `left_out` counts by reason."""
+
+    name: str
+    left_out: dict[str, int]
+
+    def questions(self) -> Iterable[Question]:
+        """All of them. Raises `FileFormatError` for a benchmark's file that is wrong."""
+        ...
+
+
+def sample(questions: Iterable[Question], limit: int | None, seed: int) -> list[Question]:
+    """`limit` questions at random, by whole units, in the suite's order; all of them without a limit.
+
+    Units stay whole because some scores need all questions of one, such as those about one sequence; the
+    last one may go beyond the limit.
+    """
+    found = list(questions)
+    if limit is None or limit >= len(found):
+        return found
+    units: dict[str, list[int]] = {}
+    for place, question in enumerate(found):
+        units.setdefault(question.unit or question.id, []).append(place)
+    names = list(units)
+    Random(seed).shuffle(names)
+    chosen: list[int] = []
+    for name in names:
+        if len(chosen) >= limit:
+            break
+        chosen += units[name]
+    return [found[place] for place in sorted(chosen)]
+
+
+def units_of(questions: Sequence[Question]) -> Iterator[tuple[str, str]]:
+    """Each question's id with its unit."""
+    for question in questions:
+        yield question.id, question.unit or question.id
