@@ -43,6 +43,18 @@ def test_chair_finds_the_objects_that_are_not_there():
     assert row["false_alarms"]["value"] < 0.1
 
 
+def test_exchanged_sizes_are_found_in_whole_answers():
+    rankings = planted.planted_rankings(20)
+    assert rankings == planted.planted_rankings(20)
+    assert sum(one.exchanged is not None for one in rankings) == 10
+    done = run("agree", "planted", "--protocol", "valor-relation-comparative", "--answers", 20, "--json")
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["found"]
+    assert (row["kind"], row["recall"]["n"], row["false_alarms"]["n"]) == (Kind.COMPARISON, 10, 10)
+    assert row["recall"]["value"] > 0.8
+    assert row["false_alarms"]["value"] < 0.2
+
+
 @pytest.mark.slow
 def test_every_protocol_is_told_by_kind():
     done = run("agree", "planted", "--answers", 4)

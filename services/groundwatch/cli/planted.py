@@ -24,7 +24,8 @@ from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.subsentences import Span, split
-from groundwatch.protocols.planted import Caption, Kind, PlantedAnswer, plant
+from groundwatch.protocols.planted import RATES, Caption, Kind, PlantedAnswer, plant
+from groundwatch.protocols.planted_sizes import Ranking, comparable, rank
 from groundwatch.protocols.statistics import Interval, wilson
 from groundwatch.protocols.valor.features import pair_text
 from groundwatch.runtime.settings import RetrySettings, StageSettings
@@ -59,14 +60,17 @@ SEES: dict[str, Categories] = {
     "valor-attribute-object": _each({"attribute": [Kind.COLOR, Kind.COUNT]}),
     "valor-attribute-people": _each({"attribute": [Kind.CLOTHING]}),
     "valor-relation-positional": _each({"relation": [Kind.POSITION]}),
+    "valor-relation-comparative": _each({"rank": [Kind.COMPARISON]}),
     "chair": _each({"object": [Kind.OBJECT]}),
-    "tri-he": dict.fromkeys(Kind, ALL),
+    "tri-he": dict.fromkeys(RATES, ALL),
 }
 """The kinds that a protocol claims to see, and the categories of its claims that speak of each."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """One protocol and kind; both are shares with Wilson's 95 % intervals, None without anything to count.
+
+    Of comparisons whole answers are counted: found is one whose faithfulness is below 1.
 
     `recall`: planted ones whose sub-sentence has a refuted or unmatched claim. `false_alarms`: sub-sentences
     without anything planted that have one of this kind's category.
@@ -103,9 +107,32 @@ async def planted(
     engines = _Engines()
     found: list[Found] = []
     for name in protocols:
-        outcomes = await _judged(answers, name, engines, progress)
+        if Kind.COMPARISON in SEES[name]:
+            rankings = planted_rankings(len(answers))
+            responses = [_ranking_response(number, one) for number, one in enumerate(rankings)]
+            found.append(_ranked(name, rankings, await _judged(responses, name, engines, progress)))
+            continue
+        responses = [
+            ResponseRecorded(
+                id=str(number),
+                model="planted",
+                answer=one.answer,
+                reference=reference_for(name, one.reference),
+            )
+            for number, one in enumerate(answers)
+        ]
+        outcomes = await _judged(responses, name, engines, progress)
         found += [_found(name, kind, answers, outcomes) for kind in SEES[name]]
     return found
+
+
+def planted_rankings(count: int, seed: int = SEED) -> list[Ranking]:
+    """Comparisons of what the demo's scenes show, each second one with two things exchanged."""
+    random = Random(seed)
+    scenes = [
+        things for scene in load_scenes() if (things := comparable(scene.reference.objects, Random(seed)))
+    ]
+    return [rank(scenes[number // 2 % len(scenes)], random, wrong=number % 2 == 1) for number in range(count)]
 
 
 def report(answers: Sequence[PlantedAnswer], found: Sequence[Found]) -> dict[str, Any]:
@@ -127,7 +154,7 @@ def render(told: Mapping[str, Any], found: Sequence[Found], console: Console) ->
     for name in ("number", "recall", "false alarms"):
         table.add_column(name, justify="right")
     for one in found:
-        number = str(told["planted"].get(one.kind.value, 0))
+        number = str(one.recall.n if one.recall else 0)
         table.add_row(one.protocol, one.kind.value, number, _shown(one.recall), _shown(one.false_alarms))
     console.print(table)
     console.print("Intervals are Wilson's, 95 %.", highlight=False)
@@ -173,16 +200,10 @@ class _Engines:
 
 
 async def _judged(
-    answers: Sequence[PlantedAnswer], name: str, engines: _Engines, progress: Callable[[], None]
+    responses: Sequence[ResponseRecorded], name: str, engines: _Engines, progress: Callable[[], None]
 ) -> list[ResponseScored]:
     protocol = registry.get(name)
     judging = Judging(protocol, engines.extraction, engines.judge(protocol), RetrySettings())
-    responses = [
-        ResponseRecorded(
-            id=str(number), model="planted", answer=one.answer, reference=reference_for(name, one.reference)
-        )
-        for number, one in enumerate(answers)
-    ]
     outcomes = []
     async for outcome in judging.outcomes(responses):
         outcomes.append(outcome)
@@ -212,6 +233,26 @@ def _found(
         kind=kind,
         recall=wilson(hits, total) if total else None,
         false_alarms=wilson(alarms, untouched) if untouched else None,
+    )
+
+
+def _ranking_response(number: int, ranking: Ranking) -> ResponseRecorded:
+    known = Reference(objects=ranking.things, complete=True)
+    return ResponseRecorded(id=str(number), model="planted", answer=ranking.answer, reference=known)
+
+
+def _ranked(protocol: str, rankings: Sequence[Ranking], outcomes: Sequence[ResponseScored]) -> Found:
+    """Out of order is what keeps faithfulness (6) below 1; no claim of its own is refuted for it."""
+    flagged = {True: 0, False: 0}
+    for ranking, outcome in zip(rankings, outcomes, strict=True):
+        flagged[ranking.exchanged is not None] += outcome.values.get("faithfulness", 1.0) < 1.0
+    wrong = sum(one.exchanged is not None for one in rankings)
+    right = len(rankings) - wrong
+    return Found(
+        protocol=protocol,
+        kind=Kind.COMPARISON,
+        recall=wilson(flagged[True], wrong) if wrong else None,
+        false_alarms=wilson(flagged[False], right) if right else None,
     )
 
 

@@ -23,7 +23,10 @@ T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """What can be planted. An `OBJECT` is of a COCO class, a `THING` is not; `CLOTHING` is a color of it."""
+    """What can be planted. An `OBJECT` is of a COCO class, a `THING` is not; `CLOTHING` is a color of it.
+
+    A `COMPARISON` needs answers of its own, which `planted_sizes` writes.
+    """
 
     OBJECT = "object"
     THING = "other thing"
@@ -32,6 +35,7 @@ class Kind(StrEnum):
     COUNT = "count"
     POSITION = "position"
     ACTION = "action"
+    COMPARISON = "comparison"
 
 
 RATES: Mapping[Kind, float] = {
@@ -169,7 +173,8 @@ _PHRASE = 4
 def plant(caption: Caption, random: Random, rates: Mapping[Kind, float] = RATES) -> PlantedAnswer:
     """Plant into a caption, each kind at its rate; the same state of `random` plants the same.
 
-    `rates` may leave kinds out. The order in which kinds are tried is drawn for each sentence.
+    `rates` may leave kinds out, and has no comparisons. The order in which kinds are tried is drawn for
+    each sentence.
     """
     parts: list[str] = []
     marks: list[tuple[Kind, int, _Change]] = []

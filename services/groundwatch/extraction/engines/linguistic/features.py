@@ -24,7 +24,7 @@ ABSTRACT = frozenset(
     {"day", "time", "scene", "moment", "image", "picture", "photo", "game", "sport", "setting", "plot"}
     | {"atmosphere", "surroundings", "surrounding", "group", "excitement", "enthusiasm", "foreground"}
     | {"background", "left", "right", "side", "middle", "center", "top", "bottom", "front", "view", "area"}
-    | {"nothing", "something", "anything", "everything"}
+    | {"nothing", "something", "anything", "everything", "thing", "item", "object", "order", "size"}
     | {"event", "activity", "position", "sense", "overall", "environment", "color", "number", "variety"}
 )
 """What table 8's prompt leaves out: notions, moods and places in the picture."""

@@ -45,7 +45,7 @@ PREPOSITIONS = _words(
     aboard in on at of with without by from to into onto near beside besides behind above below beneath
     under underneath over around along across through throughout inside outside between among amongst
     against towards toward beyond within upon off for about like past opposite alongside up down amidst
-    amid atop during after before including despite
+    amid atop during after before including despite than
     """
 )
 PHRASAL = (
