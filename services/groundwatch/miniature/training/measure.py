@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
+from PIL import Image
 
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.reading import truth
@@ -16,30 +17,78 @@ from groundwatch.miniature.world import Scene, draw, missing_partners, scenes
 
 
 @torch.inference_mode()
-def statement_accuracy(model: Any, packer: Packer, seed: int, each: int) -> dict[str, float]:
-    """Accuracy for each template on `each` balanced pairs of held-out scenes."""
+def statement_answers(
+    model: Any, packer: Packer, seed: int, each: int, *, swapped: bool = False
+) -> dict[str, list[tuple[float, bool]]]:
+    """P(yes) and truth for each template, on `each` balanced pairs about held-out scenes.
+
+    With `swapped` every statement is about another scene than the image: a model that looks is then at
+    chance.
+    """
     random, drawn = Random(seed), scenes(seed)
-    found: dict[str, list[bool]] = {name: [] for name in TEMPLATES}
+    found: dict[str, list[tuple[float, bool]]] = {name: [] for name in TEMPLATES}
     groups = {name: at for at, name in enumerate(TEMPLATES)}
     names = list(TEMPLATES)
-    while any(len(right) < 2 * each for right in found.values()):
+    while any(len(pairs) < 2 * each for pairs in found.values()):
+        shown = [next(drawn) for _ in range(50)]
+        pictures = [draw(one) for one in shown]
+        if swapped:
+            pictures = pictures[1:] + pictures[:1]
         rows = []
-        for _ in range(50):
-            shown = next(drawn)
+        for one, picture in zip(shown, pictures, strict=True):
             branches = []
             for name, template in TEMPLATES.items():
-                pair = template(shown, random) if len(found[name]) < 2 * each else None
+                pair = template(one, random) if len(found[name]) < 2 * each else None
                 if pair is not None:
                     branches.append(packer.statement(pair[0], True, groups[name]))
                     branches.append(packer.statement(pair[1], False, groups[name]))
-            rows.append(([draw(shown)], branches))
+            rows.append(([picture], branches))
         trained = forward(model, packer.batch(rows))
         asked = trained.roles == ANSWER
-        logits = trained.logits[asked]
-        right = (logits[:, packer.yes] > logits[:, packer.no]) == (trained.labels[asked] == packer.yes)
-        for group, good in zip(trained.groups[asked].tolist(), right.tolist(), strict=True):
-            found[names[group]].append(good)
-    return {name: round(sum(right) / len(right), 3) for name, right in found.items()}
+        yes = trained.logits[asked][:, [packer.yes, packer.no]].softmax(-1)[:, 0]
+        holds = trained.labels[asked] == packer.yes
+        for group, one_yes, one_holds in zip(
+            trained.groups[asked].tolist(), yes.tolist(), holds.tolist(), strict=True
+        ):
+            found[names[group]].append((one_yes, one_holds))
+    return found
+
+
+def statement_accuracy(model: Any, packer: Packer, seed: int, each: int) -> dict[str, float]:
+    """Accuracy for each template on `each` balanced pairs about held-out scenes."""
+    return {
+        name: round(sum((yes > 0.5) == holds for yes, holds in pairs) / len(pairs), 3)
+        for name, pairs in statement_answers(model, packer, seed, each).items()
+    }
+
+
+@torch.inference_mode()
+def ask(
+    model: Any, processor: Any, asked: Sequence[tuple[Sequence[Scene | Image.Image], str]], tokens: int
+) -> list[str]:
+    """Greedy answers to prompts about one or several images each, as one batch."""
+    chats = []
+    for shown, prompt in asked:
+        pictures = [one if isinstance(one, Image.Image) else draw(one) for one in shown]
+        content: list[dict[str, Any]] = [{"type": "image", "image": picture} for picture in pictures]
+        chats.append([{"role": "user", "content": [*content, {"type": "text", "text": prompt}]}])
+    inputs = processor.apply_chat_template(
+        chats, tokenize=True, return_dict=True, return_tensors="pt", processor_kwargs={"padding": True}
+    )
+    inputs.pop("token_type_ids", None)
+    written = model.generate(**inputs, max_new_tokens=tokens, do_sample=False)
+    new = written[:, inputs["input_ids"].shape[1] :]
+    return list(processor.batch_decode(new, skip_special_tokens=True))
+
+
+def described(
+    model: Any, processor: Any, pictures: Sequence[Scene | Image.Image], prompt: str, batch: int = 100
+) -> list[str]:
+    """Greedy answers to one prompt about many images."""
+    said: list[str] = []
+    for start in range(0, len(pictures), batch):
+        said += ask(model, processor, [([one], prompt) for one in pictures[start : start + batch]], 120)
+    return said
 
 
 class Described(NamedTuple):
@@ -52,36 +101,13 @@ class Described(NamedTuple):
     answers: list[str]
 
 
-@torch.inference_mode()
-def describe(
-    model: Any, processor: Any, shown: Sequence[Scene], manner: int = 0, batch: int = 100
-) -> Described:
+def describe(model: Any, processor: Any, shown: Sequence[Scene], manner: int = 0) -> Described:
     """Greedy answers to the first prompt of a manner, compared with the truth.
 
     `things_right` is the share of things that are found with all attributes; `partner_rate` the share of
     scenes with a kind without its partner in which the answer names the absent partner.
     """
-    answers: list[str] = []
-    for start in range(0, len(shown), batch):
-        chats = [
-            [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "image", "image": draw(one)},
-                        {"type": "text", "text": PROMPTS[manner][0]},
-                    ],
-                }
-            ]
-            for one in shown[start : start + batch]
-        ]
-        inputs = processor.apply_chat_template(
-            chats, tokenize=True, return_dict=True, return_tensors="pt", processor_kwargs={"padding": True}
-        )
-        inputs.pop("token_type_ids", None)
-        written = model.generate(**inputs, max_new_tokens=120, do_sample=False)
-        new = written[:, inputs["input_ids"].shape[1] :]
-        answers += processor.batch_decode(new, skip_special_tokens=True)
+    answers = described(model, processor, shown, PROMPTS[manner][0])
     truths = [truth(text, one) for text, one in zip(answers, shown, strict=True)]
     things = sum(one.things_in_scene for one in truths)
     facts = sum(one.facts for one in truths)
