@@ -202,3 +202,62 @@ def test_what_is_no_image_is_not_sent(images: Path, tmp_path: Path):
         )
         assert len(server.requests) == 3
     assert json.loads(done.stdout)["failed"] == {"no_image": 1}
+
+
+def lines(path: Path, *records: object) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize("strategy", ["random", "popular", "adversarial"])
+def test_pope_asks_for_what_is_there_and_what_is_not(tmp_path: Path, strategy: str):
+    file = lines(
+        tmp_path / "images.jsonl",
+        {"image": "1.jpg", "objects": ["dog", "ball", "tree"]},
+        {"image": "2.jpg", "objects": ["cat", "sofa", "lamp", "owl"]},
+    )
+    out = tmp_path / "questions.jsonl"
+    done = run("pope", file, "--out", out, "--strategy", strategy, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["images"], told["objects"], told["questions"], told["yes"], told["no"]) == (2, 7, 12, 6, 6)
+    written = [json.loads(line) for line in out.read_text().splitlines()]
+    assert written[0].keys() == {"question_id", "image", "text", "label"}
+    assert all("owl" not in one["text"] or one["text"].startswith("Is there an owl") for one in written)
+    first = out.read_bytes()
+    run("pope", file, "--out", out, "--strategy", strategy)
+    assert out.read_bytes() == first
+
+
+def test_vlm2_asks_by_template(tmp_path: Path):
+    cue = {"subject": "shirt", "attribute": "color"}
+    cues = [{"image": 1, "value": "red", **cue}, {"image": 2, "value": "blue", **cue}]
+    file = lines(tmp_path / "cues.jsonl", {"sequence": "s", "cues": cues})
+    out = tmp_path / "fine.jsonl"
+    told = json.loads(run("vlm2", file, "--out", out, "--json").stdout)
+    assert (told["sequences"], told["questions"], told["yes"], told["no"]) == (1, 4, 2, 2)
+    (written,) = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {"question": "In image 1, is the shirt red?", "truth": "yes"} in written["fine"]
+    assert "questions" in run("vlm2", file, "--out", out).stdout
+
+
+def test_annotations_in_another_format_are_told(tmp_path: Path):
+    good = {"image": "1", "objects": ["dog"]}
+    out = tmp_path / "out.jsonl"
+    for record, told in (
+        ({"image": "2"}, "key 'objects': is missing"),
+        ({"image": "2", "objects": [7]}, "key 'objects'"),
+        (good, "is there twice"),
+    ):
+        done = run("pope", lines(tmp_path / "in.jsonl", good, record), "--out", out)
+        assert isinstance(done.exception, FileFormatError) and "in.jsonl:2" in str(done.exception)
+        assert told in str(done.exception)
+    for record, told in (
+        ({"sequence": "s", "cues": [7]}, "cue 0: expected an object"),
+        ({"sequence": "s", "cues": [{"image": "1"}]}, "cue 0: key 'image'"),
+        ({"cues": []}, "key 'sequence'"),
+    ):
+        done = run("vlm2", lines(tmp_path / "in.jsonl", record), "--out", out)
+        assert isinstance(done.exception, FileFormatError) and f"in.jsonl:1: {told}" in str(done.exception)
+    done = run("pope", lines(tmp_path / "in.jsonl", good), "--out", out, "--strategy", "unkind")
+    assert isinstance(done.exception, UsageError)

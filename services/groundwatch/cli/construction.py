@@ -12,8 +12,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from groundwatch.cli import construction_questions
 from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run
-from groundwatch.cli.numbers import progress_bar, render_numbers
+from groundwatch.cli.numbers import progress_bar, render_numbers, write_lines
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.protocols.trihe.asking import QUESTIONS, RELATIONS
@@ -37,6 +38,7 @@ MEASURES = Skew.__struct_fields__
 SceneGraphs = Annotated[Path, typer.Argument(help="Scene graphs in GQA's format (JSON).", show_default=False)]
 
 builder = typer.Typer(help="Build benchmarks as the papers built theirs.", no_args_is_help=True)
+construction_questions.register(builder)
 
 
 def register(app: typer.Typer) -> None:
@@ -80,8 +82,7 @@ def valor(
         "chosen": [_told(table, one, kind) for one in chosen],
     }
     if out is not None:
-        lines = [line for one in chosen for line in _lines(table, one)]
-        _write(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        write_lines(out, [line for one in chosen for line in _lines(table, one)])
     if as_json:
         print_json(found)
     else:
@@ -189,13 +190,6 @@ def _feature(table: CoOccurrence, name: str, feature: Feature) -> dict[str, Any]
         "frequency": table.frequency(feature, name),
         "probability": table.probability(feature, name),
     }
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _render_valor(found: dict[str, Any], measure: str, console: Console) -> None:

@@ -1,13 +1,17 @@
-"""How the commands without a server show numbers and how far they are."""
+"""How the commands without a server show numbers and how far they are, and write lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
+import msgspec
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from groundwatch.errors import UsageError
 
 
 def render_numbers(result: Mapping[str, object], console: Console) -> None:
@@ -31,6 +35,14 @@ def progress_bar() -> Progress:
         console=Console(stderr=True),
         transient=True,
     )
+
+
+def write_lines(path: Path, lines: Iterable[object]) -> None:
+    """Write JSON lines; raises `UsageError` where that is not possible."""
+    try:
+        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
