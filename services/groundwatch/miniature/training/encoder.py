@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -19,7 +18,7 @@ import torch
 from torch.nn import functional
 from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 
-from groundwatch.miniature.training.loop import optimizer
+from groundwatch.miniature.training.loop import clock, optimizer
 from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIDE, SIZES, Scene, changed, draw, scenes
 
 HELD_OUT = 10**9 + 9
@@ -85,8 +84,8 @@ def main() -> None:
     update = optimizer(model, chosen.rate, 0.01)
     # The hidden states are wider than the code by design: the rest of the directions stay free.
     project = torch.nn.init.orthogonal_(torch.empty(96, len(PLACES) * (len(VALUES) + 1)))
-    drawn, started, step, running = scenes(chosen.seed), time.monotonic(), 0, 1.0
-    while (elapsed := (time.monotonic() - started) / 60) < chosen.minutes:
+    drawn, started, step, running = scenes(chosen.seed), clock(), 0, 1.0
+    while (elapsed := (clock() - started) / 60) < chosen.minutes:
         scale = min(1.0, (step + 1) / 100) * (
             0.49 * (1 + math.cos(math.pi * elapsed / chosen.minutes)) + 0.02
         )

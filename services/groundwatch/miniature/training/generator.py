@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import math
 import shutil
-import time
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -25,7 +24,7 @@ from groundwatch.miniature import pipeline as pipeline_code
 from groundwatch.miniature.language import answer, reference
 from groundwatch.miniature.pipeline import SMALLEST_SIGMA, MiniaturePipeline
 from groundwatch.miniature.training import build
-from groundwatch.miniature.training.loop import optimizer
+from groundwatch.miniature.training.loop import clock, optimizer
 from groundwatch.miniature.world import SIDE, Scene, draw, scenes
 
 HELD_OUT = 10**9 + 7
@@ -117,8 +116,8 @@ def main() -> None:
     update = optimizer(both, chosen.rate, 0.01)
     random, drawn = Random(chosen.seed), scenes(chosen.seed)
     held_out = list(islice(scenes(HELD_OUT), 12))
-    started, step, due, running = time.monotonic(), 0, 3.0, 0.0
-    while (elapsed := (time.monotonic() - started) / 60) < chosen.minutes:
+    started, step, due, running = clock(), 0, 3.0, 0.0
+    while (elapsed := (clock() - started) / 60) < chosen.minutes:
         scale = min(1.0, (step + 1) / 100) * (
             0.49 * (1 + math.cos(math.pi * elapsed / chosen.minutes)) + 0.02
         )
