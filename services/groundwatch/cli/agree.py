@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def agree(
     protocol: Annotated[
-        str, typer.Argument(help="The protocol; or planted, for every protocol.", show_default=False)
+        str, typer.Argument(help="The protocol; or planted or miniature, for several.", show_default=False)
     ],
     file: Annotations = None,
     as_json: JsonOption = False,
@@ -44,6 +44,9 @@ def agree(
         str | None, typer.Option("--protocol", help="planted: only this protocol.", show_default=False)
     ] = None,
     count: Annotated[int, typer.Option("--answers", min=1, help="planted: how many answers.")] = 136,
+    scenes: Annotated[
+        int, typer.Option("--scenes", min=12, help="miniature: how many scenes each model describes.")
+    ] = 2000,
     embedding_model: Annotated[
         str,
         typer.Option(
@@ -54,10 +57,16 @@ def agree(
 ) -> None:
     """Tell how far the embedded engines agree with people, from an annotated file.
 
-    With `planted`, which needs no file: how many planted hallucinations they find.
+    With `planted`, which needs no file: how many planted hallucinations they find. With `miniature`, which
+    needs none either: how far every protocol's numbers lie from the known truth of the miniature world.
     """
     if protocol == "planted":
         _agree_planted(only, count, as_json)
+        return
+    if protocol == "miniature":
+        from groundwatch.cli.miniature_report import agree_miniature
+
+        agree_miniature(scenes, as_json)
         return
     if file is None:
         raise UsageError(f"groundwatch agree {protocol} needs an annotated file")

@@ -1,0 +1,217 @@
+"""`groundwatch agree miniature`: runs the measurement, holds it against what is promised, shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from random import Random
+from statistics import median
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from groundwatch.cli.common import print_json, run
+from groundwatch.cli.miniature import (
+    GRADED,
+    Judged,
+    biased_agreement,
+    chains,
+    faithscore_agreement,
+    judge_models,
+    tri_he_agreement,
+    valor_agreement,
+)
+from groundwatch.cli.models import MINIATURE
+from groundwatch.cli.numbers import progress_bar
+from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.events import ResponseScored
+from groundwatch.protocols.alarm import ModelAlarm, Rule
+from groundwatch.protocols.faithscore.scoring import CATEGORIES
+
+TRIALS = 20
+"""Streams that the alarm is tried on."""
+
+GOOD_BEFORE = 400
+"""Good responses before a trial's rollout."""
+
+GOOD_STREAM = 10_000
+"""Good responses of each stream in which every alarm is a false one."""
+
+SEEDS_OF_CHAINS = 100
+
+PROMISED = {
+    "faithscore_pearson": "≥ 0.80",
+    "largest_rate_error": "≤ 0.03",
+    "responses_to_detect": "≤ 150",
+    "false_alarms_per_10000": "≤ 1",
+    "gc_order_is_the_true_order": "true",
+}
+
+
+def alarms(good: Judged, bad: Judged, rule: Rule | None = None) -> dict[str, Any]:
+    """Responses until a bad rollout raises an alarm, and false alarms among good responses.
+
+    Responses are drawn with replacement from those that were really judged, in `TRIALS` seeded orders.
+    """
+    rule = rule or Rule()
+    fine, broken = _facts(good), _facts(bad)
+    waits: list[int] = []
+    missed = false_before = false = 0
+    for trial in range(TRIALS):
+        random = Random(trial)
+        alarm = ModelAlarm(rule)
+        for number in range(GOOD_BEFORE):
+            false_before += sum(turn.raised for _, turn in alarm.add(float(number), random.choice(fine)))
+        for number in range(1, 2001):
+            if any(turn.raised for _, turn in alarm.add(float(GOOD_BEFORE + number), random.choice(broken))):
+                waits.append(number)
+                break
+        else:
+            missed += 1
+        steady = ModelAlarm(rule)
+        for number in range(rule.learn + GOOD_STREAM):
+            false += sum(turn.raised for _, turn in steady.add(float(number), random.choice(fine)))
+    return {
+        "responses_to_detect": {
+            "median": median(waits) if waits else None,
+            "most": max(waits) if waits else None,
+            "missed": missed,
+        },
+        "false_alarms": false,
+        "false_alarms_before_rollouts": false_before,
+        "good_responses": TRIALS * GOOD_STREAM,
+        "false_alarms_per_10000": false / TRIALS,
+        "trials": TRIALS,
+        "rule": msgspec.to_builtins(rule),
+    }
+
+
+def _facts(model: Judged) -> list[dict[str, tuple[int, int]]]:
+    return [found for one in model.by_protocol["faithscore"] if (found := _by_category(one))]
+
+
+def _by_category(outcome: ResponseScored) -> dict[str, tuple[int, int]]:
+    if outcome.score is None:
+        return {}
+    found = {}
+    for category in CATEGORIES:
+        decided = int(outcome.values.get(f"decided.{category}", 0))
+        if decided:
+            found[category] = (int(outcome.values.get(f"refuted.{category}", 0)), decided)
+    return found
+
+
+def measured(models: Sequence[Judged], gc: dict[str, float]) -> dict[str, Any]:
+    """Everything that is reported, and each promise with what was found."""
+    by_name = {model.name: model for model in models}
+    faith = faithscore_agreement(models)
+    true = {name: found["true"] for name, found in faith["by_model"].items()}
+    found = {
+        "scenes": len(models[0].answers),
+        "faithscore": faith,
+        "valor": valor_agreement(models),
+        "tri_he": tri_he_agreement(models),
+        "biased": biased_agreement(by_name[GRADED[-1]]),
+        "genception": {"gc_at_3": gc, "order": _order(gc, best_first=True), "true_order": _order(true)},
+        "alarm": alarms(by_name[GRADED[0]], by_name[GRADED[-1]]),
+    }
+    return found | {"promises": promises(found)}
+
+
+def _order(values: dict[str, float], *, best_first: bool = False) -> list[str]:
+    return sorted(values, key=lambda name: -values[name] if best_first else values[name])
+
+
+def promises(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is promised, what was found, and whether it holds."""
+    pearson = found["faithscore"]["per_response"]["pearson"]["value"]
+    error = max(abs(one["error"]["value"]) for one in found["faithscore"]["by_model"].values())
+    waits = found["alarm"]["responses_to_detect"]
+    false = found["alarm"]["false_alarms_per_10000"]
+    same = found["genception"]["order"] == found["genception"]["true_order"]
+    values: dict[str, tuple[Any, bool]] = {
+        "faithscore_pearson": (pearson, pearson >= 0.80),
+        "largest_rate_error": (error, error <= 0.03),
+        "responses_to_detect": (
+            waits["most"],
+            not waits["missed"] and waits["most"] is not None and waits["most"] <= 150,
+        ),
+        "false_alarms_per_10000": (false, false <= 1),
+        "gc_order_is_the_true_order": (same, same),
+    }
+    return {
+        name: {"found": value, "promised": PROMISED[name], "holds": holds}
+        for name, (value, holds) in values.items()
+    }
+
+
+def agree_miniature(scenes: int, as_json: bool) -> None:
+    """Run it. Raises `UsageError` without checkpoints, `CheckFailed` when a promise does not hold."""
+    if absent := [name for name in (*GRADED, "verifier", "generator") if not (MINIATURE / name).is_dir()]:
+        raise UsageError(f"no checkpoint {MINIATURE / absent[0]}: train it, or install the whole package")
+    began = time.monotonic()
+    with progress_bar() as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        models = run(judge_models(MINIATURE, scenes, progress))
+        gc = chains(MINIATURE, GRADED, min(scenes, SEEDS_OF_CHAINS), progress)
+        found = measured(models, gc)
+    found["seconds"] = round(time.monotonic() - began, 1)
+    if as_json:
+        print_json(found)
+    else:
+        _render(found, Console())
+    if broken := [name for name, one in found["promises"].items() if not one["holds"]]:
+        raise CheckFailed(f"the monitor does not see the truth as promised: {', '.join(broken)}")
+
+
+def _render(found: dict[str, Any], console: Console) -> None:
+    console.print(f"The monitor against the known truth of {found['scenes']} scenes for each model\n")
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("model", "facts not in the image: true", "estimated", "error (95 %)", "r", "GC@3"):
+        table.add_column(name, justify="left" if name == "model" else "right")
+    for name, one in found["faithscore"]["by_model"].items():
+        error = one["error"]
+        table.add_row(
+            name,
+            f"{one['true']:.2%}",
+            f"{one['estimated']:.2%}",
+            f"{error['value']:+.2%} ({error['low']:+.2%} to {error['high']:+.2%})",
+            f"{one['pearson']['value']:.3f}" if one["pearson"] else "–",
+            f"{found['genception']['gc_at_3'][name]:.3f}",
+        )
+    console.print(table)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("per response, all models", "Pearson (95 %)", "Spearman", "Kendall", "n"):
+        table.add_column(name, justify="left" if name.startswith("per") else "right")
+    for name, one in (
+        ("FaithScore", found["faithscore"]["per_response"]),
+        ("VALOR faithfulness", found["valor"]["faithfulness"]),
+        ("VALOR coverage", found["valor"]["coverage"]),
+        ("Tri-HE", found["tri_he"]["per_response"]),
+    ):
+        r = one["pearson"]
+        table.add_row(
+            name,
+            f"{r['value']:.3f} ({r['low']:.3f} to {r['high']:.3f})" if r else "–",
+            *(f"{one[key]['value']:.3f}" if one[key] else "–" for key in ("spearman", "kendall")),
+            str(one["n"]),
+        )
+    console.print(table)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("promise", "wanted", "found", "holds"):
+        table.add_column(name)
+    for name, one in found["promises"].items():
+        value = one["found"]
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        table.add_row(name.replace("_", " "), one["promised"], shown, "yes" if one["holds"] else "[red]no[/]")
+    console.print(table)
+    console.print(f"{found['seconds']:.0f} s")
