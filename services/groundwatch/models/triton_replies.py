@@ -46,7 +46,8 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Which model answers under a served name, as a judge's fingerprint needs it.
 
     `model_id` is the checkpoint's name or folder, `weights` a digest of its files or its commit on the hub
-    (empty when the repository states neither), `prompt` a digest of the parameters that change what the model is asked.
+    (empty when the repository states neither), `prompt` a digest of the parameters that change what the
+    model is asked.
     """
 
     name: str

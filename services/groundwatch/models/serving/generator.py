@@ -100,7 +100,7 @@ class Generator:
             options["guidance_scale"] = parameters.guidance
         made = self._pipeline(
             prompt=[order.prompt for order in orders],
-            # Each has its own dice, on the CPU: the same image whoever shares the batch, on any device.
+            # Each has its own dice, on the CPU: up to rounding the same image in any batch, on any device.
             generator=[torch.Generator("cpu").manual_seed(order.seed) for order in orders],
             output_type="np",
             **options,

@@ -1,0 +1,144 @@
+"""Checkpoints that cannot be served are not loaded, and the reason is one clear line."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.support import checkpoints
+from tests.support.checkpoints import picture
+
+from groundwatch.models.serving.conversation import VisionLanguage
+from groundwatch.models.serving.encoders import ImageEncoder, TextEncoder
+from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
+from groundwatch.models.serving.generator import Generator, Order
+from groundwatch.models.serving.images import decode
+from groundwatch.models.serving.parameters import Parameters, checkpoint_digest, read
+
+
+def pixels(data: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(data)), dtype=int)
+
+
+def test_a_cut_off_checkpoint_is_refused(copy):
+    folder = copy()
+    checkpoints.spoil(folder)
+    with pytest.raises(CheckpointError, match="cannot load"):
+        VisionLanguage(Parameters(model_id=str(folder)))
+
+
+def test_weights_that_are_no_numbers_are_refused(copy):
+    folder = copy()
+    checkpoints.spoil(folder, nan=True)
+    with pytest.raises(CheckpointError, match="no number"):
+        VisionLanguage(Parameters(model_id=str(folder)))
+
+
+def test_a_checkpoint_is_held_to_its_digest(copy):
+    folder = copy()
+    digest = checkpoint_digest(folder)
+    VisionLanguage(Parameters(model_id=str(folder), weights_sha256=digest))
+    (folder / "generation_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="write the repository anew"):
+        VisionLanguage(Parameters(model_id=str(folder), weights_sha256=digest))
+
+
+def test_a_folder_that_is_none(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot load"):
+        VisionLanguage(Parameters(model_id=str(tmp_path / "absent")))
+
+
+def test_types_of_number(folder):
+    half = VisionLanguage(Parameters(model_id=str(folder), dtype="bfloat16"))
+    assert half.model.dtype is torch.bfloat16
+    assert VisionLanguage(Parameters(model_id=str(folder))).model.dtype is torch.float32
+
+
+def test_parameters_come_as_strings():
+    found = read({"MODEL_ID": "a/b", "MAX_ROWS": "7", "DTYPE": "", "GUIDANCE": "7.5", "OTHER": "x"})
+    assert (found.model_id, found.max_rows, found.dtype, found.guidance) == ("a/b", 7, "auto", 7.5)
+    for wrong in (
+        {"MODEL_ID": ""},
+        {"MODEL_ID": "a", "MAX_ROWS": "many"},
+        {"MODEL_ID": "a", "DTYPE": "int8"},
+    ):
+        with pytest.raises(CheckpointError):
+            read(wrong)
+
+
+def test_images_are_read_upright_and_within_limits():
+    sideways = Image.new("RGB", (8, 4), (255, 0, 0))
+    exif = sideways.getexif()
+    exif[0x0112] = 6
+    out = io.BytesIO()
+    sideways.save(out, "JPEG", exif=exif)
+    assert decode(out.getvalue(), Parameters(model_id="a")).size == (4, 8)
+    for kind in ("PNG", "JPEG", "WEBP"):
+        assert decode(picture(kind=kind), Parameters(model_id="a")).mode == "RGB"
+    for data, limits in (
+        (picture(), {"max_image_bytes": 10}),
+        (picture(), {"max_image_pixels": 100}),
+        (picture(kind="GIF"), {}),
+        (picture()[:-30], {}),
+    ):
+        with pytest.raises(Refused, match="unreadable_image"):
+            decode(data, Parameters(model_id="a", **limits))
+
+
+def test_a_batch_survives_its_members():
+    def run(items):
+        if 3 in items:
+            raise Refused("not_finite", "3")
+        if len(items) > 2:
+            raise MemoryError
+        return [item * 10 for item in items]
+
+    found = in_batches([1, 2, 3, 4, 5], run, size=4)
+    assert [one if isinstance(one, int) else str(one) for one in found] == [10, 20, "[not_finite] 3", 40, 50]
+
+
+@pytest.mark.parametrize("pooling", ["auto", "cls", "mean", "pooler"])
+def test_image_encoder(tmp_path, pooling):
+    encoder = ImageEncoder(
+        Parameters(model_id=str(checkpoints.image_encoder(tmp_path / "vit")), pooling=pooling)
+    )
+    encoder.warm_up(picture())
+    one, broken, same, other = encoder.encode([picture(1), b"x", picture(1), picture(2)])
+    assert one == pytest.approx(same, abs=1e-5) and one != other and len(one) == 32
+    assert isinstance(broken, Refused)
+
+
+def test_text_encoder():
+    encoder = TextEncoder(Parameters(model_id=str(checkpoints.text_encoder())))
+    vectors = encoder.encode(["a red circle", "a circle that is red", "stock prices fell"])
+    one, near, far = (torch.tensor(vector) for vector in vectors)
+    assert torch.cosine_similarity(one, near, 0) > torch.cosine_similarity(one, far, 0) + 0.3
+
+
+def test_generator(tmp_path):
+    folder = checkpoints.generator(tmp_path / "generator")
+    generator = Generator(Parameters(model_id=str(folder), steps=3))
+    generator.warm_up(b"")
+    order = Order(prompt="a red circle", seed=5)
+    one, same, other, empty = generator.draw(
+        [order, order, Order(prompt="a red circle", seed=6), Order(prompt=" ")]
+    )
+    # Up to rounding: a batch adds up in another order than one alone.
+    assert np.abs(pixels(one) - pixels(generator.draw([order])[0])).max() <= 2
+    assert one == same and np.abs(pixels(one) - pixels(other)).max() > 20
+    assert Image.open(io.BytesIO(one)).format == "PNG"
+    assert isinstance(empty, Refused)
+    with torch.no_grad():
+        next(generator._pipeline.unet.parameters()).mul_(float("nan"))
+    [broken] = generator.draw([order])
+    assert isinstance(broken, Refused) and broken.reason == "not_finite"
+
+
+def test_a_broken_generator_is_refused(tmp_path):
+    folder = checkpoints.generator(tmp_path / "generator")
+    checkpoints.spoil(folder / "unet", file="diffusion_pytorch_model.safetensors", nan=True)
+    with pytest.raises(CheckpointError, match="no number"):
+        Generator(Parameters(model_id=str(folder)))

@@ -1,0 +1,207 @@
+"""The shared prefix says what asking one by one says, whatever the statements are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support import checkpoints
+from tests.support.checkpoints import picture
+
+from groundwatch.models.serving.conversation import VisionLanguage
+from groundwatch.models.serving.failures import CheckpointError, Exhausted, Refused
+from groundwatch.models.serving.parameters import Parameters
+from groundwatch.models.serving.verifier import Finding, Inquiry, Timing, Verifier
+
+STATEMENTS = (
+    "there is a red circle",
+    "two",
+    "the circle is left of the square and above the small green square in the image",
+    "there is a red circle",
+    "a",
+)
+
+
+def near(found, expected) -> bool:
+    assert isinstance(found, Finding), found
+    assert len(found.probabilities) == len(expected)
+    return all(abs(a - b) <= 1e-3 for a, b in zip(found.probabilities, expected, strict=True))
+
+
+def test_statements_of_differing_lengths_are_as_one_by_one(verifier):
+    inquiry = Inquiry(images=(picture(1),), statements=STATEMENTS)
+    [found] = verifier.judge([inquiry])
+    expected = verifier.judge_one_by_one(inquiry)
+    assert near(found, expected)
+    assert found.probabilities[0] == found.probabilities[3]
+    assert max(expected) - min(expected) > 0.01, "a checkpoint that says the same of all would prove nothing"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    statements=st.lists(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=60).filter(str.strip),
+        min_size=1,
+        max_size=8,
+    ),
+    number=st.integers(0, 3),
+)
+def test_any_statements_are_as_one_by_one(verifier, statements, number):
+    inquiry = Inquiry(images=(picture(number),), statements=tuple(statements))
+    [found] = verifier.judge([inquiry])
+    assert near(found, verifier.judge_one_by_one(inquiry))
+
+
+def test_inquiries_that_share_a_batch_do_not_touch_each_other(verifier):
+    inquiries = [
+        Inquiry(images=(picture(1),), statements=STATEMENTS),
+        Inquiry(images=(picture(2),), statements=STATEMENTS[:2]),
+        Inquiry(images=(picture(1), picture(2)), statements=STATEMENTS[1:]),
+        Inquiry(images=(picture(3),), statements=("yes",)),
+    ]
+    for inquiry, found in zip(inquiries, verifier.judge(inquiries), strict=True):
+        assert near(found, verifier.judge_one_by_one(inquiry))
+
+
+def test_it_looks(verifier):
+    one, other = verifier.judge(
+        [Inquiry(images=(picture(number),), statements=STATEMENTS) for number in (1, 2)]
+    )
+    assert one.probabilities != other.probabilities
+
+
+def test_more_statements_than_fit_into_one_pass(folder, checkpoint):
+    narrow = Verifier(Parameters(model_id=str(folder), max_rows=3), checkpoint=checkpoint)
+    inquiry = Inquiry(images=(picture(1),), statements=STATEMENTS * 2)
+    assert near(narrow.judge([inquiry])[0], narrow.judge_one_by_one(inquiry))
+
+
+def test_the_prefix_is_read_once(verifier, checkpoint, monkeypatch):
+    lengths = []
+    forward = checkpoint.model.forward
+
+    def counted(*arguments, **named):
+        lengths.append((named["input_ids"].shape, "pixel_values" in named))
+        return forward(*arguments, **named)
+
+    monkeypatch.setattr(checkpoint.model, "forward", counted)
+    prepared = []
+    prepare = checkpoint.prepare
+    monkeypatch.setattr(checkpoint, "prepare", lambda *all_: prepared.append(1) or prepare(*all_))
+    verifier.judge([Inquiry(images=(picture(1),), statements=STATEMENTS)])
+    assert len(prepared) == 1
+    (prefix, looked), (rests, looked_again) = lengths
+    assert looked and not looked_again
+    assert prefix[0] == 1 and rests[0] == len(STATEMENTS)
+
+
+@pytest.mark.parametrize("mark", ["<image>", "<|im_end|>", "<|im_start|>"])
+def test_marks_in_a_statement_stay_text(verifier, mark):
+    statements = (f"there is {mark} a circle", "two")
+    inquiry = Inquiry(images=(picture(1),), statements=statements)
+    assert near(verifier.judge([inquiry])[0], verifier.judge_one_by_one(inquiry))
+    ids = verifier.checkpoint.tokens([verifier._asked(1, statements[0])])[0]
+    special = verifier.checkpoint.tokenizer.convert_tokens_to_ids(mark)
+    plain = verifier.checkpoint.tokens([verifier._asked(1, "there is a circle")])[0]
+    assert ids.count(special) == plain.count(special)
+
+
+@pytest.mark.parametrize(
+    ("inquiry", "reason"),
+    [
+        (Inquiry(images=(b"junk",), statements=("a",)), "unreadable_image"),
+        (Inquiry(images=(b"",), statements=("a",)), "unreadable_image"),
+        (Inquiry(images=(picture()[:200],), statements=("a",)), "unreadable_image"),
+        (Inquiry(images=(picture(),), statements=("a " * 900,)), "prompt_too_long"),
+        (Inquiry(images=(picture(),), statements=("a" * 1_000_000,)), "prompt_too_long"),
+        (Inquiry(images=(picture(),), statements=()), "judge_rejected_request"),
+        (Inquiry(images=(picture(),), statements=("a", " ")), "judge_rejected_request"),
+        (Inquiry(images=(), statements=("a",)), "judge_rejected_request"),
+        (Inquiry(images=(picture(),) * 17, statements=("a",)), "judge_rejected_request"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_alone(verifier, inquiry, reason):
+    good = Inquiry(images=(picture(1),), statements=STATEMENTS)
+    found, beside = verifier.judge([inquiry, good])
+    assert isinstance(found, Refused) and found.reason == reason
+    assert near(beside, verifier.judge_one_by_one(good))
+
+
+def test_yes_and_no_are_found_in_the_tokenizer(verifier):
+    words = {verifier.checkpoint.tokenizer.decode([token]).strip() for token in verifier.yes}
+    assert words == {"yes"}
+    assert not set(verifier.yes) & set(verifier.no)
+
+
+def test_spellings_that_are_no_tokens_are_refused_at_load(folder, checkpoint):
+    with pytest.raises(CheckpointError, match="set YES and NO"):
+        Verifier(Parameters(model_id=str(folder), yes="zqxj"), checkpoint=checkpoint)
+    with pytest.raises(CheckpointError, match="in common"):
+        Verifier(Parameters(model_id=str(folder), yes="no"), checkpoint=checkpoint)
+
+
+def test_the_wording_is_the_checkpoints_or_the_parameters(folder, checkpoint, copy):
+    own = Verifier(
+        Parameters(model_id=str(folder), prompt_template="is it so: {statement} yes or no"),
+        checkpoint=checkpoint,
+    )
+    assert "is it so: two yes or no" in own._asked(1, "two")
+    inquiry = Inquiry(images=(picture(1),), statements=STATEMENTS)
+    assert near(own.judge([inquiry])[0], own.judge_one_by_one(inquiry))
+    other = copy()
+    (other / "groundwatch.json").write_text(json.dumps({"statement_template": "{statement} so"}))
+    assert "two so" in Verifier(Parameters(model_id=str(other)), checkpoint=checkpoint)._asked(1, "two")
+    (other / "groundwatch.json").unlink()
+    assert "right according to the image" in (
+        Verifier(Parameters(model_id=str(other)), checkpoint=checkpoint)._asked(1, "two")
+    )
+    with pytest.raises(CheckpointError, match="statement"):
+        Verifier(Parameters(model_id=str(folder), prompt_template="no slot"), checkpoint=checkpoint)
+
+
+def test_a_template_with_the_image_last_is_refused(tmp_path):
+    chat = (
+        "{% for m in messages %}{% for c in m['content'] %}{% if c['type']=='text' %}{{ c['text'] }}"
+        "{% endif %}{% endfor %}<image><|im_end|>{% endfor %}"
+    )
+    folder = checkpoints.vision_language(tmp_path / "last", chat=chat)
+    with pytest.raises(CheckpointError, match="before the image"):
+        Verifier(Parameters(model_id=str(folder))).warm_up(picture())
+
+
+def test_logits_that_are_no_numbers_are_no_verdict(folder):
+    broken = VisionLanguage(Parameters(model_id=str(folder)))
+    with torch.no_grad():
+        broken.model.lm_head.weight.mul_(float("nan"))
+    verifier = Verifier(Parameters(model_id=str(folder)), checkpoint=broken)
+    [found] = verifier.judge([Inquiry(images=(picture(),), statements=("a",))])
+    assert isinstance(found, Refused) and found.reason == "not_finite"
+    with pytest.raises(CheckpointError, match="cannot judge"):
+        verifier.warm_up(picture())
+
+
+def test_a_batch_without_memory_is_judged_in_parts(verifier, checkpoint, monkeypatch):
+    forward = checkpoint.model.forward
+
+    def small(*arguments, **named):
+        if named["input_ids"].shape[0] > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return forward(*arguments, **named)
+
+    monkeypatch.setattr(checkpoint.model, "forward", small)
+    good = [Inquiry(images=(picture(number),), statements=STATEMENTS) for number in range(3)]
+    large = Inquiry(images=(picture(4),), statements=STATEMENTS * 2)
+    *found, failed = verifier.judge([*good, large])
+    assert all(isinstance(one, Finding) for one in found)
+    assert isinstance(failed, Exhausted) and "out of memory" in str(failed)
+
+
+def test_timing_tells_where_the_time_goes(folder, checkpoint):
+    timing = Timing()
+    Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint, timing=timing).judge(
+        [Inquiry(images=(picture(),), statements=STATEMENTS)]
+    )
+    assert min(timing.prepare, timing.prefix, timing.statements) > 0
