@@ -19,7 +19,7 @@ from groundwatch.cli.probing import Plan, Probed, flat, probe
 from groundwatch.cli.system import configure_protocols
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
-from groundwatch.probing import benchmarks
+from groundwatch.probing import benchmarks, world
 from groundwatch.probing.suite import GENCEPTION, Suite
 from groundwatch.probing.target import Target
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH, MAX_LENGTH
@@ -39,7 +39,10 @@ TargetOption = Annotated[
 ModelOption = Annotated[str, typer.Option(help="The model's name there.", show_default=False)]
 BenchmarkOption = Annotated[
     Path | None,
-    typer.Option(help="The benchmark's folder, in its published layout.", show_default=False),
+    typer.Option(
+        help="The benchmark's folder, in its published layout. By default the miniature world.",
+        show_default=False,
+    ),
 ]
 ImagesOption = Annotated[
     Path | None,
@@ -142,8 +145,10 @@ def probe_command(
 
 def suite_of(name: str, benchmark: Path | None, images: Path | None) -> tuple[Suite, str]:
     """The suite, and where it comes from. Raises `UsageError` for one that is not there."""
-    if benchmark is None:
-        raise UsageError(f"groundwatch probe {name} needs --benchmark: the folder with its files")
+    if benchmark is None or str(benchmark) == world.NAME:
+        if images is not None:
+            raise UsageError("--images: the miniature world draws its own; name a folder with --benchmark")
+        return world.WorldSuite(name), world.NAME
     return benchmarks.suite(name, benchmark, images), str(benchmark.resolve())
 
 

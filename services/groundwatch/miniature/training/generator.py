@@ -25,6 +25,7 @@ from groundwatch.miniature.language import answer, reference
 from groundwatch.miniature.pipeline import SMALLEST_SIGMA, MiniaturePipeline
 from groundwatch.miniature.training import build
 from groundwatch.miniature.training.loop import clock, optimizer
+from groundwatch.miniature.training.prompts import drawing_prompt
 from groundwatch.miniature.world import SIDE, Scene, draw, scenes
 
 HELD_OUT = 10**9 + 7
@@ -61,7 +62,7 @@ def models(words: Any, *, width: int, layers: int) -> tuple[Any, Any]:
 def prompt_of(shown: Scene, random: Random) -> str:
     """A description of a scene."""
     manner = random.choice(MANNERS)
-    return reference(shown, random) if manner < 0 else answer(shown, manner)
+    return drawing_prompt(reference(shown, random) if manner < 0 else answer(shown, manner), random)
 
 
 def save(pipe: Any, folder: Path) -> None:

@@ -21,6 +21,7 @@ from groundwatch.miniature.questions import pair_questions, questions
 from groundwatch.miniature.training import build, loop
 from groundwatch.miniature.training.measure import Described, describe
 from groundwatch.miniature.training.packing import Batch, Branch, Packer
+from groundwatch.miniature.training.prompts import prompt_for
 from groundwatch.miniature.world import Scene, changed, draw, missing_partners, scenes, with_partners
 
 HELD_OUT = 10**9
@@ -53,7 +54,7 @@ def _one(
         visible = shown
     branches = []
     for manner in random.sample(range(len(PROMPTS)), 2):
-        branches.append(packer.caption(random.choice(PROMPTS[manner]), answer(annotated, manner)))
+        branches.append(packer.caption(prompt_for(manner, random), answer(annotated, manner)))
     for question, holds in questions(annotated, random, asked):
         branches.append(packer.statement(question, holds, 0))
     return [draw(visible)], branches

@@ -1,0 +1,46 @@
+"""The prompts that this system's own protocols and probes ask with, so that the models know them too."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+from groundwatch.events import ResponseRecorded
+from groundwatch.miniature.language import PROMPTS
+from groundwatch.protocols import prompts
+from groundwatch.protocols.genception.protocol import GenCeption
+
+PROBES = "groundwatch.probing"
+OTHERS = (
+    "Describe this image in as much detail as you can.",
+    "Please provide a detailed description of the picture.",
+    "Generate a detailed caption.",
+    "What does the image show? Answer in full sentences.",
+    "Give me a thorough account of this picture.",
+    "Can you describe the scene for me?",
+    "Look at the image and tell me everything about it.",
+)
+OWN = 0.35
+"""How often a detailed description is asked for in words that are not the world's own."""
+
+
+@cache
+def detailed() -> tuple[str, ...]:
+    """Ways to ask for a detailed description: GenCeption's, the probes', and other people's."""
+    names = ("describe", "valor_object_existence", "valor_attribute_object", "valor_relation_positional")
+    probes = [prompts.load(PROBES, name) for name in names]
+    chain = GenCeption().description_prompt(ResponseRecorded(id="", model="", answer=""))
+    ways = [f"{one.user} {one.system}" for one in probes] + [one.user for one in probes]
+    return (*OTHERS, chain, *ways)
+
+
+def prompt_for(manner: int, random: Random) -> str:
+    """A prompt that is answered in this manner."""
+    if manner == 0 and random.random() < OWN:
+        return random.choice(detailed())
+    return random.choice(PROMPTS[manner])
+
+
+def drawing_prompt(description: str, random: Random) -> str:
+    """A description as the generator is given it: as it is, or as a chain wraps it."""
+    return GenCeption().generation_prompt(description) if random.random() < 0.3 else description
