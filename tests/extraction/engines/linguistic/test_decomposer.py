@@ -145,6 +145,103 @@ def test_states_nothing_that_is_denied_guessed_or_no_thing(answer: str, absent: 
     assert absent not in facts(answer)
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The box is larger than the ball.", ["The box is larger than the ball."]),
+        ("The box is much smaller than the ball.", ["The box is smaller than the ball."]),
+        (
+            "The pole is taller than the hut and the cart.",
+            ["The pole is taller than the hut.", "The pole is taller than the cart."],
+        ),
+        ("The box is more colorful than the ball.", ["The box is more colorful than the ball."]),
+        ("The ball is smaller and darker than the box.", ["The ball is smaller and darker than the box."]),
+        ("The box is as big as the ball.", ["The box is as big as the ball."]),
+        ("The box is the same color as the ball.", ["The box is the same color as the ball."]),
+        ("The box has the same size as the ball.", ["The box has the same size as the ball."]),
+        ("There is a box that is larger than the ball.", ["The box is larger than the ball."]),
+        (
+            "A ball is in a box. It is smaller than the box.",
+            ["The ball is in a box.", "The ball is smaller than the box."],
+        ),
+        (
+            "A box larger than the ball is on a raft.",
+            ["The box is larger than the ball.", "The box is on a raft."],
+        ),
+    ],
+)
+def test_a_comparison_is_a_relation(answer: str, expected: list[str]) -> None:
+    assert [claim.text for claim in claims(answer) if claim.category == "relation"] == expected
+
+
+def test_what_is_larger_than_a_house_needs_no_house() -> None:
+    assert facts("The crate is larger than a house.") == [
+        "There is a crate.",
+        "The crate is larger than a house.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The tree is at the top right.", ["The tree is at the top right."]),
+        ("There is a ball at the upper left.", ["The ball is at the upper left."]),
+        ("There is a ball at the top left of the image.", ["The ball is at the top left of the image."]),
+        ("There is a red ball in the top left corner.", ["The ball is in the top left corner."]),
+        ("A large crate is in the bottom right corner.", ["The crate is in the bottom right corner."]),
+        ("The moon is in the lower right.", ["The moon is in the lower right."]),
+        (
+            "At the bottom there is a cup and a jug.",
+            ["The cup is at the bottom.", "The jug is at the bottom."],
+        ),
+        (
+            "A cup is in the top left corner and a jug is in the bottom right corner.",
+            ["The cup is in the top left corner.", "The jug is in the bottom right corner."],
+        ),
+        (
+            "At the top there is a red ball on the left and a blue box on the right.",
+            [
+                "The ball is at the top.",
+                "The ball is on the left.",
+                "The box is at the top.",
+                "The box is on the right.",
+            ],
+        ),
+    ],
+)
+def test_a_place_in_the_picture_is_a_relation(answer: str, expected: list[str]) -> None:
+    assert [claim.text for claim in claims(answer) if claim.category == "relation"] == expected
+
+
+def test_a_color_and_another_attribute_are_two_facts() -> None:
+    found = {claim.text: claim.category for claim in claims("The ball is red and large.")}
+    assert found["The ball is red."] == "color"
+    assert found["The ball is large."] == "other"
+    assert "The cat is black and white." in facts("The cat is black and white.")
+
+
+def test_each_part_of_a_list_is_counted_by_itself() -> None:
+    assert facts("There are two balls and one box.") == ["There are two balls.", "There is a box."]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It looks like a game.",
+        "The shelf is taller than it is wide.",
+        "The picture looks as if a child drew it.",
+    ],
+)
+def test_a_likeness_states_no_thing(answer: str) -> None:
+    assert not {"game", "child", "wide", "looks"} & {
+        word.strip(".") for fact in facts(answer) for word in fact.split()
+    }
+
+
+def test_more_than_a_number_is_no_number() -> None:
+    assert facts("There are more than two balls.") == ["There are balls."]
+
+
 def test_facts_come_from_descriptive_units_only_and_once() -> None:
     texts = ["A goat stands on a hill", "which suggests a farm", "It is white", "A goat stands on a hill"]
     found = decompose(texts, [True, False, True, True])

@@ -54,5 +54,26 @@ async def test_sizes_follow_the_order_of_speech(engine: LinguisticEngine):
     assert ranked[:2] == ["bed", "lamp"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The box is larger than the ball.", ["box", "ball"]),
+        ("The ball is smaller than the box.", ["box", "ball"]),
+        ("There is a cup, a ball and a box. The box is bigger than the ball.", ["cup", "box", "ball"]),
+        ("The ball is smaller than the box. The box is smaller than the ball.", ["ball", "box"]),
+    ],
+)
+async def test_what_is_said_to_be_larger_ranks_first(
+    engine: LinguisticEngine, answer: str, expected: list[str]
+):
+    assert await found(engine, Subset.RELATION_COMPARATIVE, answer) == expected
+
+
+async def test_than_is_no_object(engine: LinguisticEngine):
+    objects = await found(engine, Subset.OBJECT_EXISTENCE, "The box is taller than the ball.")
+    assert objects == ["box", "ball"]
+    assert await found(engine, Subset.RELATION_POSITIONAL, "The box is taller than the ball.") == []
+
+
 async def test_an_answer_without_words_has_no_features(engine: LinguisticEngine):
     assert await found(engine, Subset.OBJECT_EXISTENCE, "") == []

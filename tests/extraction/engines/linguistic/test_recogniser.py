@@ -20,6 +20,7 @@ from groundwatch.extraction.engines.linguistic.evaluate import (
     pair_facts,
     recogniser_accuracy,
 )
+from groundwatch.extraction.engines.linguistic.hedges import hedged
 from groundwatch.extraction.engines.linguistic.outline import outline
 from groundwatch.extraction.engines.linguistic.recogniser import (
     WIDTH,
@@ -71,6 +72,41 @@ def test_tells_plain_description_from_plain_analysis(embedder: SentenceEmbedder)
     )
     chances = shipped().probabilities(units, embedder.encode([unit.text for unit in units]))
     assert chances[0] > 0.5 > max(chances[1:])
+
+
+GUESSES = (
+    "It looks calm and simple.",
+    "They might be part of a game.",
+    "The arrangement seems playful.",
+    "It may be a page of a picture book.",
+    "The clear colors might help a child to learn.",
+    "The picture feels busy but cheerful.",
+    "Perhaps a child has arranged them.",
+    "It looks like a game for a child.",
+)
+
+
+@pytest.mark.parametrize("guess", GUESSES)
+def test_a_sentence_that_guesses_is_analytical(embedder: SentenceEmbedder, guess: str) -> None:
+    units = outline(f"A ball is in the top left corner. The box is larger than the ball. {guess}")
+    first, second, last = shipped().probabilities(units, embedder.encode([unit.text for unit in units]))
+    assert min(first, second) > 0.5 > last
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It looks at the dog",
+        "A boat that may be a ferry is on the lake",
+        "The man appears to be smiling",
+        "The dogs seem to be looking at a bird",
+        "A bird could be seen on the roof",
+        "A man looks over a wall",
+        "which is likely a swan",
+    ],
+)
+def test_an_aside_and_what_is_seen_are_no_guess(text: str) -> None:
+    assert not hedged(text)
 
 
 def test_other_coefficients_are_refused() -> None:

@@ -27,6 +27,11 @@ def tags(text: str) -> list[tuple[str, str]]:
         ("The girl's hat", "'s", "POS"),
         ("A bench in front of a church", "in front of", "IN"),
         ("the man that runs", "that", "W"),
+        ("The box is much larger than the ball", "larger than", "IN"),
+        ("The box is as big as the ball", "as big as", "IN"),
+        ("A tree at the upper left", "left", "NN"),
+        ("A tree at the top of the hill", "top", "NN"),
+        ("A man in a top hat", "top", "JJ"),
     ],
 )
 def test_tags_as_captions_mean_it(text: str, word: str, expected: str) -> None:

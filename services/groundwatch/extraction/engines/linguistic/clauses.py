@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.comparisons import compares
 from groundwatch.extraction.engines.linguistic.lookahead import (
     LISTING,
     acts_later,
@@ -35,7 +36,7 @@ class Reader(Predicates):
         self._last, self._governed, self._focus, self._begins = [], False, None, False
         self._waiting, self._host, self._verb = False, [], ""
         if opens_sentence:
-            self._place = None
+            self._place, self._exists = None, False
             self._trail = []
             if not tokens or tokens[0].tag not in {"VBG", "VBN"}:
                 self._subjects = []
@@ -94,6 +95,8 @@ class Reader(Predicates):
         self._subjects = found if self._begins else self._subjects or found
         self._begins = False
         self._follow(found)
+        if self._exists and self._place is not None and self._place[1].lemma in w.SIDES:
+            self._locate(found, *self._place)
 
     def _guesses(self) -> bool:
         """ "could smile" and "can smile", but not "can be seen"."""
@@ -145,6 +148,7 @@ class Reader(Predicates):
         self._subjects = found
         self._follow(found)
         self._entities.memory.talk_about(found)
+        self._exists = True
         if self._place is not None:
             self._locate(found, *self._place)
         self._presence(found)
@@ -230,6 +234,9 @@ class Reader(Predicates):
 
     def _preposition(self, preposition: str) -> None:
         self._at += 1
+        if compares(preposition):
+            self._compare(self._last or self._subjects, preposition)
+            return
         following = self._peek()
         if following is not None and following.tag in {"VBG", "VB"}:
             self._last = []
@@ -252,7 +259,7 @@ class Reader(Predicates):
             bool(holders) and holders[0].lemma in w.FOCUSES and holders == self._subjects and not self._last
         )
         if not holders or listed:
-            if targets and is_thing(targets[0]) and preposition in w.PLACES:
+            if targets and preposition in w.PLACES and (is_thing(targets[0]) or targets[0].lemma in w.SIDES):
                 self._place = (preposition, targets[0])
             return
         if preposition in w.PLACES and not self._focus:

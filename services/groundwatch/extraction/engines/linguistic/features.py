@@ -2,7 +2,7 @@
 
 An entity is an object, its colour an (attribute, object) pair, as often as the answer counts it; what lies
 where is a positional relation. Sizes are ranked in the order in which the things are spoken of, as the
-paper's prompt has it for answers that do not say more (table 12).
+paper's prompt has it for answers that do not say more (table 12); what is said to be larger comes first.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ WORN = ("clothing", "footwear", "accessory", "hat", "bag", "glove", "scarf", "gl
 
 _THERE = re.compile(r"^there (?:is|are) (?P<thing>.+?)\.?$", re.IGNORECASE)
 _BY = re.compile(r"\w+ed by\b", re.IGNORECASE)
+_THAN = re.compile(
+    r"^(?P<one>.+?) (?:is|are) (?P<how>larger|bigger|smaller|tinier) than (?P<other>.+?)\.?$", re.IGNORECASE
+)
+_LARGER = frozenset({"larger", "bigger"})
 _IS = re.compile(r"^(?P<thing>.+?) (?:is|are) (?P<value>.+?)\.?$", re.IGNORECASE)
 
 
@@ -45,8 +49,22 @@ def _objects(facts: Iterable[Claim]) -> Iterator[Claim]:
     return _named(facts, OBJECT)
 
 
-def _ranked(facts: Iterable[Claim]) -> Iterator[Claim]:
-    return _named(facts, RANK)
+def _ranked(facts: Sequence[Claim]) -> Iterator[Claim]:
+    """In the order of speech, but a thing said to be larger than another stands before it."""
+    ranks = list(_named(facts, RANK))
+    for larger, smaller in _comparisons(facts):
+        at = {claim.text: index for index, claim in enumerate(ranks)}
+        if at.get(larger, -1) > at.get(smaller, len(ranks)):
+            ranks.insert(at[smaller], ranks.pop(at[larger]))
+    yield from ranks
+
+
+def _comparisons(facts: Sequence[Claim]) -> Iterator[tuple[str, str]]:
+    for fact in facts:
+        found = _THAN.match(fact.text) if fact.category == "relation" else None
+        if found is not None:
+            pair = _name(found["one"]), _name(found["other"])
+            yield pair if found["how"].lower() in _LARGER else (pair[1], pair[0])
 
 
 def _named(facts: Iterable[Claim], category: str) -> Iterator[Claim]:

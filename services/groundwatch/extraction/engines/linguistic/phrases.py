@@ -65,6 +65,7 @@ def read_nouns(tokens: Sequence[Token], at: int, *, subject: bool = False) -> tu
             following is None
             or following.pronoun
             or (not subject and starts_clause(tokens, after) and _agrees(following, tokens[after].lower))
+            or (found[-1].lemma in w.SIDES and following.lemma not in w.SPOTS)
         ):
             break
         if tokens[end].lower == "or" and found[-1].nouns:

@@ -13,6 +13,7 @@ from groundwatch.extraction.engines.linguistic.reading import Reading
 from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES
 from groundwatch.extraction.engines.linguistic.things import is_person, is_picture, is_thing, names_it_again
 
+_AS_IF = frozenset({"like", "as"})
 _NOTICED = frozenset({"seen", "pictured", "found", "spotted", "noticed", "observed"})
 
 
@@ -22,6 +23,9 @@ class Predicates(Reading):
     def _predicate(self, subjects: list[Noun], verb: Verb) -> None:
         subjects = subjects or self._entities.memory.anyone()
         self._waiting = self._waiting and verb.bare and verb.shape in {"ing", "en"}
+        if verb.lemma in w.RESEMBLING and (token := self._peek()) is not None and token.lower in _AS_IF:
+            self._at = len(self._tokens)
+            return
         frame = any(is_picture(subject) or subject.lemma in w.FOCUSES for subject in subjects)
         if frame and verb.shape != "en" and not self._focus:
             nouns, self._at = read_nouns(self._tokens, self._at)
@@ -150,7 +154,15 @@ class Predicates(Reading):
         if not self._complement(subjects, adjectives):
             for subject in subjects:
                 if not is_picture(subject):
-                    self._entities.say(r.attribute(subject, adjectives))
+                    self._describe(subject, adjectives)
+
+    def _describe(self, subject: Noun, adjectives: list[str]) -> None:
+        """ "red and large" are two facts, of two categories; "black and white" is one."""
+        colors = [word for word in adjectives if word in w.COLORS]
+        others = [word for word in adjectives if word not in w.COLORS]
+        for alike in (colors, others):
+            if alike:
+                self._entities.say(r.attribute(subject, alike))
 
     def _identify(self, subjects: list[Noun], nouns: list[Noun], found: list[Noun]) -> None:
         """ "The tree is an oak", "The dog is the main focus"."""

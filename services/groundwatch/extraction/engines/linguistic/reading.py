@@ -8,7 +8,7 @@ from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.entities import Entities
 from groundwatch.extraction.engines.linguistic.lookahead import read_governed
-from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns
+from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, starts_clause
 from groundwatch.extraction.engines.linguistic.tagging import Token
 from groundwatch.extraction.engines.linguistic.things import (
     is_bare,
@@ -25,7 +25,8 @@ class Reading:
     `_subjects` are what the clause is about, `_last` the phrase that was just read (a participle or a
     "with" after it belongs to it), `_governed` whether that phrase was governed by a preposition.
     `_waiting` says that the subject has not met its verb yet, `_verb` is the verb whose object was read
-    last, `_host` what was located by the phrase before, near it if `_host_near`.
+    last, `_host` what was located by the phrase before, near it if `_host_near`. `_place` is where the
+    sentence says that things are before it names them, `_exists` that it lists them after "there is".
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class Reading:
         self._governed = False
         self._trail: list[Noun] = []
         self._place: tuple[str, Noun] | None = None
+        self._exists = False
         self._focus: Noun | None = None
         self._begins = False
         self._waiting = False
@@ -66,10 +68,28 @@ class Reading:
         """What follows "to smile at a dog" or "without" is not there for sure: it is not stated."""
         self._last, self._at = read_nouns(self._tokens, self._at)
 
+    def _compare(self, things: list[Noun], comparison: str) -> None:
+        """ "larger than the ball": what is larger than "a house" needs no house."""
+        nouns, joined = self._read_governed()
+        if not joined and starts_clause(self._tokens, self._at) and not self._waiting:
+            self._at = len(self._tokens)  # "taller than it is wide"
+            return
+        known = [noun for noun in nouns if noun.determiner not in {"a", "an"} or noun.pronoun]
+        self._entities.introduce(known, governed=True, besides=things)
+        targets = [self._entities.memory.resolve(noun, things) for noun in nouns]
+        for thing in things:
+            for target in targets:
+                if is_thing(thing) and is_thing(target):
+                    self._entities.say(r.relation(thing, f"{r.be(thing)} {comparison}", target))
+        self._follow(targets, governed=True)
+        self._subjects = [*self._subjects, *self._entities.introduce(joined)]
+
     def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
-        if is_picture(target) or w.abstract(target.lemma) or is_bare(target) or is_frameless_side(target):
+        if is_picture(target) or w.abstract(target.lemma) or is_bare(target):
             return
         for thing in things:
+            if is_frameless_side(target) and not _may_be_aside(thing, target):
+                continue
             if is_thing(thing):
                 self._entities.say(r.relation(thing, f"{r.be(thing)} {preposition}", target))
 
@@ -96,3 +116,8 @@ class Reading:
                 if verb.lemma == "include" and target.lemma == subject.lemma:
                     continue
                 self._entities.say(r.relation(subject, r.phrase(verb, subject) + link, target))
+
+
+def _may_be_aside(thing: Noun, side: Noun) -> bool:
+    """ "The ball is on the left" can be checked; "on the side" cannot, nor what "another" is left of."""
+    return side.lemma != "side" and not thing.other and thing.determiner not in w.STAND_INS

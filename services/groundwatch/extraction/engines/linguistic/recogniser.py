@@ -5,7 +5,8 @@ sentence does, and answers to complex questions reason where captions describe. 
 vectors of the sub-sentence, of the first sub-sentence of its sentence and the mean over the answer, the
 cues of the sub-sentence, its predecessor, its sentence and its sentence so far, where it stands, and its
 grammar.
-The scales weigh the groups against each other under one regularisation.
+The scales weigh the groups against each other under one regularisation. A sentence that opens with a plain
+guess is analytical whatever the regression says (`hedges`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 from groundwatch.extraction.engines.linguistic.cues import COUNT, FINER_COUNT, cues, finer_cues
 from groundwatch.extraction.engines.linguistic.grammar import COUNT as GRAMMAR
 from groundwatch.extraction.engines.linguistic.grammar import grammar
+from groundwatch.extraction.engines.linguistic.hedges import DESCRIPTIVE, hedged
 from groundwatch.extraction.engines.linguistic.outline import Unit
 from groundwatch.models.embeddings import DIMENSIONS
 
@@ -65,7 +67,8 @@ class Recogniser:
 
         scores = features(units, vectors) @ self._weights + self._bias
         chances: Probabilities = 1.0 / (1.0 + np.exp(-np.clip(scores, -30.0, 30.0)))
-        return chances
+        guesses = [unit.sentence == index and hedged(unit.text) for index, unit in enumerate(units)]
+        return np.where(guesses, np.minimum(chances, DESCRIPTIVE), chances)
 
 
 def shipped() -> Recogniser:

@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.extraction.engines.linguistic.comparisons import compared
 from groundwatch.extraction.engines.linguistic.finite import (
     governed,
     has_finite,
@@ -39,6 +40,7 @@ _READ = 4_000
 _LONGEST = 40
 _LATIN = re.compile("[0-9A-Za-z\u00c0-\u024f]")
 _TAGGER = threading.Lock()
+_SIDEWAYS = frozenset({"left", "right"})
 
 
 class Token(msgspec.Struct):
@@ -105,6 +107,11 @@ def _join_phrases(tokens: list[Token]) -> list[Token]:
         if words[1:] in (["year", "old"], ["years", "old"]):
             joined.append(Token("-".join(words), "-".join(words), "JJ"))
             index += 3
+            continue
+        size, comparison, comparison_tag = compared(tokens, index)
+        if size:
+            joined.append(Token(comparison, comparison, comparison_tag))
+            index += size
             continue
         for parts in _PHRASE_STARTS.get(tokens[index].lower, ()):
             if tuple(token.lower for token in tokens[index : index + len(parts)]) == parts:
@@ -230,7 +237,11 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "NN"
     if word.endswith("ly") and tag_ in {"RB", "JJ", "NN"} and "ADV" in w.lemmas(word):
         return "RB"
-    if word in {"left", "right"}:
+    if word in w.HALVES and _begins_corner(before, after):
+        return "JJ" if following in NOUNS or (after is not None and after.lower in _SIDEWAYS) else "NN"
+    if word in _SIDEWAYS and before is not None and before.lower in w.HALVES and earlier in {"DT", "PRP$"}:
+        return "JJ" if following in NOUNS else "NN"
+    if word in _SIDEWAYS:
         return "JJ" if following in NOUNS else "NN" if previous in {"DT", "IN"} else "RB"
     if word in {"visible", "present", "close", "full", "closer", "nearer", "ready", "available"}:
         return "JJ"
@@ -289,6 +300,13 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
     if tag_ == "NN" and w.noun(word) != word and word.endswith("s"):
         return "NNS"
     return tag_
+
+
+def _begins_corner(before: Token | None, after: Token | None) -> bool:
+    """ "At the top", "the upper left": neither is told of a noun that follows."""
+    if before is None or before.tag not in {"DT", "PRP$"}:
+        return False
+    return after is None or after.lower in _SIDEWAYS or after.tag not in NOUNS | ADJECTIVES | {"VBG", "VBN"}
 
 
 def _before_its_verb(tokens: list[Token], at: int) -> bool:

@@ -139,6 +139,14 @@ SPOTS = _words(
 """Where something is, rather than a thing."""
 
 SIDES = _words("side left right top bottom end")
+HALVES = _words("top bottom upper lower")
+"""What stands before "left" or "right" in the name of a corner: "at the top left"."""
+
+RESEMBLING = _words("look seem feel appear sound taste smell")
+"""In "it looks like a game" there is no game."""
+
+DEGREES = _words("much slightly far even considerably significantly noticeably somewhat bit little lot")
+"""How much larger; the fact is that it is larger."""
 
 SHELLS = _words(
     """
@@ -181,7 +189,7 @@ EMPTY_ADJECTIVES = _words(
     """
     main other various different several certain such same overall own visible additional particular
     primary many more few first second third fourth fifth sixth last next focal multiple numerous
-    central total only potential possible actual prominent specific
+    central total only potential possible actual prominent specific fewer
     """
 )
 MANNERS = _words("manner fashion way")
