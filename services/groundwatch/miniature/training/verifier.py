@@ -20,19 +20,20 @@ from groundwatch.miniature.training.measure import statement_accuracy
 from groundwatch.miniature.training.packing import Batch, Branch, Packer
 from groundwatch.miniature.world import draw, scenes
 
-SCENES = 24
 PAIRS = 9
 HELD_OUT = 10**9
 """Seeds from here on are never trained on."""
 
 
-def batches(packer: Packer, seed: int, weights: dict[str, float], captions: float) -> Iterator[Batch]:
-    """Packed rows for ever; `weights` may change while they are drawn."""
+def batches(
+    packer: Packer, seed: int, size: int, weights: dict[str, float], captions: float
+) -> Iterator[Batch]:
+    """Packed rows of `size` scenes for ever; `weights` may change while they are drawn."""
     random, drawn = Random(seed), scenes(seed)
     groups = {name: at for at, name in enumerate(TEMPLATES)}
     while True:
         rows = []
-        for _ in range(SCENES):
+        for _ in range(size):
             shown = next(drawn)
             branches: list[Branch] = []
             if random.random() < captions:
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=float, default=1.2e-3)
     parser.add_argument("--captions", type=float, default=0.5)
+    parser.add_argument("--scenes", type=int, default=12)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=Path, help="a checkpoint to go on from")
@@ -78,7 +80,7 @@ def main() -> None:
     steps = loop.train(
         model,
         packer,
-        batches(packer, chosen.seed, weights, chosen.captions),
+        batches(packer, chosen.seed, chosen.scenes, weights, chosen.captions),
         minutes=chosen.minutes,
         rate=chosen.rate,
         groups=len(TEMPLATES),
