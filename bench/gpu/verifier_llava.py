@@ -143,7 +143,7 @@ def picture(number: int) -> bytes:
 
 def measure(*, device: str, dtype: str, facts: int, batch: int, rounds: int, tiny: bool) -> dict[str, Any]:
     """Medians of `rounds`: one answer's facts at a time, one by one, and `batch` answers at once."""
-    parameters = Parameters(model_id="random-llava-1.5-7b", max_rows=max(96, facts))
+    parameters = Parameters(model_id="random-llava-1.5-7b", max_rows=max(32, facts))
     checkpoint = RandomLlava(parameters, device, getattr(torch, dtype), tiny=tiny)
     timing = Timing()
     verifier = Verifier(parameters, checkpoint=checkpoint, timing=timing)

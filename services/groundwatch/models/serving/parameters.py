@@ -41,7 +41,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_prompt_tokens: int = 0
     max_tokens: int = 1024
     max_statements: int = 512
-    max_rows: int = 96
+    max_rows: int = 32
     system_prompt: str = ""
     prompt_template: str = ""
     yes: str = ""
