@@ -11,6 +11,7 @@ import typer
 import groundwatch.cli.agree as agree
 import groundwatch.cli.analysis as analysis
 import groundwatch.cli.bench as bench
+import groundwatch.cli.canary as canary
 import groundwatch.cli.construction as construction
 import groundwatch.cli.demo as demo
 import groundwatch.cli.ledger as ledger
@@ -50,7 +51,20 @@ def options(
     """Options that stand before every command."""
 
 
-for module in (system, demo, traffic, ledger, offline, probe, agree, analysis, construction, bench, models):
+for module in (
+    system,
+    demo,
+    traffic,
+    ledger,
+    offline,
+    probe,
+    canary,
+    agree,
+    analysis,
+    construction,
+    bench,
+    models,
+):
     module.register(app)
 
 

@@ -66,9 +66,9 @@ class Judging:
     async def outcomes(self, responses: Iterable[ResponseRecorded]) -> AsyncIterator[ResponseScored]:
         """One outcome for each response, in order."""
         for engine in (self._extraction, self._judge_engine):
-            # It loads models, or asks a server who its models are, which judgements are to carry.
-            if (warm_up := getattr(engine, "warm_up", None)) is not None:
-                await warm_up()
+            # It asks a server who its models are, which judgements carry; others load when first asked.
+            if hasattr(engine, "problems"):
+                await cast(Any, engine).warm_up()
         waiting = iter(responses)
         window = max(WINDOW, self._extraction.batch, self._judge_engine.batch)
         while batch := list(islice(waiting, window)):

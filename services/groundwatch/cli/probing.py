@@ -47,7 +47,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     length: int = DEFAULT_LENGTH
     engine: str = ""
     judge: str = ""
-    pause: float = PAUSE
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +112,7 @@ async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Tell) -> Pro
     with contextlib.closing(RunFile(plan.folder, header)) as run:
         async with _ready(plan.target, settings) as engine:
             limits = settings.gateway.intake
-            asker = Asker(engine, plan.target.model, run, limits, strategy=plan.strategy, pause=plan.pause)
+            asker = Asker(engine, plan.target.model, run, limits, strategy=plan.strategy, pause=PAUSE)
             if suite.name == GENCEPTION:
                 return await _chains(suite, questions, plan, settings, asker, run, tell)
             answers = await _ask(questions, asker.answer, plan, _of_answer, tell)
@@ -141,10 +140,11 @@ async def _ready(target: Target, settings: Settings) -> AsyncIterator[Captioning
 
 
 async def _warm_up(engine: Any, whose: str) -> None:
-    if (warm_up := getattr(engine, "warm_up", None)) is not None:
-        await warm_up()
-    found: list[str] = engine.problems() if hasattr(engine, "problems") else []
-    if found:
+    """Ask who answers, where a server tells. Raises `UsageError` for models that are not there."""
+    if not hasattr(engine, "problems"):
+        return
+    await engine.warm_up()
+    if found := engine.problems():
         raise UsageError(f"{whose}: {'; '.join(found)}")
 
 
@@ -272,7 +272,7 @@ async def _chains(
             run,
             settings.gateway.intake,
             length=plan.length,
-            pause=plan.pause,
+            pause=PAUSE,
         )
         walks: list[Walk] = await _ask(questions, chains.walk, plan, lambda walk: walk.answer, tell)
     finally:

@@ -6,7 +6,7 @@ model in the same way.
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -33,8 +33,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 2
     patience: float = 30.0
 
-    def engine(self, settings: Settings, *, on_call: OnCall | None = None) -> CaptioningEngine:
-        """The engine that asks it. Raises `UsageError` for an address that is none."""
+    def check(self) -> SplitResult:
+        """The address in its parts. Raises `UsageError` for one that is none."""
         try:
             parts = urlsplit(self.url)
             host = parts.hostname
@@ -44,6 +44,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"--target {self.url}: must be http(s)://… of an OpenAI-compatible server or triton://host:port"
             )
+        return parts
+
+    def engine(self, settings: Settings, *, on_call: OnCall | None = None) -> CaptioningEngine:
+        """The engine that asks it. Raises `UsageError` for an address that is none."""
+        parts = self.check()
         try:
             if parts.scheme == "triton":
                 return self._on_triton(settings.triton, parts.netloc, on_call)
