@@ -6,7 +6,7 @@ miniature world, or what somebody writes tomorrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Protocol
 
@@ -84,9 +84,3 @@ def sample(questions: Iterable[Question], limit: int | None, seed: int) -> list[
             break
         chosen += units[name]
     return [found[place] for place in sorted(chosen)]
-
-
-def units_of(questions: Sequence[Question]) -> Iterator[tuple[str, str]]:
-    """Each question's id with its unit."""
-    for question in questions:
-        yield question.id, question.unit or question.id
