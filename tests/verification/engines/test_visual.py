@@ -215,5 +215,5 @@ def test_settings_say_what_is_missing() -> None:
         load(environment={"GROUNDWATCH_VERIFICATION__ENGINE": "visual"})
     with pytest.raises(SettingsError, match=r"visual\.threshold': must be between 0 and 1"):
         load(environment={"GROUNDWATCH_VISUAL__THRESHOLD": "1.5"})
-    with pytest.raises(SettingsError, match="known are .*reference, visual"):
+    with pytest.raises(SettingsError, match=r"known are .*reference, visual"):
         build(StageSettings(engine="eyes"), load_image=load_image)
