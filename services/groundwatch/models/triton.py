@@ -167,7 +167,8 @@ class TritonModels:
         try:
             if model:
                 return bool(await self._ask_server("is_model_ready", model))
-            return bool(await self._ask_server("is_server_ready"))
+            # Not its readiness: a server is unready as soon as any one of its models is.
+            return bool(await self._ask_server("is_server_live"))
         except TransientError:
             return False
 

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,6 +64,7 @@ class TritonServer:
         self._process: asyncio.subprocess.Process | None = None
         self._http: httpx.AsyncClient | None = None
         self._lock: int | None = None
+        self._started = False
 
     @property
     def url(self) -> str:
@@ -102,6 +104,7 @@ class TritonServer:
         try:
             write_repository(self.repository, self.models, paths=package_paths())
             self._clear_shared_memory()
+            await self._wait_for_ports()
             await self._launch(root)
             await self._wait_ready()
             turns = asyncio.Semaphore(LOADS_AT_ONCE)
@@ -127,10 +130,16 @@ class TritonServer:
         await self._manage(name, "unload")
 
     async def replace(self, name: str, model: ServedModel) -> None:
-        """Serve another checkpoint under a name; the one before answers until the new one is loaded."""
+        """Serve another checkpoint under a name, new or not; one before answers until it is loaded."""
         await asyncio.to_thread(write_model, self.repository, name, model, paths=package_paths())
-        self.models[name] = model
         await self.load(name)
+        # Only now: what is not loaded yet is not looked after either.
+        self.models[name] = model
+
+    async def retire(self, name: str) -> None:
+        """Serve a model no more."""
+        self.models.pop(name, None)
+        await self.unload(name)
 
     async def loaded(self, name: str) -> bool:
         """Whether the model can answer: Triton calls it ready even when its process has died."""
@@ -230,6 +239,17 @@ class TritonServer:
             self._http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.http_port}", timeout=5)
         return self._http
 
+    async def _wait_for_ports(self) -> None:
+        """Two servers can listen on one port and share its callers: the one before must be gone."""
+        deadline = time.monotonic() + STOP_SECONDS if self._started else 0.0
+        while taken := [
+            port for port in (self.grpc_port, self.http_port, self.metrics_port) if _is_taken(port)
+        ]:
+            if time.monotonic() > deadline:
+                raise UsageError(f"port {taken[0]} belongs to another server; name a free one")
+            await asyncio.sleep(0.05)
+        self._started = True
+
     async def _launch(self, root: Path) -> None:
         backends = self.data_dir / "backends"
         write_backend(root, backends / "python")
@@ -320,6 +340,16 @@ class TritonServer:
         if self._lock is not None and self.pid is not None:
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()} {self.pid}".encode(), 0)
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
 
 
 def _reason(body: str) -> str:

@@ -25,7 +25,7 @@ class TritonPythonModel(LvlmModel):
             return prepare(question)
 
         def unruly(**asked):
-            word = wish[-1] if wish else ""
+            word = " ".join(wish)
             if "sleep" in word:
                 time.sleep(3)
             if "memory" in word:
@@ -47,9 +47,11 @@ class TritonPythonModel(LvlmModel):
             return generate(**asked)
 
         served._prepare, model.generate = noted, unruly
+        self._wish = wish
         return served
 
     def run(self, served, asked):
+        self._wish.clear()
         results = super().run(served, asked)
         self._shapes = [question.prompt for question in asked]
         return results

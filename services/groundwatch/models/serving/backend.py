@@ -104,12 +104,15 @@ class LvlmModel(ServedModel):
     """`lvlm`: answers a prompt about images."""
 
     def load(self, parameters: Parameters) -> Lvlm:
+        """The checkpoint, loaded."""
         return Lvlm(parameters)
 
     def run(self, served: Lvlm, asked: Sequence[Question]) -> Sequence[Any]:
+        """A result or an error for each."""
         return served.answer(asked)
 
     def read(self, tensors: Tensors) -> Question:
+        """What the request asks."""
         return Question(
             prompt=_text(_one(tensors, "PROMPT")),
             images=tuple(tensors.get("IMAGES", ())),
@@ -119,6 +122,7 @@ class LvlmModel(ServedModel):
         )
 
     def write(self, result: Answer) -> dict[str, Any]:
+        """The outputs by name."""
         return {
             "TEXT": _blob(result.text.encode()),
             "FINISH_REASON": _blob(result.finish.encode()),
@@ -130,15 +134,19 @@ class VerifierModel(ServedModel):
     """`verifier`: the probability of statements about images."""
 
     def load(self, parameters: Parameters) -> Verifier:
+        """The checkpoint, loaded."""
         return Verifier(parameters)
 
     def run(self, served: Verifier, asked: Sequence[Inquiry]) -> Sequence[Any]:
+        """A result or an error for each."""
         return served.judge(asked)
 
     def read(self, tensors: Tensors) -> Inquiry:
+        """What the request asks."""
         return Inquiry(images=tuple(tensors["IMAGES"]), statements=tuple(map(_text, tensors["STATEMENTS"])))
 
     def write(self, result: Finding) -> dict[str, Any]:
+        """The outputs by name."""
         return {
             "P_YES": np.array(result.probabilities, dtype=np.float32),
             "TOKENS": np.array([result.tokens, len(result.probabilities)], dtype=np.int32),
@@ -149,15 +157,19 @@ class ImageEncoderModel(ServedModel):
     """`image_encoder`: an image's vector."""
 
     def load(self, parameters: Parameters) -> ImageEncoder:
+        """The checkpoint, loaded."""
         return ImageEncoder(parameters)
 
     def run(self, served: ImageEncoder, asked: Sequence[bytes]) -> Sequence[Any]:
+        """A result or an error for each."""
         return served.encode(asked)
 
     def read(self, tensors: Tensors) -> bytes:
+        """What the request asks."""
         return bytes(_one(tensors, "IMAGE"))
 
     def write(self, result: tuple[float, ...]) -> dict[str, Any]:
+        """The outputs by name."""
         return {"EMBEDDING": np.array(result, dtype=np.float32)}
 
 
@@ -165,15 +177,19 @@ class TextEncoderModel(ServedModel):
     """`text_encoder`: a text's vector."""
 
     def load(self, parameters: Parameters) -> TextEncoder:
+        """The checkpoint, loaded."""
         return TextEncoder(parameters)
 
     def run(self, served: TextEncoder, asked: Sequence[str]) -> Sequence[Any]:
+        """A result or an error for each."""
         return served.encode(asked)
 
     def read(self, tensors: Tensors) -> str:
+        """What the request asks."""
         return _text(_one(tensors, "TEXT"))
 
     def write(self, result: tuple[float, ...]) -> dict[str, Any]:
+        """The outputs by name."""
         return {"EMBEDDING": np.array(result, dtype=np.float32)}
 
 
@@ -181,12 +197,15 @@ class GeneratorModel(ServedModel):
     """`generator`: an image of a text."""
 
     def load(self, parameters: Parameters) -> Generator:
+        """The checkpoint, loaded."""
         return Generator(parameters)
 
     def run(self, served: Generator, asked: Sequence[Order]) -> Sequence[Any]:
+        """A result or an error for each."""
         return served.draw(asked)
 
     def read(self, tensors: Tensors) -> Order:
+        """What the request asks."""
         return Order(
             prompt=_text(_one(tensors, "PROMPT")),
             seed=int(_one(tensors, "SEED", 0)),
@@ -194,6 +213,7 @@ class GeneratorModel(ServedModel):
         )
 
     def write(self, result: bytes) -> dict[str, Any]:
+        """The outputs by name."""
         return {"IMAGE": _blob(result)}
 
 
