@@ -144,10 +144,20 @@ class TritonServer:
     async def loaded(self, name: str) -> bool:
         """Whether the model can answer: Triton calls it ready even when its process has died."""
         try:
-            ready = (await self._client().get(f"/v2/models/{name}/ready")).status_code == 200
+            return await self._answers(name)
         except httpx.HTTPError:
             return False
+
+    async def _answers(self, name: str) -> bool:
+        ready = (await self._client().get(f"/v2/models/{name}/ready")).status_code == 200
         return ready and bool(self.processes(name))
+
+    async def _died(self, name: str) -> bool:
+        """Whether a model must be loaded again. A server too busy to tell is no reason to take it away."""
+        try:
+            return not await self._answers(name)
+        except httpx.HTTPError:
+            return False
 
     def processes(self, name: str = "") -> list[int]:
         """Ids of the living processes of a model, or of all models."""
@@ -208,7 +218,7 @@ class TritonServer:
                 await self._again()
                 continue
             for name in tuple(self.models):
-                if self.pid is not None and not await self.loaded(name):
+                if self.pid is not None and await self._died(name):
                     logger.error("triton.model_died", model=name, log=str(self.log))
                     with contextlib.suppress(UsageError):
                         # Triton would not load anew what it takes for loaded.
