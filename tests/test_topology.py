@@ -18,6 +18,7 @@ from groundwatch.topology import (
     STAGES,
     STREAMS,
     Address,
+    alarm_subject,
     asked_subject,
     chain_subject,
     consumer,
@@ -63,7 +64,7 @@ def all_subjects(run: str) -> list[str]:
     """One subject of every kind, stage and protocol."""
     found = [recorded_subject(run, KEY), asked_subject(run, "captioning", KEY)]
     for protocol in PROTOCOLS:
-        found.append(outcome_subject(run, protocol, KEY))
+        found += [outcome_subject(run, protocol, KEY), alarm_subject(run, protocol, KEY)]
         found += [
             make(run, stage, protocol, KEY)
             for make in (extracted_subject, judged_subject)

@@ -301,6 +301,38 @@ class ResponseScored(Event, frozen=True, kw_only=True):
         return response_key(self.tenant, self.id)
 
 
+class AlarmRaised(Event, frozen=True, kw_only=True):
+    """A model says more of what is not in the image than is good: facts of `category`, or `all` of them.
+
+    `since` and `raised_at` are when the first response after the estimated change and the one that raised
+    the alarm were recorded; `since_response` and `raised_response` are their numbers, from 1, among the
+    model's scored responses. `before` and `after` are rates of facts that do not hold; `base` is the mean
+    share that counts as good, `learnt` or set. At most one alarm in `responses` good responses is false.
+    """
+
+    model: str
+    protocol: str
+    category: str
+    base: float
+    after: float
+    before: float | None = None
+    learnt: bool = True
+    since: float = 0.0
+    since_response: int = 0
+    raised_at: float = 0.0
+    raised_response: int = 0
+    response_id: str = ""
+    tenant: str = "default"
+    run: str = LIVE
+    fingerprint: str = ""
+    responses: int = 0
+
+    @property
+    def key(self) -> str:
+        """What is watched, inside subjects: 32 hex digits over model, category and set of judges."""
+        return digest(self.model, self.category, self.fingerprint)[:32]
+
+
 def digest(*parts: str) -> str:
     """SHA-256 over the parts with unambiguous borders, in hex."""
     joined = bytearray()

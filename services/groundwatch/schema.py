@@ -46,7 +46,8 @@ PARAMETERS = {
     "stage": "The service that the event is on its way to, or that could not process it",
     "protocol": "The evaluation protocol",
     "step": "The round of a chain, from 1",
-    "key": "32 hex digits over tenant and id of the response; of a dead letter, over stream and sequence",
+    "key": "32 hex digits over tenant and id of the response; of a dead letter, over stream and sequence; "
+    "of an alarm, over model, category and judges",
 }
 """What the variable tokens of subjects mean."""
 

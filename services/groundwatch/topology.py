@@ -11,13 +11,14 @@ A subject names where its event goes next, so a consumer's filter never changes 
     gw.chain.<run>.<stage>.<protocol>.<key>.<step>   a chain in that round, on its way to <stage>
     gw.judged.<run>.<stage>.<protocol>.<key>         its judged claims, on their way to <stage>
     gw.outcome.<run>.<protocol>.<key>                its one outcome
+    gw.alarm.<run>.<protocol>.<key>                  alarms of one model and category, in their order
     gw.dead.<stage>.<run>.<key>                      an event that <stage> could not process
     gw.retry.<stage>.<run>.<key>                     a dead letter that somebody sent again
 
-`key` is `events.response_key`: one subject for each response, and for each round of a chain. That is what
-makes every stage exactly once: an event is published with "expect no message on this subject", which the
-server itself enforces for as long as the stream remembers, where a duplicate window of message ids forgets
-after minutes.
+`key` is `events.response_key` (of an alarm, `AlarmRaised.key`): one subject for each response, and for
+each round of a chain. That is what makes every stage exactly once: an event is published with "expect no
+message on this subject", which the server itself enforces for as long as the stream remembers, where a
+duplicate window of message ids forgets after minutes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 import msgspec
 
 from groundwatch.events import (
+    AlarmRaised,
     ChainAdvanced,
     ClaimsExtracted,
     ClaimsMatched,
@@ -65,6 +67,7 @@ EXTRACTED = "GW_EXTRACTED"
 ASKED = "GW_ASKED"
 JUDGED = "GW_JUDGED"
 OUTCOMES = "GW_OUTCOMES"
+ALARMS = "GW_ALARMS"
 DEAD = "GW_DEAD"
 RETRY = "GW_RETRY"
 IMAGES_BUCKET = "gw-images"
@@ -156,6 +159,11 @@ STREAMS: tuple[StreamSpec, ...] = (
         max_per_subject=1,
     ),
     StreamSpec(
+        name=ALARMS,
+        subjects=(f"{PREFIX}.alarm.>",),
+        description="Alarms: a model's rate of facts that are not in the image has risen",
+    ),
+    StreamSpec(
         name=DEAD,
         subjects=(f"{PREFIX}.dead.>",),
         description="Events that could not be processed, with the reason",
@@ -223,6 +231,15 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         readers=(GATEWAY, COMMAND_LINE),
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_OUTCOME),
         optional_headers=(HEADER_REASON,),
+    ),
+    ChannelSpec(
+        name="alarm",
+        address=f"{PREFIX}.alarm.{{run}}.{{protocol}}.{{key}}",
+        stream=ALARMS,
+        description="An alarm, once for each change; those of one model and category follow each other",
+        events=(AlarmRaised,),
+        publishers=(GATEWAY,),
+        readers=(GATEWAY,),
     ),
     ChannelSpec(
         name="dead",
@@ -334,6 +351,11 @@ def outcome_subject(run: str, protocol: str, key: str) -> str:
     return f"{PREFIX}.outcome.{run}.{protocol}.{key}"
 
 
+def alarm_subject(run: str, protocol: str, key: str) -> str:
+    """Where an alarm goes."""
+    return f"{PREFIX}.alarm.{run}.{protocol}.{key}"
+
+
 def dead_subject(stage: str, run: str, key: str) -> str:
     """Where an event goes that `stage` could not process."""
     return f"{PREFIX}.dead.{stage}.{run}.{key}"
@@ -372,6 +394,8 @@ def parse_subject(subject: str) -> Address | None:
             return Address("chain", run, key, stage, protocol)
         case [_, "outcome", run, protocol, key]:
             return Address("outcome", run, key, "", protocol)
+        case [_, "alarm", run, protocol, key]:
+            return Address("alarm", run, key, "", protocol)
         case [_, ("dead" | "retry") as kind, stage, run, key]:
             return Address(kind, run, key, stage)
     return None

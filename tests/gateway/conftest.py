@@ -30,7 +30,7 @@ from groundwatch.events import (
 from groundwatch.gateway import GatewayService
 from groundwatch.runtime import outcomes
 from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import RESPONSES
 
@@ -70,10 +70,15 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
     """Starts gateways; keyword arguments are settings of `[gateway]`."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def make(nats: dict[str, Any] | None = None, **gateway: Any) -> Running:
+        async def make(
+            nats: dict[str, Any] | None = None, alarm: AlarmSettings | None = None, **gateway: Any
+        ) -> Running:
             bus = await bus_factory("gateway", **(nats or {}))
             metrics = Metrics()
-            settings = Settings(gateway=msgspec.convert({"port": 0} | gateway, GatewaySettings))
+            settings = Settings(
+                gateway=msgspec.convert({"port": 0} | gateway, GatewaySettings),
+                alarm=alarm or AlarmSettings(),
+            )
             service = GatewayService(settings, bus, metrics)
             await service.start()
             stack.push_async_callback(service.drain, 1.0)

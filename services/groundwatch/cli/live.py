@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
+from groundwatch.protocols.alarm import Rule
 from groundwatch.protocols.statistics import RatioSums, cluster_rate
+from groundwatch.reporting.alarms import Alarms, Raised, tell
 
 LATEST = 6
 RECENT = 40
@@ -56,10 +58,11 @@ class ModelLine:
 
 
 class LiveView:
-    """Takes in outcomes; draws itself as a rich renderable."""
+    """Takes in outcomes; draws itself as a rich renderable. `rule` is when it raises an alarm."""
 
-    def __init__(self, title: str = "groundwatch") -> None:
+    def __init__(self, title: str = "groundwatch", rule: Rule | None = None) -> None:
         self._title = title
+        self._alarms = Alarms(rule or Rule())
         self._lines: dict[tuple[str, str], ModelLine] = {}
         self._latest: deque[Text] = deque(maxlen=LATEST)
         self.seen = 0
@@ -69,9 +72,15 @@ class LiveView:
         self.seen += 1
         key = (outcome.model, outcome.protocol)
         self._lines.setdefault(key, ModelLine()).add(outcome)
+        self._alarms.add(outcome)
         wrong = [claim for claim in outcome.claims if claim.decision is Decision.REFUTED]
         if outcome.score is not None and wrong:
             self._latest.append(_story(outcome, wrong[0].text, wrong[0].unit))
+
+    @property
+    def alarms(self) -> tuple[Raised, ...]:
+        """The alarms so far, the oldest first."""
+        return tuple(self._alarms.raised)
 
     def line(self) -> str:
         """All of it in one line, for logs."""
@@ -92,11 +101,13 @@ class LiveView:
         table.add_column("trend", no_wrap=True)
         for (model, _), line in sorted(self._lines.items()):
             table.add_row(model, *_cells(line))
-        if not self._latest:
-            return table
-        return Group(
-            table, Text(""), Text("latest facts that are not in the image", style="bold"), *self._latest
-        )
+        below: list[Text] = []
+        for one in self.alarms[-LATEST:]:
+            over = one.recovered_at is not None
+            below.append(Text(f"⚠ {tell(one)}", style="dim" if over else "bold red"))
+        if self._latest:
+            below += [Text(""), Text("latest facts that are not in the image", style="bold"), *self._latest]
+        return Group(table, *below) if below else table
 
 
 def _cells(line: ModelLine) -> list[str]:

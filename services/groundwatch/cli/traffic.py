@@ -33,6 +33,7 @@ from groundwatch.cli.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.reporting import Beside, Report, render
+from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import follow_stream, read_stream
@@ -101,7 +102,7 @@ def watch(
 
     async def work() -> None:
         async with connected(settings, "watch") as bus:
-            view = LiveView("groundwatch watch")
+            view = LiveView("groundwatch watch", settings.alarm.rule)
             console = Console()
             live = Live(view, console=console, refresh_per_second=REFRESH, transient=False)
             limit = asyncio.timeout(seconds)
@@ -141,19 +142,24 @@ def report(
     if beside and by:
         raise UsageError("--beside and --by do not go together")
     found = Beside(beside) if beside else Report(by=by)
+    alarms = Alarms(settings.alarm.rule)
 
     async def work() -> None:
         async with connected(settings, "report") as bus:
             async for outcome in outcomes(bus, run_name, follow=False):
                 found.add(outcome)
+                alarms.add(outcome)
 
     run(work())
     if isinstance(found, Beside):
         show_beside(found, as_json)
     elif as_json:
-        print_json(found.to_dict())
+        print_json(found.to_dict() | {"alarms": alarms.rows()})
     else:
-        render(found, Console())
+        console = Console()
+        render(found, console)
+        for raised in alarms.raised:
+            console.print(f"⚠ {tell(raised)}", style="red", markup=False, highlight=False)
 
 
 async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:

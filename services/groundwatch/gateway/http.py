@@ -78,6 +78,7 @@ class Door:
             ("/v1/images/{sha256}", self.get_image, "GET"),
             ("/v1/scores", self.scores, "GET"),
             ("/v1/report", self.report, "GET"),
+            ("/v1/alarms", self.alarms, "GET"),
         ]
         app = Starlette(
             routes=[
@@ -196,6 +197,10 @@ class Door:
     async def report(self, request: Request) -> Response:
         """What live traffic looks like per model."""
         return json(await self._live.report(), headers={"Cache-Control": "no-store"})
+
+    async def alarms(self, request: Request) -> Response:
+        """Which model got worse, in which category, since when; and what is watched."""
+        return json(self._live.alarms(), headers={"Cache-Control": "no-store"})
 
     async def page(self, request: Request) -> Response:
         """The live page."""

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import ResponseScored
+from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.board import Board
 from groundwatch.gateway.follow import FAULTS, Batch, follow
 from groundwatch.runtime.bus import Bus
@@ -93,8 +94,9 @@ class Watcher:
 class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, alarms: AlarmDesk) -> None:
         self._bus = bus
+        self._alarms = alarms
         self._heartbeat = HEARTBEAT_SECONDS
         self._queue = QUEUE
         self._watchers: set[Watcher] = set()
@@ -107,6 +109,7 @@ class Live:
 
     def start(self) -> None:
         """Begin to read, from the beginning of the stream."""
+        self._alarms.start()
         self._task = asyncio.create_task(self._run(), name="gateway-live")
 
     def close(self) -> None:
@@ -122,6 +125,7 @@ class Live:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        await self._alarms.stop()
 
     @property
     def watchers(self) -> int:
@@ -131,7 +135,20 @@ class Live:
     async def report(self) -> dict[str, Any]:
         """The report of live traffic. `sequence` is how far it has read, `complete` whether that is all."""
         told = await self._board.tell()
-        return {**told, "sequence": self.position, "complete": self._caught_up.is_set()}
+        return {
+            **told,
+            "alarms": self._alarms.rows(),
+            "sequence": self.position,
+            "complete": self._caught_up.is_set(),
+        }
+
+    def alarms(self) -> dict[str, Any]:
+        """The alarms of live traffic, and what is watched for them."""
+        return {
+            **self._alarms.to_dict(),
+            "sequence": self.position,
+            "complete": self._caught_up.is_set(),
+        }
 
     async def frames(self, wanted: Filter, since: int | None) -> AsyncIterator[bytes]:
         """Server-sent events: outcomes after sequence `since`, or from now on, until the gateway closes."""
@@ -192,6 +209,7 @@ class Live:
             else:
                 # The stream is not the one that was read so far.
                 self.position = 0
+                self._alarms.reset()
                 self._caught_up.clear()
 
     def _take(self, batch: Batch, board: Board) -> None:
@@ -202,7 +220,10 @@ class Live:
             if sequence <= self.position:
                 continue
             self.position = sequence
-            if event is None or not self._watchers:
+            if event is None:
+                continue
+            self._alarms.take(event, new=self._caught_up.is_set())
+            if not self._watchers:
                 continue
             frame = _frame(sequence, data)
             for watcher in self._watchers:

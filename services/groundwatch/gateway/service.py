@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.http import Door
 from groundwatch.gateway.intake import Intake
@@ -24,7 +25,7 @@ class GatewayService:
         self._bus = bus
         self._metrics = metrics
         self._backlog = Backlog(bus, settings.gateway.intake.max_backlog)
-        self._live = Live(bus)
+        self._live = Live(bus, AlarmDesk(settings.alarm, bus, metrics))
         self._server: HttpServer | None = None
         self._intake: Intake | None = None
         self.port = 0

@@ -139,6 +139,16 @@ class Metrics:
             buckets=SECONDS_BUCKETS,
             registry=registry,
         )
+        watched = ("model", "protocol", "category")
+        self.alarms = Counter(
+            "groundwatch_alarms", "Alarms that this gateway announced", watched, registry=registry
+        )
+        self.alarm_raised = Gauge(
+            "groundwatch_alarm_raised",
+            "Alarms raised now, one for each set of judges",
+            watched,
+            registry=registry,
+        )
         self.images = Counter("groundwatch_images", "Images at the door", ("result",), registry=registry)
 
     def response(self, response: ResponseRecorded) -> None:
@@ -161,6 +171,10 @@ class Metrics:
             counts[pair] = counts.get(pair, 0) + 1
         for (category, decision), count in counts.items():
             self.claims.labels(*scope, self._category(category), decision.value).inc(count)
+
+    def alarm_labels(self, model: str, protocol: str, category: str) -> tuple[str, str, str]:
+        """The labels of an alarm, bounded; without a tenant, since a model is watched for all of them."""
+        return self._model(model), self._protocol(protocol), self._category(category)
 
     def engine_call(
         self, stage: str, engine: str, model: str, *, result: str, seconds: float, usage: Usage

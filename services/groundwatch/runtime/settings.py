@@ -19,6 +19,7 @@ import msgspec
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.models.triton_settings import TritonSettings
+from groundwatch.protocols.alarm import Rule
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 STAGES = ("extraction", "verification", "matching", "generation", "scoring")
@@ -156,6 +157,20 @@ class TelemetrySettings(Section, frozen=True, kw_only=True):
     max_labels: int = 100
 
 
+class AlarmSettings(Section, frozen=True, kw_only=True):
+    """When a model's rate of facts that are not in the image raises an alarm: see `protocols.alarm.Rule`."""
+
+    responses: int = 10_000
+    learn: int = 200
+    margin: float = 0.2
+    objective: float = 0.0
+
+    @property
+    def rule(self) -> Rule:
+        """As the arithmetic takes it."""
+        return Rule(responses=self.responses, learn=self.learn, margin=self.margin, objective=self.objective)
+
+
 class FaithScoreSettings(Section, frozen=True, kw_only=True):
     """Weights of equation 1 for each category; 1 where absent, as in the paper."""
 
@@ -179,6 +194,7 @@ class Settings(Section, frozen=True, kw_only=True):
     scoring: StageSettings = StageSettings()
     triton: TritonSettings = TritonSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    alarm: AlarmSettings = AlarmSettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
 
 
@@ -278,6 +294,10 @@ def _check(settings: Settings) -> None:
             settings.telemetry.log_format in ("auto", "json", "console"),
             "must be auto, json or console",
         ),
+        ("alarm.responses", settings.alarm.responses >= 100, "must be at least 100"),
+        ("alarm.learn", settings.alarm.learn >= 20, "must be at least 20"),
+        ("alarm.margin", 0 <= settings.alarm.margin < float("inf"), "must not be negative"),
+        ("alarm.objective", 0 <= settings.alarm.objective < 1, "must be 0 (learn it) or below 1"),
         (
             "faithscore.weights",
             all(weight >= 0 for weight in settings.faithscore.weights.values()),

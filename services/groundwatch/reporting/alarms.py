@@ -1,0 +1,179 @@
+"""Alarms over recorded outcomes, as they come: one reading for the gateway, `watch` and `report` alike."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
+from groundwatch.protocols.alarm import ModelAlarm, Rule, State, Turn
+from groundwatch.reporting.tally import fingerprint
+
+REMEMBERED = 1_000
+"""Alarms that are kept to be shown, the latest."""
+
+
+class Raised(msgspec.Struct, kw_only=True):
+    """An alarm and its end, if it has ended: recorded time and number of the response that showed it."""
+
+    alarm: AlarmRaised
+    recovered_at: float | None = None
+    recovered_response: int | None = None
+
+
+class Watched(msgspec.Struct, kw_only=True):
+    """One model under one protocol and one set of judges; `latest` is when its latest outcome was scored."""
+
+    run: str
+    model: str
+    protocol: str
+    fingerprint: str
+    series: ModelAlarm
+    latest: float = 0.0
+
+
+class Alarms:
+    """Takes in outcomes in the order of their stream.
+
+    That is nearly the order of recording: outcomes of neighbours overtake each other by as many as are
+    judged at once. They are not sorted, because the guarantee holds in any order that does not look at what
+    is in the answers, because waiting for stragglers would delay every alarm, and because the stream's
+    order alone is the same when it is read again: so a restart finds the same alarms and no others. An
+    outcome that takes a dead letter's place counts once, since a dead letter has no facts.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.watched: dict[tuple[str, str, str, str], Watched] = {}
+        self._of_model: dict[tuple[str, str], list[Watched]] = {}
+        self.raised: deque[Raised] = deque(maxlen=REMEMBERED)
+        self._open: dict[tuple[str, str, str, str, str], Raised] = {}
+
+    def add(self, event: ResponseScored) -> list[Raised]:
+        """Take in one outcome: the alarms that it raises or ends."""
+        if event.outcome is not OutcomeKind.SCORED:
+            return []
+        facts = _facts(event)
+        if not facts:
+            return []
+        key = (event.run, event.model, event.protocol, fingerprint(event.judges))
+        found = self.watched.get(key)
+        if found is None:
+            found = self.watched[key] = Watched(
+                run=event.run,
+                model=event.model,
+                protocol=event.protocol,
+                fingerprint=key[3],
+                series=ModelAlarm(self.rule),
+            )
+            self._of_model.setdefault((event.model, event.protocol), []).append(found)
+        found.latest = max(found.latest, event.scored_at)
+        turns = found.series.add(event.recorded_at, facts)
+        return [self._turned((*key, category), turn, event) for category, turn in turns]
+
+    def _turned(self, key: tuple[str, str, str, str, str], turn: Turn, event: ResponseScored) -> Raised:
+        if turn.raised:
+            raised = Raised(alarm=_alarm(key[4], key[3], turn, event, self.rule))
+            self.raised.append(raised)
+            self._open[key] = raised
+        else:
+            raised = self._open.pop(key)
+            raised.recovered_at, raised.recovered_response = turn.at.time, turn.at.number
+        return raised
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every alarm, the oldest first, with `recovered_at` and `recovered_response`: None while raised."""
+        return [
+            msgspec.structs.asdict(one.alarm)
+            | {"recovered_at": one.recovered_at, "recovered_response": one.recovered_response}
+            for one in self.raised
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """`alarms` as `rows` has them, the `rule`, and what is `watched` with its base and state.
+
+        `progress` is how much of the evidence for the next turn is there, on a logarithmic scale.
+        """
+        return {
+            "alarms": self.rows(),
+            "rule": msgspec.to_builtins(self.rule),
+            "watched": [
+                {
+                    "run": one.run,
+                    "model": one.model,
+                    "protocol": one.protocol,
+                    "fingerprint": one.fingerprint,
+                    "category": category,
+                    "state": series.state.value,
+                    "base": series.base,
+                    "responses": series.responses,
+                    "progress": series.progress,
+                }
+                for one in self.watched.values()
+                for category, series in sorted(one.series.series.items())
+            ],
+        }
+
+    def raised_now(self, model: str, protocol: str, *, since: float = 0.0) -> dict[str, int]:
+        """How many alarms are raised for each category, one for each set of judges.
+
+        Only of what has had an outcome after `since`: of a model that answers no more, none is.
+        """
+        counts: dict[str, int] = {}
+        for one in self._of_model.get((model, protocol), ()):
+            for category, series in one.series.series.items():
+                raised = series.state is State.RAISED and one.latest >= since
+                counts[category] = counts.get(category, 0) + raised
+        return counts
+
+
+def tell(raised: Raised) -> str:
+    """An alarm in one line for people."""
+    one = raised.alarm
+    facts = "facts" if one.category == "all" else f"{one.category} facts"
+    before = "" if one.before is None else f"{one.before:.1%} → "
+    line = (
+        f"{one.model} · {one.protocol}: {before}{one.after:.1%} of {facts} not in the image since "
+        f"{moment(one.since)} (its response {one.since_response}); raised {moment(one.raised_at)}, "
+        f"{one.raised_response - one.since_response + 1} responses later"
+    )
+    return line + (f"; over since {moment(raised.recovered_at)}" if raised.recovered_at is not None else "")
+
+
+def moment(seconds: float) -> str:
+    """A time in UTC, to the second; where there is none, a dash."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z" if seconds > 0 else "–"
+
+
+def _facts(event: ResponseScored) -> dict[str, tuple[int, int]]:
+    """(refuted, decided) facts by category, of those that have decided ones."""
+    found: dict[str, tuple[int, int]] = {}
+    for claim in event.claims:
+        if claim.decision is not Decision.UNDECIDED:
+            refuted, decided = found.get(claim.category, (0, 0))
+            found[claim.category] = (refuted + (claim.decision is Decision.REFUTED), decided + 1)
+    return found
+
+
+def _alarm(category: str, judges: str, turn: Turn, event: ResponseScored, rule: Rule) -> AlarmRaised:
+    return AlarmRaised(
+        model=event.model,
+        protocol=event.protocol,
+        category=category,
+        base=turn.base,
+        before=turn.before,
+        after=turn.after,
+        learnt=turn.learnt,
+        since=turn.since.time,
+        since_response=turn.since.number,
+        raised_at=turn.at.time,
+        raised_response=turn.at.number,
+        response_id=event.id,
+        tenant=event.tenant,
+        run=event.run,
+        fingerprint=judges,
+        responses=rule.responses,
+    )
