@@ -186,6 +186,8 @@ def up(
 
 async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     folder = data_dir(settings)
+    if models:
+        typer.echo(f"starting Triton with {', '.join(models)}; models take some seconds to load…", err=True)
     async with whole_system(settings, folder, models) as system:
         address = folder / ADDRESS_FILE
         with writing_address(address, system):
