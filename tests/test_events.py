@@ -80,7 +80,7 @@ def test_optional_fields_have_defaults_and_are_left_out(event):
     required = {"id": "r", "model": "m", "answer": "", "text": "", "category": "", "engine": "rules"}
     required |= {"holds": True, "start": 0, "end": 0, "label": "descriptive", "decision": "refuted"}
     required |= {"unit": 0, "claim": 0, "reference": "dog", "protocol": "p", "outcome": "declined"}
-    required |= {"reason": "refused", "description": "", "length": 3}
+    required |= {"reason": "refused", "description": "", "length": 3, "base": 0.1, "after": 0.2}
     required |= {"judge": {"engine": "rules"}, "response": {"id": "r", "model": "m", "answer": ""}}
     required |= {"extracted": {"response": required["response"], "protocol": "p", "judge": required["judge"]}}
     least = {field.name: required[field.name] for field in msgspec.structs.fields(event) if field.required}
