@@ -1,0 +1,259 @@
+"""What the live demo found: the monitor's numbers, and, because this world's truth is known, the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groundwatch.cli.common import print_json
+from groundwatch.cli.demo_shared import by_model, tell_change, tell_metrics, tell_next
+from groundwatch.cli.ledger import show_ledger
+from groundwatch.demo.application import Sent
+from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
+from groundwatch.miniature.language import corner, enumerated, phrase
+from groundwatch.miniature.reading import truth
+from groundwatch.protocols.alarm import ALL
+from groundwatch.protocols.statistics import Interval
+from groundwatch.reporting import Report, render
+from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.alarms import tell as tell_alarm
+from groundwatch.runtime.audit import Ledger
+
+VERSION = "version"
+"""The tag by which the application tells versions of one product apart."""
+
+SHOWN = 3
+SETTLING = 50
+"""Tenths of a second until the gateway must have seen all outcomes."""
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """A new version of a model: `response` is the number, from 1, of the first of its answers by it."""
+
+    model: str
+    version: str
+    time: float
+    response: int
+
+
+class Worst(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence with the fact in it that is least likely to hold; `shown` is what the image shows."""
+
+    id: str
+    model: str
+    version: str
+    sentence: str
+    fact: str
+    probability: float
+    shown: str
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One version's rate of facts that are not in the image: as the verifier says, and as it is."""
+
+    model: str
+    version: str
+    responses: int
+    estimated: Interval | None
+    true: float | None
+
+
+class Watched:
+    """What the demo takes in while it runs."""
+
+    def __init__(self) -> None:
+        self.report = Report()
+        self.by_version = Report(by=VERSION)
+        self.refuted: list[tuple[float, ResponseScored, JudgedClaim]] = []
+        self.with_facts = 0
+
+    def add(self, outcome: ResponseScored) -> None:
+        """Count one outcome, and keep the fact in it that is least likely to hold."""
+        self.report.add(outcome)
+        self.by_version.add(outcome)
+        self.with_facts += outcome.outcome is OutcomeKind.SCORED and outcome.decided > 0
+        wrong = [
+            (claim.probability, claim)
+            for claim in outcome.claims
+            if claim.decision is Decision.REFUTED and claim.probability is not None
+        ]
+        if wrong:
+            probability, claim = min(wrong, key=lambda one: one[0])
+            self.refuted.append((probability, outcome, claim))
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the live demo found. `seconds` are those until all was up, of the traffic, and in all."""
+
+    watched: Watched
+    sent: dict[str, Sent]
+    ledger: Ledger
+    metrics: list[str]
+    alarms: list[Raised]
+    seconds: dict[str, float]
+    rollout: Rollout
+
+    def worst(self) -> list[Worst]:
+        """The sentences that are furthest from their image, one for each answer."""
+        refuted = sorted(self.watched.refuted, key=lambda one: one[0])
+        return [
+            Worst(
+                id=outcome.id,
+                model=outcome.model,
+                version=outcome.tags.get(VERSION, ""),
+                sentence=outcome.units[claim.unit].text.strip() if claim.unit < len(outcome.units) else "",
+                fact=claim.text,
+                probability=probability,
+                shown=enumerated(
+                    [f"{phrase(thing)} {corner(thing)}" for thing in self.sent[outcome.id].shown.things]
+                ),
+            )
+            for probability, outcome, claim in refuted[:SHOWN]
+        ]
+
+    def compared(self) -> Iterator[Compared]:
+        """Each version's estimated rate beside its true one."""
+        seen: set[tuple[str, str]] = set()
+        for model in self.watched.by_version.models():
+            if (model.model, model.group) in seen:
+                continue
+            seen.add((model.model, model.group))
+            yield Compared(
+                model=model.model,
+                version=model.group,
+                responses=model.responses,
+                estimated=model.hallucination_rate,
+                true=self._true(model.model, model.group),
+            )
+
+    def _true(self, product: str, version: str = "") -> float | None:
+        found = [
+            truth(one.answer, one.shown)
+            for one in self.sent.values()
+            if one.product == product and version in ("", one.version)
+        ]
+        facts = sum(one.facts for one in found)
+        return sum(one.false_facts for one in found) / facts if facts else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        models = by_model(self.watched.report.models())
+        for name, told in models.items():
+            told["true_rate"] = self._true(name)
+            told["versions"] = {}
+        for one in self.compared():
+            models[one.model]["versions"][one.version] = {
+                "responses": one.responses,
+                "rate": one.estimated.value if one.estimated else None,
+                "interval": [one.estimated.low, one.estimated.high] if one.estimated else None,
+                "true_rate": one.true,
+            }
+        return {
+            "mode": "live",
+            "answers": len(self.sent),
+            "audit": self.ledger,
+            "models": models,
+            "rollout": self.rollout,
+            "alarms": [
+                msgspec.structs.asdict(one.alarm)
+                | {"recovered_at": one.recovered_at, "recovered_response": one.recovered_response}
+                for one in self.alarms
+            ],
+            "change": self.watched.report.to_dict()["change"],
+            "worst": self.worst(),
+            "seconds": {name: round(seconds, 1) for name, seconds in self.seconds.items()},
+        }
+
+
+async def alarms_of(gateway: str, watched: Watched) -> list[Raised]:
+    """What the gateway's GET /v1/alarms tells, once it has seen as many answers as we have."""
+    async with httpx.AsyncClient(base_url=gateway, timeout=30) as http:
+        for _ in range(SETTLING):
+            told = (await http.get("/v1/alarms")).json()
+            seen = sum(one["responses"] for one in told["watched"] if one["category"] == ALL)
+            if seen >= watched.with_facts:
+                break
+            await asyncio.sleep(0.1)
+    return [
+        Raised(
+            alarm=msgspec.convert(row, AlarmRaised),
+            recovered_at=row["recovered_at"],
+            recovered_response=row["recovered_response"],
+        )
+        for row in told["alarms"]
+    ]
+
+
+def tell(findings: Findings, folder: Path | None, *, as_json: bool) -> None:
+    """What was found, for people or as JSON; `folder` where the streams were kept."""
+    if as_json:
+        print_json(findings.to_dict())
+        return
+    console = Console()
+    console.print()
+    render(findings.watched.report, console)
+    console.print()
+    show_ledger(findings.ledger, console)
+    console.print()
+    tell_metrics(findings.metrics, console)
+    console.print()
+    _tell_worst(findings, console)
+    console.print(_beside_truth(findings))
+    change = findings.watched.report.to_dict()["change"]
+    if change is not None:
+        tell_change(change, console)
+    for raised in findings.alarms:
+        console.print(f"⚠ {tell_alarm(raised)}", style="bold red", markup=False, highlight=False)
+    if not findings.alarms:
+        console.print("No alarm was raised.")
+    rollout = findings.rollout
+    console.print(
+        f"What was done: from response {rollout.response} of {rollout.model} on, its version "
+        f"{rollout.version} answered.",
+        highlight=False,
+    )
+    tell_next(findings.seconds["total"], "groundwatch up --models miniature", folder, console)
+
+
+def _tell_worst(findings: Findings, console: Console) -> None:
+    found = findings.worst()
+    if not found:
+        return
+    console.print("[bold]Furthest from the image[/], by the verifier's probability that the fact holds:")
+    for one in found:
+        console.print(
+            f"  {one.model} {one.version}  “{escape(one.sentence)}”\n"
+            f"     [red]✗ {escape(one.fact)}[/]  P = {one.probability:.3f}\n"
+            f"     [dim]the image shows {one.shown}[/]",
+            highlight=False,
+        )
+
+
+def _beside_truth(findings: Findings) -> Table:
+    table = Table(
+        title="Facts that are not in the image: as estimated, and as it is in this world",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("model and version")
+    for heading in ("answers", "estimated, with 95 %", "true"):
+        table.add_column(heading, justify="right")
+    for one in findings.compared():
+        rate = one.estimated
+        table.add_row(
+            f"{one.model} {one.version}",
+            str(one.responses),
+            f"{rate.value:.1%} ({100 * rate.low:.1f}–{100 * rate.high:.1f})" if rate else "–",
+            "–" if one.true is None else f"{one.true:.1%}",
+        )
+    return table

@@ -1,0 +1,236 @@
+"""The live demo: served models answer about images, a verifier looks, and half way a worse one is rolled out.
+
+Nothing is recorded beforehand and no answer has a reference. The world of the images is one whose truth is
+known, so what the monitor says can be held against it at the end; the monitor itself is not told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from groundwatch.cli.demo_findings import Findings, Rollout, Watched, alarms_of
+from groundwatch.cli.demo_shared import SHOWN_METRICS, metrics_of, on_screen, settled
+from groundwatch.cli.live import LiveView
+from groundwatch.cli.models import MINIATURE
+from groundwatch.cli.system import System, whole_system
+from groundwatch.cli.traffic import outcomes
+from groundwatch.demo.application import Application, Sent, asked_about, served_name
+from groundwatch.errors import MissingExtraError, TransientError, UsageError
+from groundwatch.events import LIVE
+from groundwatch.models.repository import ServedModel, missing_checkpoints
+from groundwatch.models.triton import TritonModels
+from groundwatch.models.triton_settings import TritonSettings
+from groundwatch.reporting.alarms import tell
+from groundwatch.runtime.settings import AlarmSettings, CaptioningSettings, GatewaySettings, Settings
+from groundwatch.runtime.triton_distribution import find_distribution
+from groundwatch.runtime.tritonserver import TritonServer
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+ANSWERS = 360
+FEWEST = 8
+
+TURNING = "osprey"
+"""The product whose new version is worse."""
+
+PATIENCE = 300.0
+"""Seconds without any outcome after which something is wrong."""
+
+LOAD_AT = 0.25
+"""The share of all answers after which the new version is loaded, beside the traffic."""
+
+ALARM = AlarmSettings(learn=80)
+"""What is good is learnt from fewer answers than usual: a demo has no day to spare."""
+
+_GOOD, _WORSE, _VERIFIER = "lvlm_good", "lvlm_biased", "verifier"
+
+
+def _served(kind: str, checkpoint: str) -> ServedModel:
+    # One thread each: the processes of several small models would else fight for the cores.
+    return ServedModel(kind=kind, checkpoint=str(MINIATURE / checkpoint), parameters={"threads": 1})
+
+
+def models_needed() -> dict[str, ServedModel]:
+    """What is served from the beginning. Raises `UsageError` naming what is missing, and the way without."""
+    models = {
+        served_name("heron", "1"): _served("lvlm", _GOOD),
+        served_name(TURNING, "1"): _served("lvlm", _GOOD),
+        "verifier": _served("verifier", _VERIFIER),
+    }
+    try:
+        find_distribution()
+        if importlib.util.find_spec("tritonclient") is None:
+            raise MissingExtraError("tritonclient", "models")
+        if absent := missing_checkpoints({**models, "next": _served("lvlm", _WORSE)}):
+            raise UsageError(f"there is no checkpoint {absent[0]}")
+    except UsageError as error:
+        raise UsageError(f"{error}; without any model: groundwatch demo --recorded") from error
+    return models
+
+
+class DemoView(LiveView):
+    """The live table, with what happened beneath it."""
+
+    def __init__(self) -> None:
+        super().__init__("groundwatch demo", ALARM.rule)
+        self._notes: list[Text] = []
+        self.answered = 0
+
+    def note(self, words: str, style: str = "bold") -> None:
+        """Add a line that stays."""
+        self._notes.append(Text(f"{time.strftime('%H:%M:%S')}  {words}", style=style))
+
+    def line(self) -> str:
+        """All of it in one line, for logs."""
+        last = f" · {self._notes[-1].plain}" if self._notes else ""
+        alarm = f" · ⚠ {tell(self.alarms[-1])}" if self.alarms else ""
+        return f"{self.answered:,} answers, {super().line()}{last}{alarm}"
+
+    def __rich__(self) -> RenderableType:
+        return Group(super().__rich__(), Text(""), *self._notes) if self._notes else super().__rich__()
+
+
+async def show(folder: Path, models: Mapping[str, ServedModel], number: int, *, quiet: bool) -> Findings:
+    """Run it all once, over `number` answers."""
+    console = Console(file=sys.stderr if quiet else sys.stdout)
+    began = time.monotonic()
+    # What the monitor itself asks about images is the verifier; the answering models are the application's.
+    settings = Settings(
+        gateway=GatewaySettings(port=0), captioning=CaptioningSettings(engine="openai"), alarm=ALARM
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        with _loading(console, models, quiet=quiet):
+            system = await stack.enter_async_context(whole_system(settings, folder, models))
+        assert system.triton is not None
+        ready = time.monotonic()
+        if not quiet:
+            console.print(
+                f"asking {', '.join(name for name in models if models[name].kind == 'lvlm')} about {number} "
+                f"images; each answer goes to {system.gateway_url} with its image, and no reference"
+            )
+        watched = Watched()
+        client = TritonModels(TritonSettings(url=system.triton.url, timeout=120, patience=120))
+        stack.push_async_callback(client.close)
+        application = Application(client, system.gateway_url)
+        view = DemoView()
+        async with on_screen(view, console, quiet=quiet):
+            rollout, _ = await _both(
+                _traffic(application, system.triton, number, view), _watch(system, number, view, watched)
+            )
+        ended = time.monotonic()
+        ledger = await settled(system)
+        metrics = await metrics_of(system.gateway_url, (*SHOWN_METRICS, "groundwatch_alarm_raised"))
+        alarms = await alarms_of(system.gateway_url, watched)
+    seconds = {"start": ready - began, "traffic": ended - ready, "total": time.monotonic() - began}
+    return Findings(
+        watched=watched,
+        sent=application.sent,
+        ledger=ledger,
+        metrics=metrics,
+        alarms=alarms,
+        seconds=seconds,
+        rollout=rollout,
+    )
+
+
+@contextlib.contextmanager
+def _loading(console: Console, models: Mapping[str, ServedModel], *, quiet: bool) -> Iterator[None]:
+    words = (
+        f"[bold]groundwatch demo[/]: starting NATS, all services, and Triton with {', '.join(models)} "
+        "on this machine; models take some seconds to load…"
+    )
+    if quiet:
+        yield
+    elif console.is_terminal:
+        with console.status(words):
+            yield
+    else:
+        console.print(words)
+        yield
+
+
+async def _traffic(application: Application, triton: TritonServer, number: int, view: DemoView) -> Rollout:
+    """Half of the questions, the rollout, and the other half; the new version loads beside the first."""
+    early = asyncio.Event()
+
+    def told(sent: Sent) -> None:
+        view.answered += 1
+        if view.answered >= number * LOAD_AT:
+            early.set()
+
+    questions = asked_about(number)
+    async with _beside(_load_next(triton, early, view)) as loading:
+        await application.serve(iter(questions[: number // 2]), told)
+        await loading
+        application.deployed[TURNING] = "2"
+        rollout = Rollout(
+            model=TURNING,
+            version="2",
+            time=time.time(),
+            response=1 + sum(one.product == TURNING for one in application.sent.values()),
+        )
+        view.note(f"rollout: {served_name(TURNING, '2')} answers for {TURNING} from here on")
+        await triton.retire(served_name(TURNING, "1"))
+        await application.serve(iter(questions[number // 2 :]), told)
+    return rollout
+
+
+async def _load_next(triton: TritonServer, early: asyncio.Event, view: DemoView) -> None:
+    await early.wait()
+    name = served_name(TURNING, "2")
+    view.note(f"Triton loads {name} beside the models that answer", style="dim")
+    await triton.replace(name, _served("lvlm", _WORSE))
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """The work as a task while the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch(system: System, number: int, view: DemoView, watched: Watched) -> None:
+    """Every outcome into the table and the reports, until all are there."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(PATIENCE) as limit:
+            async for outcome in outcomes(system.bus, LIVE, follow=True):
+                limit.reschedule(loop.time() + PATIENCE)
+                view.add(outcome)
+                watched.add(outcome)
+                if view.seen == number:
+                    return
+    except TimeoutError:
+        raise TransientError(
+            f"no outcome for {PATIENCE:.0f} s: {view.seen} of {number} answers are judged"
+        ) from None
+
+
+async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Wait for both; if one fails, the other is ended, and the error told as it is."""
+    tasks = asyncio.create_task(first), asyncio.create_task(second)
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return tasks[0].result(), tasks[1].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

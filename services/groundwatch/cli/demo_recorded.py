@@ -1,0 +1,113 @@
+"""The recorded demo: answers written beforehand, with references, so that no model is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+
+import httpx
+import msgspec
+from rich.console import Console
+
+from groundwatch.cli.common import print_json
+from groundwatch.cli.demo_shared import (
+    by_model,
+    metrics_of,
+    on_screen,
+    settled,
+    tell_change,
+    tell_metrics,
+    tell_next,
+)
+from groundwatch.cli.ledger import show_ledger
+from groundwatch.cli.live import LiveView
+from groundwatch.cli.system import whole_system
+from groundwatch.cli.traffic import outcomes
+from groundwatch.errors import UsageError
+from groundwatch.events import LIVE
+from groundwatch.reporting import Report, render
+from groundwatch.runtime.audit import Ledger
+from groundwatch.runtime.settings import GatewaySettings, Settings
+
+SAMPLE = "answers.jsonl"
+PATIENCE = 120.0
+"""Seconds after the last answer until every outcome must be there."""
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """What the recorded demo found."""
+
+    report: Report
+    ledger: Ledger
+    seconds: float
+    metrics: list[str]
+
+
+async def play(folder: Path, rate: float, *, quiet: bool) -> Played:
+    """Stream the bundled answers, `rate` a second, through everything that `groundwatch up` starts."""
+    console = Console(file=sys.stderr if quiet else sys.stdout)
+    answers = [line for line in _sample().splitlines() if line]
+    if not quiet:
+        console.print("[bold]groundwatch demo[/]: starting NATS and all services on this machine…")
+    settings = Settings(gateway=GatewaySettings(port=0))
+    began = time.monotonic()
+    async with whole_system(settings, folder) as system:
+        if not quiet:
+            console.print(f"sending {len(answers)} recorded answers of two models to {system.gateway_url}")
+        view = LiveView("groundwatch demo")
+        report = Report()
+        async with on_screen(view, console, quiet=quiet):
+            sending = asyncio.create_task(_send(system.gateway_url, answers, rate))
+            async with asyncio.timeout(len(answers) / rate + PATIENCE):
+                async for outcome in outcomes(system.bus, LIVE, follow=True):
+                    view.add(outcome)
+                    report.add(outcome)
+                    if view.seen == len(answers):
+                        break
+            await sending
+        return Played(
+            report=report,
+            ledger=await settled(system),
+            seconds=time.monotonic() - began,
+            metrics=await metrics_of(system.gateway_url),
+        )
+
+
+def tell(played: Played, folder: Path | None, *, as_json: bool) -> None:
+    """What was found, for people or as JSON; `folder` where the streams were kept."""
+    change = played.report.to_dict()["change"]
+    if as_json:
+        models = by_model(played.report.models())
+        print_json({"mode": "recorded", "audit": played.ledger, "models": models, "change": change})
+        return
+    console = Console()
+    console.print()
+    render(played.report, console)
+    console.print()
+    show_ledger(played.ledger, console)
+    console.print()
+    tell_metrics(played.metrics, console)
+    console.print()
+    if change is not None:
+        tell_change(change, console)
+    tell_next(played.seconds, "groundwatch up", folder, console)
+
+
+async def _send(gateway: str, answers: list[bytes], rate: float) -> None:
+    """As an application would: one request for each answer, evenly paced."""
+    began = time.monotonic()
+    async with httpx.AsyncClient(base_url=gateway, timeout=30) as http:
+        for number, answer in enumerate(answers):
+            await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+            reply = await http.post(
+                "/v1/responses", content=answer, headers={"content-type": "application/json"}
+            )
+            if reply.status_code not in (200, 202):
+                raise UsageError(f"the gateway refused answer {number + 1} of the sample: {reply.text[:300]}")
+
+
+def _sample() -> bytes:
+    return resources.files("groundwatch.demo").joinpath(SAMPLE).read_bytes()

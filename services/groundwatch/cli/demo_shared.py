@@ -1,0 +1,114 @@
+"""What the live and the recorded demo share: the live table, the books at the end, and what to do next."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from rich.console import Console
+from rich.live import Live
+
+from groundwatch.cli.live import LiveView
+from groundwatch.cli.system import System
+from groundwatch.reporting.report import ModelReport
+from groundwatch.runtime.audit import Ledger, audit
+
+SHOWN_METRICS = ("groundwatch_responses_total", "groundwatch_outcomes_total", "groundwatch_score_count")
+
+
+async def settled(system: System) -> Ledger:
+    """The ledger, once nothing is in flight any more."""
+    ledger = await audit(system.bus.js)
+    for _ in range(50):
+        if not ledger.in_flight:
+            break
+        await asyncio.sleep(0.1)
+        ledger = await audit(system.bus.js)
+    return ledger
+
+
+async def metrics_of(gateway: str, shown: Sequence[str] = SHOWN_METRICS) -> list[str]:
+    """Lines of the gateway's /metrics that begin with one of `shown`."""
+    async with httpx.AsyncClient(base_url=gateway, timeout=30) as http:
+        text = (await http.get("/metrics")).text
+    return [line for line in text.splitlines() if line.startswith(tuple(shown))]
+
+
+@contextlib.asynccontextmanager
+async def on_screen(view: LiveView, console: Console, *, quiet: bool) -> AsyncIterator[None]:
+    """The live table on a terminal; elsewhere a line now and then, so that a log shows life."""
+    if quiet:
+        yield
+    elif console.is_terminal:
+        with Live(view, console=console, refresh_per_second=4):
+            yield
+    else:
+        printing = asyncio.create_task(_print_now_and_then(view, console))
+        try:
+            yield
+        finally:
+            printing.cancel()
+            console.print(view)
+
+
+async def _print_now_and_then(view: LiveView, console: Console) -> None:
+    while True:
+        await asyncio.sleep(10)
+        console.print(view.line())
+
+
+def tell_metrics(lines: Sequence[str], console: Console) -> None:
+    """The metrics as Prometheus reads them."""
+    console.print("[bold]Prometheus metrics[/], as GET /metrics of the gateway shows them:")
+    for line in lines:
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+def tell_change(change: dict[str, Any], console: Console) -> None:
+    """Where in its answers a model changed, looking back at all of them."""
+    worse = change["after"] > change["before"]
+    style, mark, word = ("bold red", "▲", "worse") if worse else ("bold green", "▼", "better")
+    console.print(
+        f"[{style}]{mark} {change['model']} got {word} from its response {change['response']} on[/]: "
+        f"{change['before']:.1%} → {change['after']:.1%} of its facts are not in the image "
+        f"(p = {change['p_value']:.3f})",
+        highlight=False,
+    )
+
+
+def tell_next(seconds: float, up: str, folder: Path | None, console: Console) -> None:
+    """What to type next; `up` is the command that starts the same for good."""
+    console.print(f"done in {seconds:.0f} s. Your turn:")
+    where = f" --data-dir {folder}" if folder else ""
+    console.print(f"  {up}{where}", highlight=False)
+    console.print(
+        "  groundwatch submit answers.jsonl      # id, model, answer, and images or a reference: "
+        "see docs/ingestion.md",
+        highlight=False,
+    )
+    console.print("  groundwatch watch · report · audit · dead list")
+
+
+def by_model(models: Sequence[ModelReport]) -> dict[str, dict[str, Any]]:
+    """Each model's numbers under its name, for JSON."""
+    found: dict[str, dict[str, Any]] = {}
+    for model in models:
+        rate = model.hallucination_rate
+        told = {
+            "rate": rate.value if rate else None,
+            "interval": [rate.low, rate.high] if rate else None,
+            "faithscore": msgspec.to_builtins(model.score),
+            "responses": model.responses,
+            "scored": model.scored,
+            "unscored": model.unscored,
+            "coverage": model.coverage,
+            "answer_words": model.answer_words,
+        }
+        # Rows of other judges have fewer answers and come later.
+        found.setdefault(model.model, told)
+    return found

@@ -1,0 +1,133 @@
+"""The application of the live demo: it asks two vision-language models about pictures, and shows the monitor.
+
+It is written as its user would write it. Of groundwatch's services it knows one thing, the gateway's
+address; what is in the pictures it never tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import httpx
+import msgspec
+
+from groundwatch.errors import GroundwatchError, TransientError, UsageError
+from groundwatch.miniature.language import PROMPTS
+from groundwatch.miniature.world import Scene, png, scenes
+from groundwatch.models.triton import TritonModels
+
+PRODUCTS = ("heron", "osprey")
+"""The models as users and the monitor know them; which version answers is a tag."""
+
+SEED = 3 * 10**9
+"""Scenes from here on belong to no training and to no measurement."""
+
+AT_ONCE = 24
+"""Questions asked at once, over both products: Triton makes batches of what waits together."""
+
+MAX_TOKENS = 128
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer as it was sent to the gateway; `shown` is what the picture was made from."""
+
+    id: str
+    product: str
+    version: str
+    prompt: str
+    answer: str
+    shown: Scene
+
+
+class Application:
+    """Asks each question of the version that is deployed for its product, and sends the answer on."""
+
+    def __init__(self, models: TritonModels, gateway: str) -> None:
+        self.deployed = dict.fromkeys(PRODUCTS, "1")
+        self.sent: dict[str, Sent] = {}
+        self._models = models
+        self._gateway = gateway
+
+    async def serve(self, questions: Iterator[tuple[int, Scene]], told: Callable[[Sent], None]) -> None:
+        """Ask all questions, products in turn, and `told` of each answer that the gateway has taken.
+
+        Raises `UsageError` when the gateway refuses one, and what the models raise.
+        """
+        try:
+            async with (
+                httpx.AsyncClient(base_url=self._gateway, timeout=60) as http,
+                asyncio.TaskGroup() as group,
+            ):
+                for _ in range(AT_ONCE):
+                    group.create_task(self._worker(http, questions, told))
+        except* GroundwatchError as group_of_errors:
+            errors = group_of_errors
+        else:
+            return
+        raise errors.exceptions[0]
+
+    async def _worker(
+        self, http: httpx.AsyncClient, questions: Iterator[tuple[int, Scene]], told: Callable[[Sent], None]
+    ) -> None:
+        # Asking for the next one is no await, so no two workers get the same.
+        for number, shown in questions:
+            product = PRODUCTS[number % len(PRODUCTS)]
+            picture = png(shown)
+            sent = await self._ask(number, product, self.deployed[product], shown, picture)
+            await _send(http, sent, picture)
+            self.sent[sent.id] = sent
+            told(sent)
+
+    async def _ask(self, number: int, product: str, version: str, shown: Scene, picture: bytes) -> Sent:
+        prompt = prompt_of(number // len(PRODUCTS))
+        said = await self._models.lvlm(
+            [picture], prompt, max_tokens=MAX_TOKENS, model=served_name(product, version)
+        )
+        return Sent(
+            id=f"{product}-{number:04}",
+            product=product,
+            version=version,
+            prompt=prompt,
+            answer=said.text,
+            shown=shown,
+        )
+
+
+async def _send(http: httpx.AsyncClient, sent: Sent, picture: bytes) -> None:
+    body = {
+        "id": sent.id,
+        "model": sent.product,
+        "prompt": sent.prompt,
+        "answer": sent.answer,
+        "images": [f"data:image/png;base64,{base64.b64encode(picture).decode()}"],
+        "tags": {"version": sent.version},
+    }
+    try:
+        reply = await http.post("/v1/responses", json=body)
+    except httpx.HTTPError as error:
+        raise TransientError(f"the gateway does not answer: {error!r}") from error
+    if reply.status_code not in (200, 202):
+        raise UsageError(f"the gateway refused answer {sent.id}: {reply.text[:300]}")
+
+
+def served_name(product: str, version: str) -> str:
+    """The name under which a version is served, such as osprey-2."""
+    return f"{product}-{version}"
+
+
+def asked_about(number: int, *, seed: int = SEED) -> list[tuple[int, Scene]]:
+    """The first `number` questions' numbers with their scenes, the same every time.
+
+    Each shows a thing without the one that usually stands beside it, as VALOR-Bench collects them: there a
+    model says what it expects, if it does not look.
+    """
+    return list(enumerate(islice(scenes(seed, apart=True), number)))
+
+
+def prompt_of(number: int) -> str:
+    """Prompts in turn, so that every manner of answering comes equally often."""
+    manner = PROMPTS[number % len(PROMPTS)]
+    return manner[number // len(PROMPTS) % len(manner)]
