@@ -19,7 +19,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from groundwatch.cli.demo_findings import Findings, Rollout, Watched, alarms_of
-from groundwatch.cli.demo_shared import SHOWN_METRICS, metrics_of, on_screen, settled
+from groundwatch.cli.demo_shared import metrics_of, on_screen, settled
 from groundwatch.cli.live import LiveView
 from groundwatch.cli.models import MINIATURE
 from groundwatch.cli.system import System, whole_system
@@ -130,7 +130,9 @@ async def show(folder: Path, models: Mapping[str, ServedModel], number: int, *, 
             )
         ended = time.monotonic()
         ledger = await settled(system)
-        metrics = await metrics_of(system.gateway_url, (*SHOWN_METRICS, "groundwatch_alarm_raised"))
+        metrics = await metrics_of(system.gateway_url)
+        raised = await metrics_of(system.gateway_url, ("groundwatch_alarm_raised",))
+        metrics += [line for line in raised if not line.endswith(" 0.0")]
         alarms = await alarms_of(system.gateway_url, watched)
     seconds = {"start": ready - began, "traffic": ended - ready, "total": time.monotonic() - began}
     return Findings(
