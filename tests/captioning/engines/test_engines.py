@@ -12,6 +12,7 @@ pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
 from tests.support import kserve
 from tests.support.chains import seed_picture
 from tests.support.llm_server import LlmServer, running
+from tests.support.triton import LiveTriton
 
 from groundwatch.captioning.engines import build
 from groundwatch.captioning.engines.base import CaptioningEngine, Said, Turn
@@ -43,22 +44,25 @@ def triton_server() -> Iterator[kserve.KServe]:
         yield started
 
 
-def on_triton(server: kserve.KServe, **changes: Any) -> CaptioningEngine:
-    settings = CaptioningSettings(engine="triton", served={MODEL: "heron"}, max_tokens=50)
+def on_triton(server: kserve.KServe | LiveTriton, *, name: str = "heron", **changes: Any) -> CaptioningEngine:
+    settings = CaptioningSettings(engine="triton", served={MODEL: name}, max_tokens=50)
     wanted = {"first_wait": 0.01, "patience": 0.2, "retries": 0} | changes
     return build(settings, triton=TritonSettings(url=server.url, **wanted))
 
 
-@pytest.fixture(params=["openai", "triton", "stand-in"])
+@pytest.fixture(params=["openai", "triton", pytest.param("tritonserver", marks=pytest.mark.slow), "stand-in"])
 async def engine(
     request: pytest.FixtureRequest, server: LlmServer, triton_server: kserve.KServe
 ) -> CaptioningEngine:
-    """Every kind of engine, ready to be asked."""
+    """Every kind of engine, ready to be asked; Triton's with a stand-in and with the real server."""
     if request.param == "openai":
         return openai(server, "echo:A dog.")
-    made = on_triton(triton_server)
     if request.param == "stand-in":
         made = build(CaptioningSettings(engine=request.param))
+    elif request.param == "tritonserver":
+        made = on_triton(request.getfixturevalue("triton"), name="lvlm", timeout=60.0)
+    else:
+        made = on_triton(triton_server)
     if (warm_up := getattr(made, "warm_up", None)) is not None:
         await warm_up()
     return made

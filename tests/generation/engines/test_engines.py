@@ -12,6 +12,7 @@ pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
 from tests.support import kserve
 from tests.support.chains import seed_picture
 from tests.support.llm_server import LlmServer, running
+from tests.support.triton import LiveTriton
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
 from groundwatch.generation.engines import build
@@ -23,6 +24,8 @@ from groundwatch.runtime.images import check_image
 from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings, load
 
 RED = "The cell in row 1, column 2 is red."
+SIDES = (16, 64)
+"""Pixels of the images that the real server's random weights make, and that stand-ins paint."""
 
 
 @pytest.fixture
@@ -46,18 +49,26 @@ def openai(
     return build(StageSettings(engine="openai", llm=chat), images=images)
 
 
-async def on_triton(server: kserve.KServe, **changes: Any) -> GenerationEngine:
+async def on_triton(server: kserve.KServe | LiveTriton, **changes: Any) -> GenerationEngine:
     wanted = {"first_wait": 0.01, "patience": 0.2, "retries": 0} | changes
     engine = build(StageSettings(engine="triton"), triton=TritonSettings(url=server.url, **wanted))
     await engine.warm_up()
     return engine
 
 
-@pytest.fixture(params=["", "none", "openai", "triton", "stand-in"])
+@pytest.fixture(
+    params=[
+        *("", "none", "openai", "triton"),
+        pytest.param("tritonserver", marks=pytest.mark.slow),
+        "stand-in",
+    ]
+)
 async def engine(
     request: pytest.FixtureRequest, server: LlmServer, triton_server: kserve.KServe
 ) -> GenerationEngine:
-    """Every kind of engine, ready to be asked."""
+    """Every kind of engine, ready to be asked; Triton's with a stand-in and with the real server."""
+    if request.param == "tritonserver":
+        return await on_triton(request.getfixturevalue("triton"), timeout=60.0)
     if request.param == "openai":
         return openai(server)
     if request.param == "triton":
@@ -73,7 +84,7 @@ async def test_one_result_for_each_in_order(engine: GenerationEngine) -> None:
     assert len(vectors) == 3
     if isinstance(made[0], Generated):
         assert made[0] == made[2] != made[1]
-        assert check_image(made[0].image, IntakeSettings()).width == 64
+        assert check_image(made[0].image, IntakeSettings()).width in SIDES
         one, other, again = vectors
         assert isinstance(one, tuple) and isinstance(other, tuple) and isinstance(again, tuple)
         assert cosine(one, again) == pytest.approx(1.0) and cosine(one, other) < 0.999
