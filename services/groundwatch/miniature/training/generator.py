@@ -22,7 +22,7 @@ from transformers import T5Config, T5EncoderModel
 
 from groundwatch.miniature import pipeline as pipeline_code
 from groundwatch.miniature.language import answer, reference
-from groundwatch.miniature.pipeline import SMALLEST_SIGMA, MiniaturePipeline
+from groundwatch.miniature.pipeline import MiniaturePipeline
 from groundwatch.miniature.training import build
 from groundwatch.miniature.training.loop import clock, optimizer
 from groundwatch.miniature.training.prompts import drawing_prompt
@@ -31,6 +31,12 @@ from groundwatch.miniature.world import SIDE, Scene, draw, scenes
 HELD_OUT = 10**9 + 7
 MANNERS = (0, 0, 0, 3, 3, 1, 4, 5, -1)
 """How often each manner of describing is the prompt; -1 is a reference caption."""
+
+NOISE = 1.5
+"""Mean of the noise's log-odds: most steps are taken where only the prompt can say what is there."""
+
+DRAWN = 3.0
+"""How much more than the ground the things weigh."""
 
 UNPROMPTED = 0.1
 """Share of images without a prompt, so that guidance has something to lead away from."""
@@ -129,7 +135,7 @@ def main() -> None:
         clean = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1
         prompts = ["" if random.random() < UNPROMPTED else prompt_of(one, random) for one in shown]
         states, mask = pipe._encode(prompts)
-        sigma = torch.sigmoid(torch.randn(len(shown)) + 0.6)[:, None, None, None]
+        sigma = torch.sigmoid(torch.randn(len(shown)) * 1.2 + NOISE)[:, None, None, None]
         noisy = (1 - sigma) * clean + sigma * torch.randn_like(clean)
         guessed = transformer(
             noisy,
@@ -138,8 +144,9 @@ def main() -> None:
             timestep=sigma.flatten() * 1000,
             added_cond_kwargs={"resolution": None, "aspect_ratio": None},
         ).sample
-        weight = 1 / sigma.clamp_min(max(SMALLEST_SIGMA, 0.15)) ** 2
-        loss = (weight * (guessed - clean) ** 2).mean()
+        ground = clean.flatten(2).median(2).values[:, :, None, None]
+        thing = ((clean - ground).abs().amax(1, keepdim=True) > 0.1).float()
+        loss = ((1 + DRAWN * thing) * (guessed - clean) ** 2).mean()
         update.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
