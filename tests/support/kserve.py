@@ -40,8 +40,8 @@ class Served(services.GRPCInferenceServiceServicer):
         self.peak = 0
         self._active = 0
 
-    async def ServerReady(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return messages.ServerReadyResponse(ready=True)
+    async def ServerLive(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return messages.ServerLiveResponse(live=True)
 
     async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
         return messages.ModelReadyResponse(ready=request.name in self.loaded)
