@@ -82,10 +82,12 @@ def fault_of(error: InferenceServerException | TimeoutError, *, whom: str) -> Fa
     if status in _PASSES and "unknown model" not in text:
         kind, what = _PASSES[status]
         return _passing(kind, f"{whom} {what}: {text}")
+    # A Triton that was just started answers so for models that it has yet to load.
+    advice = "unless it is still loading, " if status == "NOT_FOUND" or "unknown model" in text else ""
     return Fault(
         kind=CallKind.MISCONFIGURED,
         error=TransientError(
-            f"check the settings and the model repository: {whom} answered {status}: {text}"
+            f"{advice}check the settings and the model repository: {whom} answered {status}: {text}"
         ),
     )
 
