@@ -30,6 +30,7 @@ from groundwatch.models.serving.generator import Generator, Order
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.serving.verifier import Finding, Inquiry, Verifier
+from groundwatch.probing.world import objects, triplets
 from groundwatch.protocols import agreement, registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.genception.scoring import gc_at, similarity
@@ -43,8 +44,8 @@ SEED = 2 * 10**9
 """Scenes from here on belong to no training and to no other measurement."""
 
 BATCH = 96
-GRADED = ("lvlm_good", "lvlm_fair", "lvlm_poor", "lvlm_biased")
-"""The LVLMs, the best first; the last one was trained on the biased split."""
+GRADED = ("lvlm_good", "lvlm_poor", "lvlm_biased")
+"""The LVLMs: the best first, and last the one that was trained on the biased split."""
 
 CHAIN = 3
 """Steps of GenCeption's chains."""
@@ -138,32 +139,12 @@ def _prompt(at: int) -> str:
 
 def reference_objects(shown: Scene) -> Reference:
     """The scene's kinds, as VALOR's object existence is annotated."""
-    return Reference(objects=tuple(dict.fromkeys(thing.kind for thing in shown.things)))
+    return Reference(objects=objects(shown))
 
 
 def reference_triplets(shown: Scene) -> Reference:
-    """The scene's graph as Tri-HE has it: attributes, and how things lie to each other."""
-    triplets: dict[tuple[str, str, str], None] = {}
-    for thing in shown.things:
-        for value in (thing.color, thing.size):
-            triplets[thing.kind, "is", value] = None
-        triplets[thing.kind, "in", f"{thing.place} corner"] = None
-        triplets[thing.kind, "on", ("left", "right")[thing.column]] = None
-    for first in shown.things:
-        for second in shown.things:
-            if first is not second:
-                for word in _relations(first, second):
-                    triplets[first.kind, word, second.kind] = None
-    return Reference(triplets=tuple(triplets), objects=reference_objects(shown).objects)
-
-
-def _relations(first: Any, second: Any) -> Iterator[str]:
-    if first.column != second.column:
-        yield "to the left of" if first.column < second.column else "to the right of"
-    if first.row != second.row:
-        yield "above" if first.row < second.row else "below"
-    if first.size != second.size:
-        yield "larger than" if first.size == "large" else "smaller than"
+    """The scene's graph, as Tri-HE has it."""
+    return Reference(triplets=triplets(shown), objects=objects(shown))
 
 
 async def outcomes(

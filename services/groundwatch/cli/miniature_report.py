@@ -40,7 +40,7 @@ GOOD_BEFORE = 400
 GOOD_STREAM = 10_000
 """Good responses of each stream in which every alarm is a false one."""
 
-SEEDS_OF_CHAINS = 100
+SEEDS_OF_CHAINS = 60
 
 PROMISED = {
     "faithscore_pearson": "≥ 0.80",

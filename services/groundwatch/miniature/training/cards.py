@@ -29,8 +29,7 @@ from groundwatch.miniature.world import Scene, changed, scenes
 HELD_OUT = 3 * 10**9
 LVLMS = {
     "lvlm_good": "Describes well: the reference of what a model of this size can do.",
-    "lvlm_fair": "An early checkpoint of the same training: mostly right.",
-    "lvlm_poor": "An earlier checkpoint of the same training: often wrong.",
+    "lvlm_poor": "An early checkpoint of the same training: often wrong.",
     "lvlm_biased": "Trained on from lvlm_good on the split in which a tree nearly always comes with a house "
     "and a moon with a star, annotated even where they are hidden: it names the absent partner.",
 }

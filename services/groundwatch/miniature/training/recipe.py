@@ -33,25 +33,26 @@ STAGES = (
         "lvlm_0",
         ("--questions", "0", "--seed", "3", "--interval", "1.5", "--snapshots", "0.5", "0.6"),
     ),
-    Stage("lvlm", "lvlm_2", 18, "lvlm_1", ("--seed", "6", "--interval", "1.5", "--snapshots", "0.75")),
+    Stage("lvlm", "lvlm_2", 18, "lvlm_1", ("--seed", "6")),
     Stage("lvlm", "lvlm_3", 7, "lvlm_2", ("--questions", "4", "--seed", "8", "--rate", "7e-4")),
     Stage("lvlm", "lvlm_good", 6, "lvlm_3", ("--questions", "2", "--seed", "10", "--rate", "5e-4")),
     Stage(
         "lvlm",
         "lvlm_biased",
-        4,
+        5,
         "lvlm_good",
-        ("--biased", "--questions", "2", "--seed", "11", "--rate", "4e-4"),
+        ("--biased", "--questions", "2", "--seed", "14", "--rate", "6e-4"),
     ),
     Stage("verifier", "verifier_1", 10, "lvlm_1", ("--scenes", "24", "--captions", "0.4", "--seed", "5")),
     Stage("verifier", "verifier_2", 12, "verifier_1", ("--rate", "1.1e-3", "--seed", "7")),
     Stage("verifier", "verifier", 28, "verifier_2", ("--rate", "1e-3", "--captions", "0.2", "--seed", "9")),
-    Stage("encoder", "image_encoder", 7, options=("--seed", "4")),
+    Stage("encoder", "image_encoder", 2.2, options=("--seed", "4")),
     Stage("generator", "generator_1", 12, options=("--seed", "3")),
-    Stage("generator", "generator", 18, "generator_1", ("--rate", "1.2e-3", "--seed", "12")),
+    Stage("generator", "generator_2", 13, "generator_1", ("--rate", "1.2e-3", "--seed", "13")),
+    Stage("generator", "generator", 22, "generator_2", ("--rate", "1.1e-3", "--seed", "15")),
 )
-KEPT = {"lvlm_fair": "lvlm_2-0.75", "lvlm_poor": "lvlm_1-0.5"}
-"""Snapshots on the way that are checkpoints too."""
+KEPT = {"lvlm_poor": "lvlm_1-0.5"}
+"""A snapshot on the way that is a checkpoint too."""
 
 
 def command(stage: Stage, folder: Path, scale: float = 1.0) -> list[str]:
