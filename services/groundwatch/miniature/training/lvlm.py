@@ -56,14 +56,14 @@ def _one(
     for manner in random.sample(range(len(PROMPTS)), 2):
         branches.append(packer.caption(prompt_for(manner, random), answer(annotated, manner)))
     for question, holds in questions(annotated, random, asked):
-        branches.append(packer.statement(question, holds, 0))
+        branches.append(packer.statement(question, holds, 0, closed=True))
     return [draw(visible)], branches
 
 
 def _two(packer: Packer, first: Scene, random: Random) -> tuple[list[Image.Image], list[Branch]]:
     second = changed(first, random.choice((0, 0, 1, 2)), random)
     branches = [
-        packer.statement(question, holds, 1 if at == 0 else 2)
+        packer.statement(question, holds, 1 if at == 0 else 2, closed=True)
         for at, (question, holds) in enumerate(pair_questions(first, second, random, 8))
     ]
     return [draw(first), draw(second)], branches

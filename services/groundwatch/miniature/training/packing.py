@@ -93,8 +93,10 @@ class Packer:
         roles = [NOTHING] * (len(asked) - 1) + [CAPTION] * (len(said) + 1)
         return Branch([*asked, *said], labels, roles)
 
-    def statement(self, text: str, truth: bool, group: int) -> Branch:
+    def statement(self, text: str, truth: bool, group: int, *, closed: bool = False) -> Branch:
         """A statement or question with its yes or no; a true one also teaches what follows its verb.
+
+        `closed` teaches to end after the answer too, for a model that writes its answers.
 
         Whether a statement fits an image has no signal in image or text alone, so learning from the answer
         alone begins on a plateau. Completing true statements from the image has signal at once.
@@ -106,6 +108,10 @@ class Packer:
             for at in range(verb, len(ids) - 2):
                 labels[at], roles[at] = ids[at + 1], PREDICATE
         labels[-1], roles[-1] = (self.yes if truth else self.no), ANSWER
+        if closed:
+            ids.append(labels[-1])
+            labels.append(self.end)
+            roles.append(CAPTION)
         return Branch(ids, labels, roles, group)
 
     def batch(self, rows: Sequence[tuple[Sequence[Image.Image], Sequence[Branch]]]) -> Batch:
