@@ -50,8 +50,8 @@ PATIENCE = 300.0
 LOAD_AT = 0.25
 """The share of all answers after which the new version is loaded, beside the traffic."""
 
-ALARM = AlarmSettings(learn=80)
-"""What is good is learnt from fewer answers than usual: a demo has no day to spare."""
+ALARM = AlarmSettings(objective=0.06)
+"""What still counts as good is said, not learnt: a demo has no day to spare for learning."""
 
 _GOOD, _WORSE, _VERIFIER = "lvlm_good", "lvlm_biased", "verifier"
 
