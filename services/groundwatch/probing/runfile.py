@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import IO
 
@@ -103,7 +104,8 @@ class RunFile:
         digest = digest or hashlib.sha256(data).hexdigest()
         path = self.folder / IMAGES / digest
         if not path.exists():
-            beside = path.with_suffix(f".{os.getpid()}")
+            # Several questions share an image and keep it at the same time: each writes a file of its own.
+            beside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
             beside.write_bytes(data)
             beside.replace(path)
         return digest
