@@ -7,6 +7,7 @@ an image has as many tokens as its captions, and needs no autoencoder.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import shutil
 from itertools import islice
@@ -78,6 +79,10 @@ def save(pipe: Any, folder: Path) -> None:
     for name in copies:
         getattr(pipe, name).half()
     pipe.save_pretrained(folder)
+    file = folder / "transformer" / "config.json"
+    config = json.loads(file.read_text("utf-8"))
+    config.pop("_name_or_path", None)  # a path of this machine, where training went on from a checkpoint
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
     for name, weights in copies.items():
         getattr(pipe, name).float().load_state_dict(weights)
     shutil.copy(pipeline_code.__file__, folder / "pipeline.py")
