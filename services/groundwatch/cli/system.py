@@ -106,6 +106,13 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     triton: TritonServer | None = None
 
 
+def _still_wanted() -> None:
+    """Raises `CancelledError` where a Ctrl-C came while a library was connecting and kept it to itself."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 @contextlib.asynccontextmanager
 async def whole_system(
     settings: Settings, folder: Path, models: Mapping[str, ServedModel] | None = None
@@ -122,16 +129,20 @@ async def whole_system(
             server = NatsServer(folder / "nats", max_payload=settings.nats.max_payload)
             await server.start()
             stack.push_async_callback(server.stop)
+            _still_wanted()
             settings = with_nats(settings, server.url)
             guard = asyncio.create_task(_keep_alive(server))
             stack.callback(guard.cancel)
         settings, triton = await stack.enter_async_context(serving(models or {}, settings, folder))
+        _still_wanted()
         bus = Bus(settings.nats, name="groundwatch")
         await bus.connect()
+        _still_wanted()
         await provision(bus.js, replicas=settings.nats.replicas)
         services = [make_service(name, settings, bus, metrics) for name in STAGES]
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)
+        _still_wanted()
         gateway = services[0]
         port: int = getattr(gateway, "port", settings.gateway.port)
         yield System(
