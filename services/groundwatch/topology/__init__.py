@@ -1,0 +1,124 @@
+"""Streams, subjects and durable consumers: declared here once, created by `groundwatch provision`.
+
+Services only bind to what stands here. Two declarations of one stream overwrite each other silently in
+NATS, so there is no second one.
+
+A subject names where its event goes next, so a consumer's filter never changes when a protocol is added:
+
+    gw.asked.<run>.<stage>.<key>                     a question for a model under test
+    gw.recorded.<run>.<key>                          a response, as recorded
+    gw.extracted.<run>.<stage>.<protocol>.<key>      its claims, on their way to <stage>
+    gw.chain.<run>.<stage>.<protocol>.<key>.<step>   a chain in that round, on its way to <stage>
+    gw.judged.<run>.<stage>.<protocol>.<key>         its judged claims, on their way to <stage>
+    gw.outcome.<run>.<protocol>.<key>                its one outcome
+    gw.alarm.<run>.<protocol>.<key>                  alarms of one model and category, in their order
+    gw.dead.<stage>.<run>.<key>                      an event that <stage> could not process
+    gw.retry.<stage>.<run>.<key>                     a dead letter that somebody sent again
+
+`key` is `events.response_key` (of an alarm, `AlarmRaised.key`): one subject for each response, and for
+each round of a chain. That is what makes every stage exactly once: an event is published with "expect no
+message on this subject", which the server itself enforces for as long as the stream remembers, where a
+duplicate window of message ids forgets after minutes.
+"""
+
+from __future__ import annotations
+
+from groundwatch.topology.channels import (
+    CHANNELS,
+)
+from groundwatch.topology.names import (
+    ALARMS,
+    ASKED,
+    COMMAND_LINE,
+    DAY,
+    DEAD,
+    EXTRACTED,
+    GATEWAY,
+    HEADER_DIGEST,
+    HEADER_EXPECT_SEQUENCE,
+    HEADER_MESSAGE_ID,
+    HEADER_ORIGIN,
+    HEADER_OUTCOME,
+    HEADER_PROTOCOLS,
+    HEADER_REASON,
+    HEADER_RETRY,
+    HEADERS,
+    IMAGES_BUCKET,
+    JUDGED,
+    OUTCOMES,
+    PREFIX,
+    RESPONSES,
+    RETRY,
+    STAGES,
+)
+from groundwatch.topology.specs import (
+    ChannelSpec,
+    ConsumerSpec,
+    StreamSpec,
+)
+from groundwatch.topology.streams import (
+    CONSUMERS,
+    STREAMS,
+    consumer,
+    stream,
+)
+from groundwatch.topology.subjects import (
+    Address,
+    alarm_subject,
+    asked_subject,
+    chain_subject,
+    dead_subject,
+    extracted_subject,
+    is_token,
+    judged_subject,
+    outcome_subject,
+    parse_subject,
+    recorded_subject,
+    retry_subject,
+)
+
+__all__ = [
+    "ALARMS",
+    "ASKED",
+    "CHANNELS",
+    "COMMAND_LINE",
+    "CONSUMERS",
+    "DAY",
+    "DEAD",
+    "EXTRACTED",
+    "GATEWAY",
+    "HEADERS",
+    "HEADER_DIGEST",
+    "HEADER_EXPECT_SEQUENCE",
+    "HEADER_MESSAGE_ID",
+    "HEADER_ORIGIN",
+    "HEADER_OUTCOME",
+    "HEADER_PROTOCOLS",
+    "HEADER_REASON",
+    "HEADER_RETRY",
+    "IMAGES_BUCKET",
+    "JUDGED",
+    "OUTCOMES",
+    "PREFIX",
+    "RESPONSES",
+    "RETRY",
+    "STAGES",
+    "STREAMS",
+    "Address",
+    "ChannelSpec",
+    "ConsumerSpec",
+    "StreamSpec",
+    "alarm_subject",
+    "asked_subject",
+    "chain_subject",
+    "consumer",
+    "dead_subject",
+    "extracted_subject",
+    "is_token",
+    "judged_subject",
+    "outcome_subject",
+    "parse_subject",
+    "recorded_subject",
+    "retry_subject",
+    "stream",
+]
