@@ -23,6 +23,9 @@ duplicate window of message ids forgets after minutes.
 
 from __future__ import annotations
 
+from groundwatch.topology.buckets import (
+    BUCKETS,
+)
 from groundwatch.topology.channels import (
     CHANNELS,
 )
@@ -47,11 +50,20 @@ from groundwatch.topology.names import (
     JUDGED,
     OUTCOMES,
     PREFIX,
+    PROVISIONER,
     RESPONSES,
     RETRY,
     STAGES,
 )
+from groundwatch.topology.permissions import (
+    Permissions,
+    inbox_prefix,
+    permissions,
+    streams_of,
+    users,
+)
 from groundwatch.topology.specs import (
+    BucketSpec,
     ChannelSpec,
     ConsumerSpec,
     StreamSpec,
@@ -80,6 +92,7 @@ from groundwatch.topology.subjects import (
 __all__ = [
     "ALARMS",
     "ASKED",
+    "BUCKETS",
     "CHANNELS",
     "COMMAND_LINE",
     "CONSUMERS",
@@ -100,13 +113,16 @@ __all__ = [
     "JUDGED",
     "OUTCOMES",
     "PREFIX",
+    "PROVISIONER",
     "RESPONSES",
     "RETRY",
     "STAGES",
     "STREAMS",
     "Address",
+    "BucketSpec",
     "ChannelSpec",
     "ConsumerSpec",
+    "Permissions",
     "StreamSpec",
     "alarm_subject",
     "asked_subject",
@@ -114,11 +130,15 @@ __all__ = [
     "consumer",
     "dead_subject",
     "extracted_subject",
+    "inbox_prefix",
     "is_token",
     "judged_subject",
     "outcome_subject",
     "parse_subject",
+    "permissions",
     "recorded_subject",
     "retry_subject",
     "stream",
+    "streams_of",
+    "users",
 ]

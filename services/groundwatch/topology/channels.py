@@ -44,7 +44,8 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         description="A question for a model under test; its answer becomes a recorded response",
         events=(QuestionAsked,),
         publishers=(GATEWAY,),
-        readers=(GATEWAY,),
+        readers=(GATEWAY, COMMAND_LINE),
+        lookups=(GATEWAY,),
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_PROTOCOLS, HEADER_DIGEST),
     ),
     ChannelSpec(
@@ -55,6 +56,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         events=(ResponseRecorded,),
         publishers=(GATEWAY, "captioning"),
         readers=(GATEWAY, COMMAND_LINE),
+        lookups=(GATEWAY, *STAGES),
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_PROTOCOLS, HEADER_DIGEST),
     ),
     ChannelSpec(
@@ -92,6 +94,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         events=(ResponseScored,),
         publishers=STAGES,
         readers=(GATEWAY, COMMAND_LINE),
+        lookups=STAGES,
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_OUTCOME),
         optional_headers=(HEADER_REASON,),
     ),
@@ -103,6 +106,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         events=(AlarmRaised,),
         publishers=(GATEWAY,),
         readers=(GATEWAY,),
+        lookups=(GATEWAY,),
     ),
     ChannelSpec(
         name="dead",
@@ -120,6 +124,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         stream=RETRY,
         description="A dead letter that somebody sent again",
         publishers=(COMMAND_LINE,),
+        readers=(COMMAND_LINE,),
         headers=(HEADER_MESSAGE_ID, HEADER_ORIGIN, HEADER_RETRY),
         optional_headers=(HEADER_PROTOCOLS,),
     ),

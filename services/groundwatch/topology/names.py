@@ -41,3 +41,4 @@ DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")
 GATEWAY = "gateway"
 COMMAND_LINE = "cli"
+PROVISIONER = "provisioner"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from groundwatch.events import Event
@@ -51,7 +53,8 @@ class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `address` has the variable tokens in braces. `events` empty means the bytes of another channel's event
     as they came, decodable or not. `readers` look without a durable consumer; those with one are in
-    `CONSUMERS`. Every message carries `headers`, some carry `optional_headers`.
+    `CONSUMERS`. `lookups` ask for single messages by their subjects: a reader that is among them does
+    nothing else. Every message carries `headers`, some carry `optional_headers`.
     """
 
     name: str
@@ -60,6 +63,25 @@ class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     publishers: tuple[str, ...]
     readers: tuple[str, ...] = ()
+    lookups: tuple[str, ...] = ()
     events: tuple[type[Event], ...] = ()
     headers: tuple[str, ...] = (HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE)
     optional_headers: tuple[str, ...] = ()
+
+
+class BucketSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A bucket of NATS' object store or key-value store, and who may use it.
+
+    `writers` may read as well, and replace or erase what others wrote; `readers` may also watch.
+    """
+
+    name: str
+    kind: Literal["objects", "key_value"]
+    description: str
+    writers: tuple[str, ...]
+    readers: tuple[str, ...] = ()
+
+    @property
+    def stream(self) -> str:
+        """The stream that NATS keeps it in."""
+        return f"{'OBJ' if self.kind == 'objects' else 'KV'}_{self.name}"
