@@ -243,3 +243,56 @@ def test_a_response_without_facts_of_a_category_is_no_response_of_it():
 def test_impossible_detectors(base, threshold):
     with pytest.raises(ValueError, match="base"):
         Detector(base, threshold)
+
+
+def learnt_series(responses: int, rate: float = 0.05, *, learn: int = 50) -> Series:
+    random_numbers = random.Random(11)
+    series = Series(Rule(learn=learn), 20_000)
+    for number in range(1, responses + 1):
+        series.add(number, float(number), int(random_numbers.random() < rate), 1)
+    return series
+
+
+def test_a_learnt_base_narrows_while_all_stays_well_and_never_below_what_is_true():
+    bases = [learnt_series(number).base for number in (50, 100, 200, 400, 800, 1_600)]
+    assert all(base is not None for base in bases)
+    narrowing = [base for base in bases if base is not None]
+    assert narrowing == sorted(narrowing, reverse=True)
+    assert narrowing[-1] < 0.8 * narrowing[0]
+    assert narrowing[-1] > 0.05
+    assert learnt_series(4_000).base == narrowing[-1], "looks have an end: their probabilities are used up"
+
+
+def test_a_base_is_never_widened_by_what_turned_bad_before_a_look():
+    series = learnt_series(60, 0.02)
+    before = series.base
+    random_numbers = random.Random(5)
+    for number in range(61, 110):
+        series.add(number, float(number), int(random_numbers.random() < 0.2), 1)
+    assert series.base == before
+
+
+def test_nothing_is_learnt_after_an_alarm():
+    series = learnt_series(60, 0.02)
+    before = series.base
+    number = 60
+    while series.state is not State.RAISED:
+        number += 1
+        series.add(number, float(number), 1, 1)
+    for later in range(number + 1, number + 1_000):
+        series.add(later, float(later), 0, 1)
+    assert series.state is State.WATCHING
+    assert series.base == before
+
+
+def test_good_streams_raise_no_more_than_promised_while_the_base_narrows():
+    rule, length = Rule(responses=1_000, learn=50, margin=0.0), 1_000
+    found = 0
+    for seed in range(40):
+        random_numbers = random.Random(seed)
+        series = Series(rule, rule.responses)
+        for number in range(1, length + 1):
+            turn = series.add(number, float(number), int(random_numbers.random() < 0.1), 1)
+            found += bool(turn and turn.raised)
+    # 40 streams, one alarm in 1,000 responses at most: 40 expected at the very border, and the base lies above.
+    assert found <= 40

@@ -17,7 +17,10 @@ ALL = "all"
 """The category under which all facts of a response are watched together."""
 
 LEVEL = 0.99
-"""A learnt base lies above the true mean with at least this probability."""
+"""A learnt base lies above the true mean with at least this probability, however often it is narrowed."""
+
+NARROWED = 5
+"""How many times a learnt base is narrowed, each time after twice as many responses."""
 
 RECOVERY = 1_000
 """An end of an alarm is told wrongly at most once in so many bad responses."""
@@ -35,7 +38,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """When to raise an alarm. `responses`: at most one false alarm in so many good ones, for each model.
 
     The base is the mean share that still counts as good: `objective` where it is above 0, else learnt from
-    the first `learn` responses, and `margin` (0.2 is a fifth) above what they can have been.
+    the first `learn` responses, and `margin` (0.2 is a fifth) above what they can have been. While all stays
+    well it is narrowed after 2, 4, 8 … times as many.
     """
 
     responses: int = 10_000
@@ -132,6 +136,7 @@ class Series:
         self._rule = rule
         self._threshold = threshold
         self._shares: list[float] = []
+        self._looks = 0
         self._refuted = self._decided = 0
         self._first: Point | None = None
         self._detector: Detector | None = None
@@ -152,11 +157,8 @@ class Series:
         self._refuted += refuted
         self._decided += decided
         self.responses += 1
-        if self._detector is None:
-            self._shares.append(share)
-            if self.responses >= self._rule.learn:
-                learnt = upper_bound(self._shares) * (1 + self._rule.margin)
-                self._watch(min(learnt, HIGHEST_BASE))
+        looked = self._learn(share)
+        if self._detector is None or looked:
             return None
         good = self.state is State.RAISED
         if not self._detector.add(1 - share if good else share, here):
@@ -172,10 +174,32 @@ class Series:
             0.0, min(1.0, math.log(max(1.0, self._detector.value)) / math.log(self._detector.threshold))
         )
 
+    def _learn(self, share: float) -> bool:
+        """Keep the share, and look at all of them when they are `learn`, twice, 4 times … as many.
+
+        The looks' probabilities of a bound below the true mean sum to at most 1 - `LEVEL`. A base is only
+        ever lowered, so a stretch that turned bad before its look cannot pass for normal; after an alarm
+        nothing is learnt any more. A narrower base begins with no evidence, which keeps the promise: no
+        more than one crossing in `threshold` responses is expected of each stretch, hence of all together.
+        Whether it looked: a share that has shaped the base is no evidence against it.
+        """
+        if self._rule.objective or self._looks > NARROWED or self.state is State.RAISED:
+            return False
+        self._shares.append(share)
+        if len(self._shares) < self._rule.learn * 2**self._looks:
+            return False
+        self._looks += 1
+        level = 1 - (1 - LEVEL) / 2**self._looks
+        learnt = min(upper_bound(self._shares, level) * (1 + self._rule.margin), HIGHEST_BASE)
+        if self.base is None or learnt < self.base:
+            self._watch(learnt)
+        if self._looks > NARROWED:
+            self._shares = []
+        return True
+
     def _watch(self, base: float) -> None:
         self.base = base
         self.state = State.WATCHING
-        self._shares = []
         self._detector = Detector(base, self._threshold)
 
     def _turn(self, since: Point, here: Point) -> Turn:
@@ -194,6 +218,7 @@ class Series:
         self._first = since
         if turn.raised:
             self.state = State.RAISED
+            self._looks, self._shares = NARROWED + 1, []
             self._detector = Detector(1 - self.base, RECOVERY)
         else:
             self._watch(self.base)
