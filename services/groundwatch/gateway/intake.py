@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import get_args
 
 import msgspec
 import nats.errors
@@ -18,7 +19,7 @@ import nats.js.errors
 from groundwatch.errors import InputError, SettingsError, TransientError
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
 from groundwatch.gateway.attachments import Attachment, Attachments
-from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.results import Reason, Recorded, Refused
 from groundwatch.gateway.sampling import declined
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
@@ -62,6 +63,8 @@ class Intake:
         self._bus = bus
         self._metrics = metrics
         self.attachments = Attachments(store, settings.intake, metrics)
+        for reason in get_args(Reason):
+            metrics.refused.labels(reason)
 
     async def record(
         self, response: ResponseRecorded, images: Sequence[Attachment] = (), *, patience: float = 0.0
