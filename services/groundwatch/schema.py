@@ -6,9 +6,9 @@ is not what the code says.
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -241,4 +241,8 @@ def _operation(service: str, action: str, channel: ChannelSpec, verb: str) -> di
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    parser = argparse.ArgumentParser(
+        description="Writes the JSON Schema of the events and the AsyncAPI document."
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
+    write(parser.parse_args().folder)
