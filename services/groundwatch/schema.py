@@ -241,8 +241,6 @@ def _operation(service: str, action: str, channel: ChannelSpec, verb: str) -> di
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description="Writes the JSON Schema of the events and the AsyncAPI document."
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
     write(parser.parse_args().folder)
