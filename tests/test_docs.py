@@ -67,7 +67,7 @@ def test_every_metric_is_told_with_its_labels():
         if isinstance(metric, MetricWrapperBase)
     }
     told = {
-        name.strip("`"): (kind, tuple(labels.split(", ")))
+        name.strip("`"): (kind, tuple(filter(None, labels.split(", "))))
         for name, kind, labels, _ in (
             row for row in rows("metrics.md", starting="`groundwatch_") if len(row) == 4
         )

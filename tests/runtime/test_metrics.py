@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.runtime.conftest import response
 
 from groundwatch.events import Decision, JudgedClaim, OutcomeKind, ResponseScored, Usage
-from groundwatch.runtime.metrics import OTHER, BoundedLabel, Metrics
+from groundwatch.runtime.metrics import MOMENTS, OTHER, BoundedLabel, Metrics
 
 
 def scored(**changes: Any) -> ResponseScored:
@@ -54,6 +55,7 @@ def test_a_caller_cannot_fill_the_memory() -> None:
                 protocol=f"p{number}",
                 reason=f"because {number}",
                 claims=(JudgedClaim(text="x", category=f"c{number}", unit=0, decision=Decision.SUPPORTED),),
+                tags={"version": f"v{number}"},
             )
         )
         metrics.engine_call("extraction", "llm", f"m{number}", result="ok", seconds=0.1, usage=Usage())
@@ -65,7 +67,7 @@ def test_a_caller_cannot_fill_the_memory() -> None:
         "groundwatch_engine_calls_total",
     ):
         found = samples(metrics, name)
-        assert len(found) == 4, name
+        assert len(found) == (12 if name == "groundwatch_claims_total" else 4), name
         assert sum(found.values()) == 1_000, name
 
 
@@ -91,11 +93,69 @@ def test_an_outcome_with_a_score() -> None:
     )
     metrics.outcome(scored(claims=claims))
     assert samples(metrics, "groundwatch_claims_total") == {
-        ("entity", "heron-7b", "faithscore", "default", "supported"): 2.0,
-        ("color", "heron-7b", "faithscore", "default", "refuted"): 1.0,
+        ("entity", "heron-7b", "faithscore", "default", "supported", ""): 2.0,
+        ("entity", "heron-7b", "faithscore", "default", "refuted", ""): 0.0,
+        ("entity", "heron-7b", "faithscore", "default", "undecided", ""): 0.0,
+        ("color", "heron-7b", "faithscore", "default", "supported", ""): 0.0,
+        ("color", "heron-7b", "faithscore", "default", "refuted", ""): 1.0,
+        ("color", "heron-7b", "faithscore", "default", "undecided", ""): 0.0,
     }
     assert samples(metrics, "groundwatch_score_sum") == {("heron-7b", "faithscore", "default"): 0.5}
     assert samples(metrics, "groundwatch_outcome_delay_seconds_sum") == {("faithscore",): 2.0}
+
+
+def judged(*, supported: int = 0, refuted: int = 0, undecided: int = 0) -> tuple[JudgedClaim, ...]:
+    decisions = (
+        [Decision.SUPPORTED] * supported + [Decision.REFUTED] * refuted + [Decision.UNDECIDED] * undecided
+    )
+    return tuple(JudgedClaim(text="x", category="entity", unit=0, decision=one) for one in decisions)
+
+
+def test_moments_are_of_whole_responses() -> None:
+    metrics = Metrics()
+    metrics.outcome(scored(claims=judged(supported=3, refuted=1, undecided=5)))
+    metrics.outcome(scored(claims=judged(supported=2)))
+    metrics.outcome(scored(claims=judged(undecided=2)))
+    metrics.outcome(scored(outcome=OutcomeKind.UNSCORED, score=None, claims=judged(refuted=2)))
+    found = samples(metrics, "groundwatch_fact_moments_total")
+    assert {moment: value for (_, moment, *_), value in found.items()} == {
+        "responses": 2.0,
+        "facts": 6.0,
+        "refuted": 1.0,
+        "facts_squared": 20.0,
+        "refuted_squared": 1.0,
+        "product": 4.0,
+    }
+
+
+def test_moments_begin_together_so_that_none_of_them_misses_a_rise() -> None:
+    metrics = Metrics()
+    metrics.outcome(scored(claims=judged(supported=1)))
+    found = samples(metrics, "groundwatch_fact_moments_total")
+    assert sorted(moment for _, moment, *_ in found) == sorted(MOMENTS)
+
+
+@pytest.mark.parametrize(
+    ("tags", "version"),
+    (
+        ({}, ""),
+        ({"release": "1.5"}, "1.5"),
+        ({"release": "1.5", "version": "2"}, "2"),
+        ({"version": ""}, ""),
+        ({"version": "\ud800"}, "?"),
+    ),
+)
+def test_the_version_of_a_model_is_a_tag(tags: dict[str, str], version: str) -> None:
+    metrics = Metrics()
+    metrics.outcome(scored(claims=judged(supported=1), tags=tags))
+    for name in ("groundwatch_claims_total", "groundwatch_outcomes_total", "groundwatch_fact_moments_total"):
+        assert all(version == labels[-1] for labels in samples(metrics, name)), name
+
+
+def test_which_tag_it_is_can_be_set() -> None:
+    metrics = Metrics(version_tags=("commit",))
+    metrics.outcome(scored(claims=judged(supported=1), tags={"version": "2", "commit": "abc"}))
+    assert [labels[-1] for labels in samples(metrics, "groundwatch_outcomes_total")] == ["abc"]
 
 
 def test_an_outcome_without_a_score_is_in_no_score() -> None:
@@ -109,6 +169,17 @@ def test_a_clock_that_runs_backwards_is_no_negative_delay() -> None:
     metrics = Metrics()
     metrics.outcome(scored(recorded_at=20.0, scored_at=10.0))
     assert samples(metrics, "groundwatch_outcome_delay_seconds_sum") == {("faithscore",): 0.0}
+
+
+def test_what_rarely_happens_to_a_stage_is_there_before_it_happens() -> None:
+    metrics = Metrics()
+    metrics.stage("scoring")
+    assert samples(metrics, "groundwatch_stage_messages_total") == {
+        ("dead", "scoring"): 0.0,
+        ("done", "scoring"): 0.0,
+        ("retried", "scoring"): 0.0,
+    }
+    assert samples(metrics, "groundwatch_redeliveries_total") == {("scoring",): 0.0}
 
 
 def test_tokens_and_cost_are_counted() -> None:

@@ -81,6 +81,11 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
     raise UsageError(f"no service '{name}'; there are {', '.join(STAGES)}")
 
 
+def metrics_for(settings: Settings) -> Metrics:
+    """The metrics of a process, as settings want them."""
+    return Metrics(max_labels=settings.telemetry.max_labels, version_tags=settings.telemetry.version_tags)
+
+
 def configure_protocols(settings: Settings) -> None:
     """Give protocols their settings and check those that name protocols."""
     try:
@@ -122,7 +127,7 @@ async def whole_system(
     `models` are served by a Triton of our own.
     """
     configure_protocols(settings)
-    metrics = Metrics(max_labels=settings.telemetry.max_labels)
+    metrics = metrics_for(settings)
     async with contextlib.AsyncExitStack() as stack:
         server = None
         if not settings.nats.url:
@@ -252,7 +257,7 @@ def serve(
 
 
 async def _serve(stage: str, settings: Settings) -> None:
-    metrics = Metrics(max_labels=settings.telemetry.max_labels)
+    metrics = metrics_for(settings)
     bus = Bus(settings.nats, name=stage)
     await bus.connect()
     if absent := await missing(bus.js):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.gauges import StreamGauges
 from groundwatch.gateway.http import Door
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Live
@@ -25,6 +26,8 @@ class GatewayService:
         self._bus = bus
         self._metrics = metrics
         self._backlog = Backlog(bus, settings.gateway.intake.max_backlog)
+        self._gauges = StreamGauges(bus, metrics)
+        metrics.objective.set(settings.alarm.objective)
         self._live = Live(bus, AlarmDesk(settings.alarm, bus, metrics))
         self._server: HttpServer | None = None
         self._intake: Intake | None = None
@@ -59,6 +62,7 @@ class GatewayService:
         )
         await self._backlog.look()
         self._backlog.start()
+        self._gauges.start()
         self._live.start()
         server = HttpServer(door.app(), host=self._settings.host, port=self._settings.port)
         await server.start()
@@ -72,6 +76,7 @@ class GatewayService:
         if self._server is not None:
             await self._server.stop(patience)
         self._backlog.stop()
+        await self._gauges.stop()
         await self._live.stop()
 
     def problems(self) -> list[str]:

@@ -6,6 +6,8 @@ who invents model names cannot fill the server's memory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -16,6 +18,12 @@ from groundwatch.events import Decision, ResponseRecorded, ResponseScored, Usage
 OTHER = "other"
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 1.0)
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+DELAY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
+"""Of outcomes, in seconds: a backlog is hours long before anybody calls it lost."""
+
+
+MOMENTS = ("responses", "facts", "refuted", "facts_squared", "refuted_squared", "product")
+"""Over scored responses: how many, Σn, Σx, Σn², Σx², Σnx; n are decided and x refuted facts of a response."""
 
 
 class BoundedLabel:
@@ -38,7 +46,9 @@ class BoundedLabel:
 class Metrics:
     """All metrics of one process, on a registry of its own."""
 
-    def __init__(self, *, max_labels: int = 100) -> None:
+    def __init__(
+        self, *, max_labels: int = 100, version_tags: Sequence[str] = ("version", "release")
+    ) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -49,6 +59,8 @@ class Metrics:
         self._protocol = BoundedLabel(max_labels)
         self._reason = BoundedLabel(max_labels)
         self._category = BoundedLabel(max_labels)
+        self._version = BoundedLabel(max_labels)
+        self._version_tags = tuple(version_tags)
         scope = ("tenant", "model", "protocol")
         self.responses = Counter(
             "groundwatch_responses", "Responses recorded", ("tenant", "model"), registry=registry
@@ -59,13 +71,19 @@ class Metrics:
         self.outcomes = Counter(
             "groundwatch_outcomes",
             "Outcomes: one for each response and protocol",
-            (*scope, "outcome", "reason"),
+            (*scope, "version", "outcome", "reason"),
             registry=registry,
         )
         self.claims = Counter(
             "groundwatch_claims",
             "Judged claims of scored responses",
-            (*scope, "category", "verdict"),
+            (*scope, "version", "category", "verdict"),
+            registry=registry,
+        )
+        self.fact_moments = Counter(
+            "groundwatch_fact_moments",
+            "Sums over scored responses with n decided and x refuted facts, for tests between rates",
+            ("model", "version", "protocol", "moment"),
             registry=registry,
         )
         self.score = Histogram(
@@ -75,7 +93,7 @@ class Metrics:
             "groundwatch_outcome_delay_seconds",
             "From recording a response to its outcome",
             ("protocol",),
-            buckets=SECONDS_BUCKETS,
+            buckets=DELAY_BUCKETS,
             registry=registry,
         )
         self.stage_seconds = Histogram(
@@ -108,6 +126,26 @@ class Metrics:
         )
         self.consumer_up = Gauge(
             "groundwatch_consumer_up", "1 while the durable consumer exists", ("consumer",), registry=registry
+        )
+        self.consumer_pulls = Gauge(
+            "groundwatch_consumer_pulls",
+            "Requests that wait at a durable consumer for messages: 0 while nobody asks, or all are busy",
+            ("stage", "consumer"),
+            registry=registry,
+        )
+        self.consumer_delivered = Gauge(
+            "groundwatch_consumer_delivered",
+            "Deliveries that a durable consumer has made since it was created",
+            ("stage", "consumer"),
+            registry=registry,
+        )
+        self.dead_letters_waiting = Gauge(
+            "groundwatch_dead_letters_waiting", "Dead letters in their stream", registry=registry
+        )
+        self.objective = Gauge(
+            "groundwatch_objective_ratio",
+            "The setting alarm.objective: the share of facts not in the image that counts as good",
+            registry=registry,
         )
         engine = ("stage", "engine", "model")
         self.engine_calls = Counter(
@@ -151,6 +189,15 @@ class Metrics:
         )
         self.images = Counter("groundwatch_images", "Images at the door", ("result",), registry=registry)
 
+    def stage(self, name: str) -> None:
+        """Show what rarely happens to a stage as 0 from its start on.
+
+        A counter that Prometheus first sees at 1 has not increased, and would be in no rate.
+        """
+        for result in ("done", "retried", "dead"):
+            self.stage_messages.labels(name, result)
+        self.redeliveries.labels(name)
+
     def response(self, response: ResponseRecorded) -> None:
         """Count a newly recorded response."""
         self.responses.labels(self._tenant(response.tenant), self._model(response.model)).inc()
@@ -159,7 +206,8 @@ class Metrics:
         """Count an outcome that the stream has just taken for the first time."""
         protocol = self._protocol(scored.protocol)
         scope = (self._tenant(scored.tenant), self._model(scored.model), protocol)
-        self.outcomes.labels(*scope, scored.outcome.value, self._reason(scored.reason)).inc()
+        version = self._version_of(scored.tags)
+        self.outcomes.labels(*scope, version, scored.outcome.value, self._reason(scored.reason)).inc()
         if scored.recorded_at and scored.scored_at:
             self.delay.labels(protocol).observe(max(0.0, scored.scored_at - scored.recorded_at))
         if scored.score is None:
@@ -169,8 +217,33 @@ class Metrics:
         for claim in scored.claims:
             pair = (claim.category, claim.decision)
             counts[pair] = counts.get(pair, 0) + 1
-        for (category, decision), count in counts.items():
-            self.claims.labels(*scope, self._category(category), decision.value).inc(count)
+        for category in {category for category, _ in counts}:
+            # All verdicts of a category begin together, so that the first refuted fact is in the rate too.
+            for decision in Decision:
+                count = counts.get((category, decision), 0)
+                self.claims.labels(*scope, version, self._category(category), decision.value).inc(count)
+        self._facts((scope[1], version, protocol), scored)
+
+    def _version_of(self, tags: Mapping[str, str]) -> str:
+        """The version of the model, by the first tag that says it; empty is no label to Prometheus."""
+        found = next((tags[tag] for tag in self._version_tags if tags.get(tag)), "")
+        return self._version(found) if found else ""
+
+    def _facts(self, who: tuple[str, str, str], scored: ResponseScored) -> None:
+        """Add a response to the moments from which rules compute a rate and its error.
+
+        Facts of one answer are no independent draws. With these sums the variance of a ratio over whole
+        answers (Cochran 1977, section 6.3) can be had for any window:
+        (Σx² − 2rΣxn + r²Σn²) / (Σn)², where r = Σx / Σn.
+        """
+        refuted = sum(claim.decision is Decision.REFUTED for claim in scored.claims)
+        decided = refuted + sum(claim.decision is Decision.SUPPORTED for claim in scored.claims)
+        if not decided:
+            return
+        values = (1, decided, refuted, decided * decided, refuted * refuted, decided * refuted)
+        # All six at once, zeros too: Prometheus cannot tell the first rise of a series that it never saw.
+        for moment, value in zip(MOMENTS, values, strict=True):
+            self.fact_moments.labels(*who, moment).inc(value)
 
     def alarm_labels(self, model: str, protocol: str, category: str) -> tuple[str, str, str]:
         """The labels of an alarm, bounded; without a tenant, since a model is watched for all of them."""

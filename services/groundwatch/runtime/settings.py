@@ -148,13 +148,17 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
 
 
 class TelemetrySettings(Section, frozen=True, kw_only=True):
-    """Where a service answers /metrics, /healthz and /readyz; and how it logs."""
+    """Where a service answers /metrics, /healthz and /readyz; and how it logs.
+
+    The first of `version_tags` that a response has is its model's version in the metrics.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     log_level: str = "info"
     log_format: str = "auto"
     max_labels: int = 100
+    version_tags: tuple[str, ...] = ("version", "release")
 
 
 class AlarmSettings(Section, frozen=True, kw_only=True):

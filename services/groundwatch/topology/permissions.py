@@ -29,12 +29,14 @@ NEVER_LIVE = ("replay",)
 """Users that write into any run but that of live traffic."""
 
 SEES_BACKLOG: dict[str, tuple[str, ...]] = {
-    GATEWAY: ("extraction",),
+    GATEWAY: tuple(spec.name for spec in CONSUMERS),
     COMMAND_LINE: tuple(spec.name for spec in CONSUMERS),
 }
 """Consumers of others that a user asks about, by name: asking changes nothing."""
 
 OTHERWISE: dict[str, tuple[str, ...]] = {
+    # How many dead letters there are: `gateway.gauges`.
+    GATEWAY: (f"{API}.STREAM.INFO.{DEAD}",),
     # A dead letter that was sent again leaves the dead letters.
     COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
 }
