@@ -120,13 +120,27 @@ class NoAnswer(Event, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class Drawn(Event, frozen=True, kw_only=True):
+    """With which probability, from 0 to 1, a response was to be judged for a protocol, and in what stratum.
+
+    `lowest` is the probability that a response of the least likely stratum had at that moment. `budget` names
+    the budget that decided, empty where none did. A probability of 0 says that it had no chance.
+    """
+
+    probability: float = 1.0
+    lowest: float = 1.0
+    stratum: str = ""
+    budget: str = ""
+
+
 class ResponseRecorded(Event, frozen=True, kw_only=True):
     """One answer of an LVLM, as the outside world gave it.
 
     `id` is the caller's, unique within `tenant`. `images` are SHA-256 digests (hex) of stored images.
     `protocols` are all that the tenant asked for; `declined` names those of them that are not judged,
-    each with its reason. `recorded_at` is in seconds since the epoch. `unanswered` stands where we asked
-    the model ourselves and it gave no answer: every protocol is then unscored with its reason.
+    each with its reason; `drawn` has how that was decided for each protocol that was not sure to be judged.
+    `recorded_at` is in seconds since the epoch. `unanswered` stands where we asked the model ourselves and
+    it gave no answer: every protocol is then unscored with its reason.
     """
 
     id: str
@@ -139,6 +153,7 @@ class ResponseRecorded(Event, frozen=True, kw_only=True):
     tags: dict[str, str] = {}
     protocols: tuple[str, ...] = ()
     declined: dict[str, str] = {}
+    drawn: dict[str, Drawn] = {}
     run: str = LIVE
     recorded_at: float = 0.0
     unanswered: NoAnswer | None = None
@@ -271,7 +286,8 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     of the protocol by name. `reason` is a bounded slug for unscored and declined, `detail` free text.
     `judges` maps a stage to who judged there. `eligible` and `decided` count claims: coverage is
     decided / eligible. `answer_words` is the answer's length, advised beside the score by FaithScore's
-    section on limitations.
+    section on limitations. `drawn` says how likely it was to be judged: in rates over all responses a scored
+    one weighs 1 / probability.
     """
 
     id: str
@@ -291,6 +307,7 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     decided: int = 0
     answer_words: int = 0
     usage: Usage = Usage()
+    drawn: Drawn = Drawn()
     tags: dict[str, str] = {}
     recorded_at: float = 0.0
     scored_at: float = 0.0
