@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.runtime.conftest import response
 
-from groundwatch.events import Decision, JudgedClaim, OutcomeKind, ResponseScored, Usage
+from groundwatch.events import Decision, Drawn, JudgedClaim, OutcomeKind, ResponseScored, Usage
 from groundwatch.runtime.metrics import MOMENTS, OTHER, BoundedLabel, Metrics
 
 
@@ -125,6 +125,21 @@ def test_moments_are_of_whole_responses() -> None:
         "facts_squared": 20.0,
         "refuted_squared": 1.0,
         "product": 4.0,
+    }
+
+
+def test_a_response_weighs_by_how_likely_it_was_to_be_judged() -> None:
+    metrics = Metrics()
+    metrics.outcome(scored(claims=judged(supported=1, refuted=1), drawn=Drawn(probability=0.25)))
+    metrics.outcome(scored(claims=judged(supported=2)))
+    found = samples(metrics, "groundwatch_fact_moments_total")
+    assert {moment: value for (_, moment, *_), value in found.items()} == {
+        "responses": 2.0,
+        "facts": 8.0 + 2.0,
+        "refuted": 4.0,
+        "facts_squared": 64.0 + 4.0,
+        "refuted_squared": 16.0,
+        "product": 32.0,
     }
 
 

@@ -14,6 +14,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from groundwatch.events import Decision, ResponseRecorded, ResponseScored, Usage
+from groundwatch.protocols.sampling import weight
 
 OTHER = "other"
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 1.0)
@@ -234,13 +235,16 @@ class Metrics:
 
         Facts of one answer are no independent draws. With these sums the variance of a ratio over whole
         answers (Cochran 1977, section 6.3) can be had for any window:
-        (Σx² − 2rΣxn + r²Σn²) / (Σn)², where r = Σx / Σn.
+        (Σx² − 2rΣxn + r²Σn²) / (Σn)², where r = Σx / Σn. A response that was judged with probability p
+        stands for 1 / p of them, so its n and x are divided by p; `responses` counts those that were judged.
         """
         refuted = sum(claim.decision is Decision.REFUTED for claim in scored.claims)
         decided = refuted + sum(claim.decision is Decision.SUPPORTED for claim in scored.claims)
         if not decided:
             return
-        values = (1, decided, refuted, decided * decided, refuted * refuted, decided * refuted)
+        each = weight(scored.drawn)
+        n, x = each * decided, each * refuted
+        values = (1, n, x, n * n, x * x, n * x)
         # All six at once, zeros too: Prometheus cannot tell the first rise of a series that it never saw.
         for moment, value in zip(MOMENTS, values, strict=True):
             self.fact_moments.labels(*who, moment).inc(value)
