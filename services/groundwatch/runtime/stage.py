@@ -69,6 +69,7 @@ class Stage(Generic[E]):
         self._batch = batch
         self._dead = DeadLetters(bus, name, metrics)
         self._in_flight: set[Arrived] = set()
+        metrics.stage(name)
         self._seconds = metrics.stage_seconds.labels(name)
         self._done = metrics.stage_messages.labels(name, "done")
         self.pulls: list[Pull] = []
