@@ -1,0 +1,151 @@
+{{/* What the schema of the values cannot say. Each sentence begins with the value that is wrong. */}}
+{{- define "groundwatch.checks" -}}
+{{- include "groundwatch.checkImages" . -}}
+{{- include "groundwatch.checkNats" . -}}
+{{- include "groundwatch.checkStages" . -}}
+{{- include "groundwatch.checkModels" . -}}
+{{- include "groundwatch.checkTriton" . -}}
+{{- include "groundwatch.checkResources" . -}}
+{{- with .Values.gateway.ingress -}}
+{{- if and .enabled (not .host) }}{{ fail "gateway.ingress.host: name the host under which the gateway is reached" }}{{ end -}}
+{{- if and (not .enabled) (or .host .tlsSecret) }}{{ fail "gateway.ingress.enabled: is false, but a host or tlsSecret is given; set it to true" }}{{ end -}}
+{{- end -}}
+{{- if eq (int .Values.telemetry.port) 8787 }}{{ fail "telemetry.port: 8787 is the gateway's own port; choose another" }}{{ end -}}
+{{- with .Values.monitoring -}}
+{{- if and .prometheusRule.enabled (not ($.Files.Glob "files/*.rules.yaml")) }}{{ fail "monitoring.prometheusRule.enabled: this copy of the chart carries no rules (files/*.rules.yaml)" }}{{ end -}}
+{{- if and .dashboards.enabled (not ($.Files.Glob "files/dashboards/*.json")) }}{{ fail "monitoring.dashboards.enabled: this copy of the chart carries no dashboards (files/dashboards/*.json)" }}{{ end -}}
+{{- end -}}
+{{- $retry := .Values.settings.retry | default dict -}}
+{{- if lt (float64 ($retry.max_delay | default 300)) (float64 ($retry.first_delay | default 1)) }}{{ fail "settings.retry.max_delay: must not be below settings.retry.first_delay" }}{{ end -}}
+{{- end }}
+
+{{- define "groundwatch.checkImages" -}}
+{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
+{{- range $stage, $at := .Values.stages }}{{ $_ := set $images (printf "stages.%s.image" $stage) $at.image }}{{ end -}}
+{{- range $key, $image := $images -}}
+{{- if and $image (eq (toString $image.tag) "latest") }}{{ fail (printf "%s.tag: `latest` is another image tomorrow; name a version, or a digest" $key) }}{{ end -}}
+{{- end -}}
+{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "triton" .Values.triton) .Values.stages -}}
+{{- range $at.env -}}
+{{- $place := printf "%s%s.env" (ternary "stages." "" (hasKey $.Values.stages $key)) $key -}}
+{{- if hasPrefix "GROUNDWATCH_" .name }}{{ fail (printf "%s: %s is a setting; put it under `settings`" $place .name) }}{{ end -}}
+{{- if and .value (regexMatch "(?i)(key|token|secret|password|seed)$" .name) }}{{ fail (printf "%s: %s looks like a secret; give it by valueFrom.secretKeyRef, or under apiKeys" $place .name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "groundwatch.checkNats" -}}
+{{- with .Values.nats -}}
+{{- if and .enabled .url }}{{ fail "nats.url: names an existing NATS, but nats.enabled=true brings one; set nats.enabled=false, or leave the url out" }}{{ end -}}
+{{- if not .enabled -}}
+{{- if not .url }}{{ fail "nats.url: is needed with nats.enabled=false, such as nats://nats.nats.svc:4222" }}{{ end -}}
+{{- range splitList "," .url -}}
+{{- if not (regexMatch "^(nats|tls)://[^/@]+$" (trim .)) }}{{ fail (printf "nats.url: %s is no address such as nats://host:4222 or tls://host:4222, without user and password (those come by nats.auth)" (regexReplaceAll "//.*@" . "//…@")) }}{{ end -}}
+{{- end -}}
+{{- if and $.Values.autoscaling.enabled (not .monitoring.endpoint) }}{{ fail "nats.monitoring.endpoint: KEDA needs the monitoring port of your NATS (host:8222) with autoscaling.enabled=true" }}{{ end -}}
+{{- if .tls.secret }}{{ fail "nats.tls.secret: is for the chart's own NATS; an existing one has its certificate already (trust it with nats.auth.caSecret)" }}{{ end -}}
+{{- if .auth.serverConfigSecret }}{{ fail "nats.auth.serverConfigSecret: is for the chart's own NATS; put the users into the configuration of yours" }}{{ end -}}
+{{- else -}}
+{{- if .monitoring.endpoint }}{{ fail "nats.monitoring.endpoint: is for an existing NATS (nats.enabled=false)" }}{{ end -}}
+{{- if gt (int .streamReplicas) (int .replicas) }}{{ fail (printf "nats.streamReplicas: %d copies do not fit on nats.replicas=%d servers" (int .streamReplicas) (int .replicas)) }}{{ end -}}
+{{- if and .tls.secret (not .auth.caSecret) }}{{ fail "nats.auth.caSecret: is needed with nats.tls.secret, so that services trust that certificate" }}{{ end -}}
+{{- if and .auth.caSecret (not .tls.secret) }}{{ fail "nats.tls.secret: is needed with nats.auth.caSecret, or the chart's own NATS does not speak TLS" }}{{ end -}}
+{{- if and .auth.enabled (not .auth.serverConfigSecret) }}{{ fail "nats.auth.serverConfigSecret: is needed with nats.auth.enabled=true; `groundwatch provision --auth DIR` writes its auth.conf" }}{{ end -}}
+{{- end -}}
+{{- if .auth.enabled -}}
+{{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway" "cli") | compact -}}
+{{- if $.Values.provisioning.enabled }}{{ $services = append $services "provision" }}{{ end -}}
+{{- if $.Values.archive.enabled }}{{ $services = append $services "archive" }}{{ end -}}
+{{- range $services }}{{ if not (get $.Values.nats.auth.secrets .) }}{{ fail (printf "nats.auth.secrets.%s: name the Secret that holds its nkey under `seed`" .) }}{{ end }}{{ end -}}
+{{- else -}}
+{{- if .auth.secrets }}{{ fail "nats.auth.enabled: is false, but nats.auth.secrets are given; set it to true" }}{{ end -}}
+{{- if .auth.serverConfigSecret }}{{ fail "nats.auth.enabled: is false, but nats.auth.serverConfigSecret is given; set it to true" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "groundwatch.checkStages" -}}
+{{- range list "extraction" "scoring" -}}
+{{- if not (get $.Values.stages .).enabled }}{{ fail (printf "stages.%s.enabled: every response passes this stage; without it none would ever have an outcome" .) }}{{ end -}}
+{{- end -}}
+{{- range $stage, $at := .Values.stages -}}
+{{- $about := dict "root" $ "stage" $stage -}}
+{{- if include "groundwatch.scaled" $about -}}
+{{- $scaling := include "groundwatch.autoscaling" $about | fromJson -}}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) }}{{ fail (printf "stages.%s.autoscaling: minReplicas %d is above maxReplicas %d" $stage (int $scaling.minReplicas) (int $scaling.maxReplicas)) }}{{ end -}}
+{{- if hasKey $at "replicas" }}{{ fail (printf "stages.%s.replicas: autoscaling decides; set stages.%s.autoscaling.minReplicas, or its enabled to false" $stage $stage) }}{{ end -}}
+{{- $own := $at.autoscaling | default dict -}}
+{{- if and $own.lagThreshold $own.targetDelaySeconds }}{{ fail (printf "stages.%s.autoscaling: lagThreshold and targetDelaySeconds say the same thing; give one" $stage) }}{{ end -}}
+{{- else if $at.autoscaling -}}
+{{- if and (not $.Values.autoscaling.enabled) (ne (toString $at.autoscaling.enabled) "false") }}{{ fail (printf "stages.%s.autoscaling: does nothing while autoscaling.enabled=false" $stage) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "groundwatch.checkModels" -}}
+{{- $settings := include "groundwatch.settings" . | fromJson -}}
+{{- with .Values.llm -}}
+{{- if and .baseUrl (not .model) }}{{ fail "llm.model: name the model that llm.baseUrl serves" }}{{ end -}}
+{{- if and (not .baseUrl) (or .model .apiKey.secret) }}{{ fail "llm.baseUrl: is empty, but llm.model or llm.apiKey.secret is given" }}{{ end -}}
+{{- end -}}
+{{- $named := list -}}
+{{- range $stage := splitList " " (include "groundwatch.enabledStages" .) -}}
+{{- $section := get $settings $stage | default dict -}}
+{{- if and (has $section.engine (list "llm" "visual")) (not $section.llm) }}{{ fail (printf "llm.baseUrl: stage %s has the engine %s and needs a model: set llm.baseUrl and llm.model, or settings.%s.llm" $stage $section.engine $stage) }}{{ end -}}
+{{- if and (eq $stage "generation") (eq (toString $section.engine) "openai") (not $section.llm) }}{{ fail "settings.generation.llm: engine openai needs base_url and model of the image generator" }}{{ end -}}
+{{- $image := (get $.Values.stages $stage).image | default dict -}}
+{{- $embedded := dict "extraction" (list "linguistic" "") "verification" (list "embedded" "similarity" "") "matching" (list "semantic" "") -}}
+{{- if and (has ($section.engine | default "") (get $embedded $stage | default list)) (not (or $image.repository $image.tag $image.digest)) }}{{ fail (printf "settings.%s.engine: %s runs a model inside the service, which the light image lacks: choose another engine, or name an image with groundwatch[embedded] in stages.%s.image" $stage ($section.engine | default "the default") $stage) }}{{ end -}}
+{{- range include "groundwatch.endpoints" (dict "root" $ "stage" $stage) | fromJsonArray -}}
+{{- $named = append $named .api_key_env -}}
+{{- $host := regexReplaceAll "^https?://" .base_url "" | splitList "/" | first | splitList ":" | first -}}
+{{- $inside := or (not (contains "." $host)) (regexMatch "\\.(svc|local|internal)$" $host) (regexMatch "\\.svc\\." $host) (regexMatch "^(10|127|192\\.168|172\\.(1[6-9]|2[0-9]|3[01]))\\." $host) -}}
+{{- if and $.Values.networkPolicy.enabled $inside (not $.Values.networkPolicy.llmEgress) }}{{ fail (printf "networkPolicy.llmEgress: %s is %s, inside the cluster: say where its pods are (an egress rule with `to` and `ports`)" (ternary "llm.baseUrl" .key (eq .base_url $.Values.llm.baseUrl)) .base_url) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.llm.baseUrl (not (has "LLM_API_KEY" $named)) }}{{ fail "llm.baseUrl: no stage would ask it; give one the engine llm or visual, and no llm of its own" }}{{ end -}}
+{{- range $name, $_ := .Values.apiKeys -}}
+{{- if hasPrefix "GROUNDWATCH_" $name }}{{ fail (printf "apiKeys.%s: variables with this prefix are settings; choose another name" $name) }}{{ end -}}
+{{- if not (has $name $named) }}{{ fail (printf "apiKeys.%s: no stage's settings name it in api_key_env or encoder_key_env" $name) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "groundwatch.checkTriton" -}}
+{{- $clients := include "groundwatch.tritonClients" . | fromJsonArray -}}
+{{- $url := (.Values.settings.triton | default dict).url -}}
+{{- with .Values.triton -}}
+{{- if .enabled -}}
+{{- if $url }}{{ fail "settings.triton.url: names an existing Triton, but triton.enabled=true brings one; leave one of them out" }}{{ end -}}
+{{- if not $clients }}{{ fail "triton.enabled: no stage would ask it; set settings.verification.engine, settings.captioning.engine or settings.generation.engine to triton" }}{{ end -}}
+{{- if and .cache.size (eq .cache.accessMode "ReadWriteOnce") (or (gt (int .replicas) 1) .autoscaling.enabled) }}{{ fail "triton.cache.accessMode: ReadWriteOnce is for one replica; use ReadWriteMany, or leave triton.cache.size empty" }}{{ end -}}
+{{- with .autoscaling -}}
+{{- if and .enabled (not .prometheusUrl) }}{{ fail "triton.autoscaling.prometheusUrl: name the Prometheus that scrapes Triton" }}{{ end -}}
+{{- if gt (int .minReplicas) (int .maxReplicas) }}{{ fail (printf "triton.autoscaling: minReplicas %d is above maxReplicas %d" (int .minReplicas) (int .maxReplicas)) }}{{ end -}}
+{{- end -}}
+{{- else -}}
+{{- if and $clients (not $url) }}{{ fail (printf "settings.%s.engine: asks Triton; set triton.enabled=true, or settings.triton.url" (first $clients)) }}{{ end -}}
+{{- if .autoscaling.enabled }}{{ fail "triton.autoscaling.enabled: there is nothing to scale while triton.enabled=false" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A quantity in thousandths of its unit: 100m of a core is 100, 1Ki is 1024000. */}}
+{{- define "groundwatch.amount" -}}
+{{- $units := dict "" 1000.0 "m" 1.0 "k" 1e6 "M" 1e9 "G" 1e12 "T" 1e15 "Ki" 1024000.0 "Mi" 1048576000.0 "Gi" 1073741824000.0 "Ti" 1099511627776000.0 -}}
+{{- $written := toString . -}}
+{{- mulf (regexFind "^[0-9.]+" $written | float64) (get $units (regexFind "[A-Za-z]*$" $written)) -}}
+{{- end }}
+
+{{- define "groundwatch.checkResources" -}}
+{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
+{{- range splitList " " (include "groundwatch.stages" .) }}{{ $_ := set $all (printf "stages.%s.resources" .) (include "groundwatch.stageResources" (dict "root" $ "stage" .) | fromJson) }}{{ end -}}
+{{- range $key, $resources := $all -}}
+{{- range $unit := list "cpu" "memory" -}}
+{{- $request := get ($resources.requests | default dict) $unit -}}
+{{- $limit := get ($resources.limits | default dict) $unit -}}
+{{- if not $request }}{{ fail (printf "%s.requests.%s: is needed, so that the scheduler knows what the pod takes" $key $unit) }}{{ end -}}
+{{- if not $limit }}{{ fail (printf "%s.limits.%s: is needed, so that one pod cannot starve its node" $key $unit) }}{{ end -}}
+{{- if gt (include "groundwatch.amount" $request | float64) (include "groundwatch.amount" $limit | float64) }}{{ fail (printf "%s.requests.%s: %v is more than the limit %v" $key $unit $request $limit) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

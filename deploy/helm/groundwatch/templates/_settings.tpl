@@ -1,0 +1,80 @@
+{{/* A value as TOML. JSON's strings are TOML's basic strings. */}}
+{{- define "groundwatch.toml.value" -}}
+{{- if kindIs "map" . -}}
+{ {{- $first := true }}{{ range $key, $value := . }}{{ if not (kindIs "invalid" $value) }}{{ if not $first }},{{ end }} {{ toJson $key }} = {{ include "groundwatch.toml.value" $value }}{{ $first = false }}{{ end }}{{ end }} }
+{{- else if kindIs "slice" . -}}
+[{{ range $index, $value := . }}{{ if $index }}, {{ end }}{{ include "groundwatch.toml.value" $value }}{{ end }}]
+{{- else if kindIs "float64" . -}}
+{{ if eq (floor .) . }}{{ int64 . }}{{ else }}{{ toJson . }}{{ end }}
+{{- else -}}
+{{ toJson . }}
+{{- end -}}
+{{- end }}
+
+{{/* Sections by dotted keys, one setting a line. Takes (dict "path" "" "values" <map>). */}}
+{{- define "groundwatch.toml" -}}
+{{- $path := .path -}}
+{{- range $key, $value := .values -}}
+{{- $name := ternary $key (toJson $key) (regexMatch "^[A-Za-z0-9_-]+$" $key) -}}
+{{- if and (kindIs "map" $value) $value -}}
+{{ include "groundwatch.toml" (dict "path" (printf "%s%s." $path $name) "values" $value) }}
+{{- else if not (kindIs "invalid" $value) -}}
+{{ $path }}{{ $name }} = {{ include "groundwatch.toml.value" $value }}
+{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The settings of the services as JSON: those of the values, with what the chart decides. */}}
+{{- define "groundwatch.settings" -}}
+{{- $settings := deepCopy .Values.settings -}}
+{{- range splitList " " "extraction verification matching generation" -}}
+{{- $stage := get $settings . | default dict -}}
+{{- if and $.Values.llm.baseUrl (has $stage.engine (list "llm" "visual")) (not $stage.llm) -}}
+{{- $llm := dict "base_url" $.Values.llm.baseUrl "model" $.Values.llm.model "api_key_env" "LLM_API_KEY" -}}
+{{- $_ := set $settings . (merge (dict "llm" $llm) $stage) -}}
+{{- end -}}
+{{- end -}}
+{{- $nats := dict "url" (include "groundwatch.natsUrl" .) "replicas" (include "groundwatch.streamReplicas" . | int) -}}
+{{- $_ := set $settings "nats" (merge $nats ($settings.nats | default dict)) -}}
+{{- $gateway := dict "host" "0.0.0.0" "port" 8787 -}}
+{{- $_ := set $settings "gateway" (merge $gateway ($settings.gateway | default dict)) -}}
+{{- $telemetry := dict "host" "0.0.0.0" "port" .Values.telemetry.port -}}
+{{- $_ := set $settings "telemetry" (merge $telemetry ($settings.telemetry | default dict) (dict "log_format" "json")) -}}
+{{- if .Values.triton.enabled -}}
+{{- $triton := dict "url" (printf "%s-triton.%s.svc:8001" (include "groundwatch.fullname" .) .Release.Namespace) -}}
+{{- $_ := set $settings "triton" (merge $triton ($settings.triton | default dict)) -}}
+{{- end -}}
+{{- toJson $settings -}}
+{{- end }}
+
+{{- define "groundwatch.settingsToml" -}}
+{{- include "groundwatch.toml" (dict "path" "" "values" (include "groundwatch.settings" . | fromJson)) -}}
+{{- end }}
+
+{{/* The model endpoints that a stage asks, as a JSON list of {key, base_url, api_key_env}. Takes (dict "root" $ "stage" "…"). */}}
+{{- define "groundwatch.endpoints" -}}
+{{- $settings := include "groundwatch.settings" .root | fromJson -}}
+{{- $section := get $settings .stage | default dict -}}
+{{- $found := list -}}
+{{- if and $section.llm (has $section.engine (list "llm" "visual" "openai")) -}}
+{{- $found = append $found (dict "key" (printf "settings.%s.llm.base_url" .stage) "base_url" $section.llm.base_url "api_key_env" ($section.llm.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- end -}}
+{{- if eq .stage "captioning" -}}
+{{- range $name, $model := $section.models | default dict -}}
+{{- $found = append $found (dict "key" (printf "settings.captioning.models.%s.base_url" $name) "base_url" $model.base_url "api_key_env" ($model.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- end -}}
+{{- end -}}
+{{- $images := $settings.images | default dict -}}
+{{- if and (eq .stage "generation") $images.encoder_url -}}
+{{- $found = append $found (dict "key" "settings.images.encoder_url" "base_url" $images.encoder_url "api_key_env" ($images.encoder_key_env | default "OPENAI_API_KEY")) -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* "true" when a stage asks Triton. */}}
+{{- define "groundwatch.usesTriton" -}}
+{{- $settings := include "groundwatch.settings" .root | fromJson -}}
+{{- $engine := (get $settings .stage | default dict).engine | default "" -}}
+{{- $encodes := and (eq .stage "generation") (eq $engine "openai") (not ($settings.images | default dict).encoder_url) -}}
+{{- if or (eq $engine "triton") $encodes }}true{{ end -}}
+{{- end }}

@@ -1,0 +1,90 @@
+"""The services' settings as the chart's schema has them: see `values_schema`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from groundwatch.runtime.settings import Settings
+
+Schema = dict[str, Any]
+
+CHART_DECIDES = {
+    "Settings": ("data_dir",),
+    "NatsSettings": ("url", "credentials", "nkey_seed_file", "tls_ca", "replicas", "max_payload"),
+    "GatewaySettings": ("host", "port"),
+    "TelemetrySettings": ("host", "port"),
+}
+"""Settings that are not the user's here: the chart sets them."""
+
+ENGINES = {
+    "extraction": ("linguistic", "llm", "noop"),
+    "captioning": ("openai", "triton", "stand-in"),
+    "generation": ("none", "openai", "triton", "stand-in"),
+    "matching": ("semantic", "lexical", "llm"),
+    "verification": ("embedded", "reference", "visual", "triton", "llm", "similarity", "noop"),
+}
+POSITIVE = {"exclusiveMinimum": 0}
+AT_LEAST_ONE = {"minimum": 1}
+NOT_NEGATIVE = {"minimum": 0}
+SHARE = {"minimum": 0, "maximum": 1}
+BOUNDS: dict[str, dict[str, Schema]] = {
+    "NatsSettings": {"publish_timeout": POSITIVE},
+    "RetrySettings": {"attempts": AT_LEAST_ONE, "first_delay": POSITIVE, "max_delay": POSITIVE},
+    "StageSettings": {"concurrency": NOT_NEGATIVE},
+    "CaptioningSettings": {"concurrency": NOT_NEGATIVE, "max_tokens": AT_LEAST_ONE},
+    "VisualSettings": {
+        "threshold": {"exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        "top_logprobs": {"minimum": 0, "maximum": 20},
+    },
+    "SamplingRule": {"rate": SHARE},
+    "TelemetrySettings": {
+        "log_level": {"enum": ["debug", "info", "warning", "error"]},
+        "log_format": {"enum": ["auto", "json", "console"]},
+        "max_labels": AT_LEAST_ONE,
+    },
+    "AlarmSettings": {
+        "responses": {"minimum": 100},
+        "learn": {"minimum": 20},
+        "margin": NOT_NEGATIVE,
+        "objective": {"minimum": 0, "exclusiveMaximum": 1},
+    },
+    "ChatSettings": {
+        "base_url": {"pattern": "^https?://"},
+        "model": {"minLength": 1},
+        "timeout": POSITIVE,
+        "concurrency": AT_LEAST_ONE,
+        "max_tokens": AT_LEAST_ONE,
+        "retries": NOT_NEGATIVE,
+    },
+    "TritonSettings": {
+        "url": {"pattern": "^[^/]+:[0-9]+$"},
+        "timeout": POSITIVE,
+        "concurrency": AT_LEAST_ONE,
+    },
+}
+
+
+def settings_definitions() -> dict[str, Schema]:
+    """The services' settings as JSON Schema definitions, without what the chart decides."""
+    (_,), found = msgspec.json.schema_components([Settings], ref_template="#/$defs/{name}")
+    for name, schema in found.items():
+        for key in ("title", "description"):
+            schema.pop(key, None)
+        for key in CHART_DECIDES.get(name, ()):
+            del schema["properties"][key]
+        for key, property in schema["properties"].items():
+            property.pop("default", None)
+            property.pop("description", None)
+            property.update(BOUNDS.get(name, {}).get(key, {}))
+    for stage, engines in ENGINES.items():
+        reference = found["Settings"]["properties"][stage]
+        found["Settings"]["properties"][stage] = {
+            **reference,
+            "properties": {"engine": {"enum": ["", *engines]}},
+        }
+    intake = found["IntakeSettings"]["properties"]
+    for key, property in intake.items():
+        property["minimum"] = 0 if key == "max_images" else 1
+    return found
