@@ -12,12 +12,14 @@ import groundwatch.cli.agree as agree
 import groundwatch.cli.analysis as analysis
 import groundwatch.cli.bench as bench
 import groundwatch.cli.canary as canary
+import groundwatch.cli.config as config
 import groundwatch.cli.construction as construction
 import groundwatch.cli.demo as demo
 import groundwatch.cli.ledger as ledger
 import groundwatch.cli.models as models
 import groundwatch.cli.offline as offline
 import groundwatch.cli.probe as probe
+import groundwatch.cli.provisioning as provisioning
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__
@@ -53,6 +55,7 @@ def options(
 
 for module in (
     system,
+    provisioning,
     demo,
     traffic,
     ledger,
@@ -63,6 +66,7 @@ for module in (
     analysis,
     construction,
     bench,
+    config,
     models,
 ):
     module.register(app)

@@ -21,6 +21,7 @@ from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings, load
+from groundwatch.topology import COMMAND_LINE
 
 T = TypeVar("T")
 
@@ -96,12 +97,15 @@ def client_settings(config: Path | None, nats_url: str) -> Settings:
 
 
 @asynccontextmanager
-async def connected(settings: Settings, name: str = "cli") -> AsyncIterator[Bus]:
+async def connected(
+    settings: Settings, name: str = COMMAND_LINE, *, user: str = COMMAND_LINE
+) -> AsyncIterator[Bus]:
     """A connection for one command. What NATS refuses inside becomes a `UsageError` on one line."""
-    bus = Bus(settings.nats, name=name)
+    bus = Bus(settings.nats, name=name, user=user)
     await bus.connect(patience=3.0)
     try:
-        yield bus
+        async with bus.unless_refused():
+            yield bus
     except nats.js.errors.NotFoundError as error:
         raise UsageError(
             f"a stream is missing on this server ({error.description}): run groundwatch provision first"

@@ -1,4 +1,4 @@
-"""Commands that run the system: up, serve, provision."""
+"""Commands that run the system: up, serve."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import nats.errors
 import typer
 
+from groundwatch.archive.place import SWITCHED_OFF, placed
 from groundwatch.cli.common import (
     ADDRESS_FILE,
     ConfigOption,
-    JsonOption,
     NatsOption,
     Running,
-    client_settings,
-    connected,
     data_dir,
     prepare,
-    print_json,
     run,
     with_nats,
 )
@@ -42,7 +40,16 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import telemetry_server
 from groundwatch.runtime.tritonserver import TritonServer
 
-STAGES = ("gateway", "extraction", "captioning", "generation", "matching", "verification", "scoring")
+STAGES = (
+    "gateway",
+    "extraction",
+    "captioning",
+    "generation",
+    "matching",
+    "verification",
+    "scoring",
+    "archive",
+)
 READY_SECONDS = 60.0
 RESTART_PAUSE = 2.0
 
@@ -78,6 +85,10 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
             from groundwatch.scoring.service import ScoringService
 
             return ScoringService(settings, bus, metrics)
+        case "archive":
+            from groundwatch.archive.service import ArchiveService
+
+            return ArchiveService(settings, bus, metrics)
     raise UsageError(f"no service '{name}'; there are {', '.join(STAGES)}")
 
 
@@ -124,7 +135,7 @@ async def whole_system(
 ) -> AsyncIterator[System]:
     """Every service in this process, with our own nats-server unless settings name another.
 
-    `models` are served by a Triton of our own.
+    `models` are served by a Triton of our own. Without `archive.url` there is no archive.
     """
     configure_protocols(settings)
     metrics = metrics_for(settings)
@@ -144,7 +155,8 @@ async def whole_system(
         await bus.connect()
         _still_wanted()
         await provision(bus.js, replicas=settings.nats.replicas)
-        services = [make_service(name, settings, bus, metrics) for name in STAGES]
+        wanted = [name for name in STAGES if name != "archive" or settings.archive.url not in ("", SWITCHED_OFF)]
+        services = [make_service(name, settings, bus, metrics) for name in wanted]
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)
         _still_wanted()
@@ -202,6 +214,7 @@ def up(
 
 async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     folder = data_dir(settings)
+    settings = placed(settings, folder)
     if models:
         typer.echo(f"starting Triton with {', '.join(models)}; models take some seconds to load…", err=True)
     async with whole_system(settings, folder, models) as system:
@@ -256,13 +269,26 @@ def serve(
     run(_serve(stage, settings))
 
 
+async def _check_provisioned(stage: str, bus: Bus) -> None:
+    """Raises `UsageError` when the server lacks what this service needs, or does not let it ask."""
+    try:
+        async with bus.unless_refused():
+            absent = await missing(bus.js, stage)
+    except (nats.errors.Error, TimeoutError) as error:
+        raise UsageError(f"NATS does not tell what is provisioned ({error!r}): is JetStream on?") from error
+    if absent:
+        raise UsageError(f"not provisioned ({', '.join(absent)} missing): run groundwatch provision first")
+
+
 async def _serve(stage: str, settings: Settings) -> None:
     metrics = metrics_for(settings)
     bus = Bus(settings.nats, name=stage)
     await bus.connect()
-    if absent := await missing(bus.js):
+    try:
+        await _check_provisioned(stage, bus)
+    except BaseException:
         await bus.close()
-        raise UsageError(f"not provisioned ({', '.join(absent)} missing): run groundwatch provision first")
+        raise
     service = make_service(stage, settings, bus, metrics)
     problems: Callable[[], list[str]] = service.problems
     telemetry = telemetry_server(
@@ -275,28 +301,7 @@ async def _serve(stage: str, settings: Settings) -> None:
     await telemetry.stop(2)
 
 
-def provision_command(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Create the streams and consumers, or change them without dropping anything."""
-    settings = client_settings(config, nats)
-
-    async def work() -> None:
-        async with connected(settings, "provision") as bus:
-            done = await provision(bus.js, replicas=settings.nats.replicas)
-        if as_json:
-            print_json({one.name: one.change for one in done})
-            return
-        for one in done:
-            typer.echo(f"{one.change:<10} {one.kind:<9} {one.name}")
-
-    run(work())
-
-
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     app.command("up")(up)
     app.command("serve")(serve)
-    app.command("provision")(provision_command)

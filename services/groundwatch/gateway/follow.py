@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,7 @@ async def _read(js: JetStreamContext, stream: str, subject: str, after: int) -> 
     info = await js.add_consumer(
         stream,
         ConsumerConfig(
+            name=f"following-{secrets.token_hex(16)}",
             filter_subject=subject,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=after + 1,

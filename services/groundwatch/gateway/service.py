@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.gauges import StreamGauges
 from groundwatch.gateway.http import Door
 from groundwatch.gateway.intake import Intake
@@ -28,7 +29,8 @@ class GatewayService:
         self._backlog = Backlog(bus, settings.gateway.intake.max_backlog)
         self._gauges = StreamGauges(bus, metrics)
         metrics.objective.set(settings.alarm.objective)
-        self._live = Live(bus, AlarmDesk(settings.alarm, bus, metrics))
+        self.budgets = Budgets(bus, metrics)
+        self._live = Live(bus, AlarmDesk(settings.alarm, bus, metrics), self.budgets)
         self._server: HttpServer | None = None
         self._intake: Intake | None = None
         self.port = 0
@@ -49,7 +51,7 @@ class GatewayService:
     async def start(self) -> None:
         """Listen, then serve. Raises `UsageError` when the port cannot be had."""
         store = ImageStore(self._bus.js)
-        self._intake = Intake(self._settings, self._bus, self._metrics, store)
+        self._intake = Intake(self._settings, self._bus, self._metrics, store, self.budgets)
         door = Door(
             settings=self._settings.intake,
             bus=self._bus,
@@ -60,6 +62,7 @@ class GatewayService:
             live=self._live,
             problems=self.problems,
         )
+        await self.budgets.start()
         await self._backlog.look()
         self._backlog.start()
         self._gauges.start()
@@ -78,10 +81,11 @@ class GatewayService:
         self._backlog.stop()
         await self._gauges.stop()
         await self._live.stop()
+        await self.budgets.stop()
 
     def problems(self) -> list[str]:
         """Why responses are not taken, or would not be judged."""
-        found = [] if self._bus.connected else ["not connected to NATS"]
+        found = self._bus.problems()
         if self._server is None:
             found.append("not started")
         if self._backlog.closed:
@@ -92,4 +96,6 @@ class GatewayService:
             found.append(self._backlog.refusal())
         if self._live.problem:
             found.append(self._live.problem)
+        if self.budgets.problem:
+            found.append(self.budgets.problem)
         return [f"{self.name}: {why}" for why in found]

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import msgspec
 import nats.errors
 import nats.js.errors
 from faststream.nats import NatsBroker
-from faststream.security import BaseSecurity
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.publisher import Publisher, Receipt, Stored, settle
-from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
+from groundwatch.runtime.security import Refusals, security, why_not_connected
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -49,11 +48,15 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bus:
-    """A FastStream broker with the JetStream calls that the runtime needs beside it."""
+    """A FastStream broker with the JetStream calls that the runtime needs beside it.
 
-    def __init__(self, settings: NatsSettings, *, name: str) -> None:
+    `user` is whose rights it works with, where that is not the `name` it is shown under.
+    """
+
+    def __init__(self, settings: NatsSettings, *, name: str, user: str = "") -> None:
         self._settings = settings
         self._name = name
+        self._refusals = Refusals(user or name)
         self.broker = NatsBroker(
             settings.url,
             name=name,
@@ -69,11 +72,11 @@ class Bus:
             allow_reconnect=True,
             drain_timeout=15,
             pending_size=64 * 1024 * 1024,
-            inbox_prefix=f"_INBOX.{name}",
+            inbox_prefix=inbox_prefix(user or name),
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
-            **_security(settings),
+            **security(settings),
         )
         self._js: JetStreamContext | None = None
         self._publisher: Publisher | None = None
@@ -109,14 +112,46 @@ class Bus:
                 and task.cancelling()
             ):
                 raise
-            why = f" ({self._trouble})" if self._trouble else ""
+            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+                await asyncio.wait_for(self.broker.stop(), 5)
+            raise UsageError(why_not_connected(self._settings, self._trouble)) from error
+        if self._settings.tls_ca and not self.encrypted:
+            await self.close()
             raise UsageError(
-                f"no NATS server answers at {self._settings.url or 'the default address'}{why}: start one, "
-                "or set nats.url (GROUNDWATCH_NATS__URL)"
-            ) from error
+                f"the NATS server at {self._settings.url} speaks no TLS, and nats.tls_ca demands it: give "
+                "it a tls block (groundwatch provision --auth DIR --tls HOST), or unset nats.tls_ca"
+            )
         _ = self.js
         self._publisher = Publisher(self.client, timeout=self._settings.publish_timeout)
         await self._publisher.start()
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the server wants TLS, which the client then speaks or fails."""
+        return bool(self.client._server_info.get("tls_required"))
+
+    def problems(self) -> list[str]:
+        """Why whoever works over this connection is not ready: gone, or refused something it needs."""
+        if not self.connected:
+            return ["not connected to NATS"]
+        if self._settings.tls_ca and not self.encrypted:
+            return ["the NATS server speaks no TLS any more, and nats.tls_ca demands it"]
+        return self._refusals.told()
+
+    @contextlib.asynccontextmanager
+    async def unless_refused(self) -> AsyncIterator[None]:
+        """End the block at once when NATS refuses a subject, which otherwise shows as a timeout only.
+
+        Raises `UsageError` with what was refused and what to do.
+        """
+        try:
+            async with asyncio.timeout(None) as limit:
+                with self._refusals.telling(lambda: limit.reschedule(0)):
+                    yield
+        except (nats.errors.Error, TimeoutError, TransientError) as error:
+            if refused := self._refusals.told():
+                raise UsageError(refused[0]) from error
+            raise
 
     async def close(self) -> None:
         """Drain and close. A broken connection is closed without waiting for it."""
@@ -164,6 +199,8 @@ class Bus:
         if self._closing or self._publisher is None:
             # While connecting, the one line that `connect` raises tells it.
             return
+        if self._refusals.add(self._trouble):
+            return
         logger.warning("nats.error", service=self._name, error=repr(error))
 
     async def _on_disconnected(self) -> None:
@@ -173,20 +210,5 @@ class Bus:
 
     async def _on_reconnected(self) -> None:
         self.reconnects += 1
+        self._refusals.clear()
         logger.info("nats.reconnected", service=self._name)
-
-
-def _security(settings: NatsSettings) -> dict[str, Any]:
-    from faststream.nats.security import NatsCredentials, NatsNKey
-
-    context = None
-    if settings.tls_ca:
-        if not Path(settings.tls_ca).is_file():
-            raise UsageError(f"setting 'nats.tls_ca': no file at {settings.tls_ca}")
-        context = ssl.create_default_context(cafile=settings.tls_ca)
-    options: dict[str, Any] = {"ssl_context": context, "use_ssl": context is not None}
-    if settings.nkey_seed_file:
-        return {"security": NatsNKey.from_file(settings.nkey_seed_file, **options)}
-    if settings.credentials:
-        return {"security": NatsCredentials(settings.credentials, **options)}
-    return {"security": BaseSecurity(**options)} if context else {}

@@ -17,7 +17,15 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import ProvisionRefused
-from groundwatch.topology import CONSUMERS, IMAGES_BUCKET, STREAMS, ConsumerSpec, StreamSpec
+from groundwatch.topology import (
+    BUCKETS,
+    CONSUMERS,
+    STREAMS,
+    BucketSpec,
+    ConsumerSpec,
+    StreamSpec,
+    streams_of,
+)
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -48,14 +56,17 @@ async def provision(js: JetStreamContext, *, replicas: int = 1) -> list[Provisio
         await _refuse_skipping(js, consumer)
     done = [await _put_stream(js, spec, existing[spec.name], replicas) for spec in STREAMS]
     done += [await _put_consumer(js, spec, replicas) for spec in CONSUMERS]
-    done.append(await _put_images(js, replicas))
+    done += [await _put_bucket(js, spec, replicas) for spec in BUCKETS]
     return done
 
 
-async def missing(js: JetStreamContext) -> list[str]:
-    """Names of declared streams and consumers that the server does not have."""
-    absent = [spec.name for spec in STREAMS if await _stream_config(js, spec.name) is None]
-    absent += [spec.name for spec in CONSUMERS if await _consumer_config(js, spec) is None]
+async def missing(js: JetStreamContext, user: str = "") -> list[str]:
+    """Names of declared streams and consumers that the server does not have: all, or those of one user."""
+    streams = streams_of(user) if user else [spec.name for spec in STREAMS]
+    absent = [name for name in streams if await _stream_config(js, name) is None]
+    for spec in CONSUMERS:
+        if user in ("", spec.service) and await _consumer_config(js, spec) is None:
+            absent.append(spec.name)
     return absent
 
 
@@ -185,15 +196,17 @@ async def _put_consumer(js: JetStreamContext, spec: ConsumerSpec, replicas: int)
     return Provisioned("consumer", spec.name, "created" if found is None else "updated")
 
 
-async def _put_images(js: JetStreamContext, replicas: int) -> Provisioned:
+async def _put_bucket(js: JetStreamContext, spec: BucketSpec, replicas: int) -> Provisioned:
+    kind = "images" if spec.kind == "objects" else "bucket"
     try:
-        await js.object_store(IMAGES_BUCKET)
+        await js.stream_info(spec.stream)
     except nats.js.errors.NotFoundError:
-        await js.create_object_store(
-            IMAGES_BUCKET, description="Images by SHA-256 of their bytes", replicas=replicas
-        )
-        return Provisioned("images", IMAGES_BUCKET, "created")
-    return Provisioned("images", IMAGES_BUCKET, "unchanged")
+        if spec.kind == "objects":
+            await js.create_object_store(spec.name, description=spec.description, replicas=replicas)
+        else:
+            await js.create_key_value(bucket=spec.name, description=spec.description, replicas=replicas)
+        return Provisioned(kind, spec.name, "created")
+    return Provisioned(kind, spec.name, "unchanged")
 
 
 def _plain(value: object) -> object:

@@ -120,7 +120,7 @@ class StageService:
 
     def problems(self) -> list[str]:
         """Looks at the consumers and the loops: a socket can be up while nothing is fetched."""
-        found = [] if self.bus.connected else [f"{self.name}: not connected to NATS"]
+        found = [f"{self.name}: {why}" for why in self.bus.problems()]
         found += [f"{self.name}: {why}" for why in self._absent.values()]
         if self._monitor is None:
             return [*found, f"{self.name}: not started"]

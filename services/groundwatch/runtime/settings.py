@@ -48,6 +48,8 @@ class NatsSettings(Section, frozen=True, kw_only=True):
     credentials: str = ""
     nkey_seed_file: str = ""
     tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
     replicas: int = 1
     publish_timeout: float = 10.0
     max_payload: int = 8 * 1024 * 1024
@@ -175,6 +177,22 @@ class AlarmSettings(Section, frozen=True, kw_only=True):
         return Rule(responses=self.responses, learn=self.learn, margin=self.margin, objective=self.objective)
 
 
+class ArchiveSettings(Section, frozen=True, kw_only=True):
+    """The history in Parquet. `url` is a folder or what fsspec takes (`s3://bucket/path`), `off` for none.
+
+    Empty `url` under `groundwatch up` means: the folder `archive` in the data folder. `options` go to fsspec.
+    Outcomes are written after `flush_seconds`, or sooner when there are `flush_rows`. So many files as
+    `merge_files` of a size become one, up to about `file_bytes`.
+    """
+
+    url: str = ""
+    options: dict[str, Any] = {}
+    flush_seconds: float = 30.0
+    flush_rows: int = 10_000
+    merge_files: int = 8
+    file_bytes: int = 128 * 1024 * 1024
+
+
 class FaithScoreSettings(Section, frozen=True, kw_only=True):
     """Weights of equation 1 for each category; 1 where absent, as in the paper."""
 
@@ -199,6 +217,7 @@ class Settings(Section, frozen=True, kw_only=True):
     triton: TritonSettings = TritonSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     alarm: AlarmSettings = AlarmSettings()
+    archive: ArchiveSettings = ArchiveSettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
 
 
@@ -226,7 +245,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
             texts[".".join(keys)] = (keys, text)
             _put(values, name, keys, text)
     settings = _convert(values, texts, source)
-    _check(settings)
+    check(settings)
     return settings
 
 
@@ -270,8 +289,8 @@ def _explain(error: msgspec.ValidationError, source: Path | None) -> str:
     return f"{origin}setting '{key}': {message}"
 
 
-def _check(settings: Settings) -> None:
-    """Bounds that types cannot say."""
+def check(settings: Settings) -> None:
+    """Bounds that types cannot say. Raises `SettingsError` with the key that is wrong."""
     checks = (
         ("nats.replicas", 1 <= settings.nats.replicas <= 5, "must be 1 to 5"),
         ("nats.publish_timeout", settings.nats.publish_timeout > 0, "must be above 0 seconds"),
@@ -300,6 +319,10 @@ def _check(settings: Settings) -> None:
         ),
         ("alarm.responses", settings.alarm.responses >= 100, "must be at least 100"),
         ("alarm.learn", settings.alarm.learn >= 20, "must be at least 20"),
+        ("archive.flush_seconds", settings.archive.flush_seconds > 0, "must be above 0 seconds"),
+        ("archive.flush_rows", settings.archive.flush_rows >= 1, "must be at least 1"),
+        ("archive.merge_files", settings.archive.merge_files >= 2, "must be at least 2"),
+        ("archive.file_bytes", settings.archive.file_bytes >= 65_536, "must be at least 64 KiB"),
         ("alarm.margin", 0 <= settings.alarm.margin < float("inf"), "must not be negative"),
         ("alarm.objective", 0 <= settings.alarm.objective < 1, "must be 0 (learn it) or below 1"),
         (

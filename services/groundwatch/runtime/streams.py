@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from groundwatch.errors import TransientError
 from groundwatch.runtime.logs import logger
+from groundwatch.topology import STREAMS
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -129,12 +131,18 @@ async def _consume(
 ) -> AsyncGenerator[Read]:
     """Read through an ephemeral consumer, which the server forgets by itself, without a gap.
 
+    Its name cannot be guessed, so nobody else's rights reach it, and a single filter stands in the request's
+    subject, where the server's permissions see it.
+
     Ends when all is read, unless it follows; raises what NATS raises.
     """
+    wanted = list(subjects) or _everything(stream)
     info = await js.add_consumer(
         stream,
         ConsumerConfig(
-            filter_subjects=list(subjects) or None,
+            name=f"reading-{secrets.token_hex(16)}",
+            filter_subject=wanted[0] if len(wanted) == 1 else None,
+            filter_subjects=wanted if len(wanted) > 1 else None,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=start,
             ack_policy=AckPolicy.NONE,
@@ -168,6 +176,11 @@ async def _consume(
         with contextlib.suppress(*FAULTS):
             await subscription.unsubscribe()
             await js.delete_consumer(stream, info.name)
+
+
+def _everything(name: str) -> list[str]:
+    """All subjects of a stream of ours."""
+    return next((list(spec.subjects) for spec in STREAMS if spec.name == name), [])
 
 
 def _read(message: Msg) -> tuple[Read, int]:
