@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,10 @@ def bench(
 ) -> None:
     """Run a benchmark of a source checkout and print its figures: medians and ratios of one run."""
     logs.configure(level="error")
-    found = run(_measure_of(name)(**_parameters(options or [])))
+    measure, parameters = _measure_of(name), _parameters(options or [])
+    if unknown := parameters.keys() - (known := inspect.signature(measure).parameters.keys()):
+        raise UsageError(f"bench {name} has no parameter '{min(unknown)}'; there are {', '.join(known)}")
+    found = run(measure(**parameters))
     if as_json:
         print_json(found)
         return

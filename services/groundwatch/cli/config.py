@@ -1,0 +1,127 @@
+"""Settings looked at before anything starts: every problem at once, or what is effective."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+import typer
+
+from groundwatch.cli.common import JsonOption, print_json, run
+from groundwatch.cli.config_engines import ENGINES, engine_problems, named_engine
+from groundwatch.cli.config_places import place_problems
+from groundwatch.cli.config_reading import Problems, Read, read
+from groundwatch.errors import SettingsError, UsageError
+from groundwatch.protocols import registry
+from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.runtime import logs
+from groundwatch.runtime.settings import Settings
+
+config = typer.Typer(help="The settings of the services.", no_args_is_help=True)
+
+
+@config.command("check")
+def check(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Settings file (TOML); the one that GROUNDWATCH_CONFIG names when absent."),
+    ] = None,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the engine of this stage, as in its container; all stages when absent."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read the file and the environment as services do: tell every problem, or what is effective."""
+    logs.configure(level="error")
+    stages = tuple(stage or ENGINES)
+    if unknown := [name for name in stages if name not in ENGINES]:
+        raise UsageError(f"no stage '{unknown[0]}' with engines; there are {', '.join(ENGINES)}")
+    problems = Problems()
+    found = read(file, os.environ, problems)
+    _check_protocols(found.settings, problems)
+    place_problems(found.settings, os.environ, stages, problems)
+    run(engine_problems(found.settings, stages, problems))
+    if as_json:
+        print_json(_as_json(found, stages, problems))
+    else:
+        _print(found, stages, problems)
+    if problems.found:
+        raise typer.Exit(2)
+
+
+def _check_protocols(settings: Settings, problems: Problems) -> None:
+    try:
+        FaithScore(weights=settings.faithscore.weights)
+    except SettingsError as error:
+        problems.add_error(error)
+    except ValueError as error:
+        problems.add("faithscore.weights", str(error))
+    known = registry.names()
+    named = [("gateway.protocols", name) for name in settings.gateway.protocols]
+    named += [
+        (f"gateway.sampling[{number}].protocol", rule.protocol)
+        for number, rule in enumerate(settings.gateway.sampling)
+        if rule.protocol
+    ]
+    for key, name in named:
+        if name not in known:
+            problems.add(key, f"no protocol '{name}'; known are {', '.join(known)}")
+
+
+def _as_json(found: Read, stages: tuple[str, ...], problems: Problems) -> dict[str, Any]:
+    return {
+        "ok": not problems.found,
+        "file": str(found.source) if found.source else None,
+        "problems": problems.found,
+        "notes": problems.notes,
+        "set": {key: {"value": shown(value), "from": origin} for key, value, origin in found.given()},
+        "engines": {name: named_engine(found.settings, name) for name in stages},
+        "effective": {} if problems.found else _without_passwords(found.settings),
+    }
+
+
+def _print(found: Read, stages: tuple[str, ...], problems: Problems) -> None:
+    if problems.found:
+        for problem in problems.found:
+            sys.stderr.write(f"groundwatch: {' '.join(problem.split())}\n")
+        return
+    typer.echo(f"settings are right: {found.source or 'no file'}, {len(found.variables)} variables")
+    for key, value, origin in found.given():
+        typer.echo(f"  {key} = {msgspec.json.encode(shown(value)).decode()}   ({origin})")
+    typer.echo("  all else is default")
+    typer.echo("engines: " + ", ".join(f"{name} {named_engine(found.settings, name)}" for name in stages))
+    for note in problems.notes:
+        typer.echo(f"note: {note}")
+
+
+def shown(value: Any) -> Any:
+    """A value without a password in it."""
+    if not isinstance(value, str) or "@" not in value:
+        return value
+    return ",".join(_without_password(one) for one in value.split(","))
+
+
+def _without_password(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=f"…@{parts.netloc.rpartition('@')[2]}"))
+
+
+def _without_passwords(settings: Settings) -> Any:
+    effective = msgspec.to_builtins(settings)
+    effective["nats"]["url"] = shown(settings.nats.url)
+    return effective
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.add_typer(config, name="config")

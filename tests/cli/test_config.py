@@ -1,0 +1,281 @@
+"""`groundwatch config check`: every problem of a file and the environment at once, one line each."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from groundwatch.cli import app
+from groundwatch.cli.config import shown
+from groundwatch.cli.config_places import is_local
+
+LLM = '[verification]\nengine = "llm"\n[verification.llm]\nmodel = "m"\nbase_url = "{url}"\n'
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Runs the command on a file's text with variables; gives its result."""
+    for name in list(os.environ):
+        if name.startswith("GROUNDWATCH_") or name == "OPENAI_API_KEY":
+            monkeypatch.delenv(name)
+
+    def run(text: str | None, *arguments: str, **variables: str) -> Result:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        file = tmp_path / "groundwatch.toml"
+        if text is not None:
+            file.write_text(text)
+        return CliRunner().invoke(
+            app, ["config", "check", *([str(file)] if text is not None else []), *arguments]
+        )
+
+    return run
+
+
+def lines(result: Result) -> list[str]:
+    """The problems: on standard error, each with the program's name before it, and exit status 2."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    told = result.stderr.splitlines()
+    assert all(line.startswith("groundwatch: ") for line in told)
+    return [line.removeprefix("groundwatch: ") for line in told]
+
+
+def test_defaults_are_right(check):
+    result = check(None)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert result.stdout.startswith("settings are right: no file, 0 variables\n")
+    assert "extraction linguistic" in result.stdout
+
+
+def test_every_problem_is_told_at_once(check, tmp_path):
+    told = lines(
+        check(
+            """
+            data_dir = "/proc/nope"
+            [nats]
+            url = "http://user:geheim@x:4222"
+            nkey_seed_file = "/nope.nk"
+            [gateway]
+            prot = 5
+            protocols = ["faithscore", "faitscore"]
+            [[gateway.sampling]]
+            rate = 3
+            [[gateway.sampling]]
+            rate = 0.5
+            protocol = "valr"
+            [[gateway.sampling]]
+            rat = 0.5
+            [extraction]
+            engine = "lmm"
+            [verification]
+            engine = "llm"
+            concurrency = -1
+            [verification.llm]
+            base_url = "https://api.example.com"
+            model = "m"
+            api_key_env = "NOPE_KEY"
+            [matching]
+            engine = "llm"
+            [generation]
+            engine = "openai"
+            [generation.llm]
+            base_url = "ftp://x"
+            model = "m"
+            [captioning.models.heron]
+            base_url = "http://heron/v1"
+            model = ""
+            [captioning.models.osprey]
+            base_url = "http://osprey:8000/v1/chat/completions"
+            model = "x"
+            [faithscore.weights]
+            entties = 2
+            [retry]
+            attempts = 0
+            first_delay = "soon"
+            """,
+            GROUNDWATCH_GATEWAY__PORT="abc",
+            GROUNDWATCH_NIX="3",
+        )
+    )
+    file = tmp_path / "groundwatch.toml"
+    expected = [
+        "setting 'captioning.models.heron': model must be named",
+        f"{file}: setting 'gateway.prot': no such setting",
+        "GROUNDWATCH_GATEWAY__PORT: setting 'gateway.port': Expected `int`, got `str`",
+        f"{file}: setting 'gateway.sampling[2].rat': no such setting",
+        f"{file}: setting 'generation.llm': base_url must be an http(s) address",
+        f"{file}: setting 'retry.first_delay': Expected `float`, got `str`",
+        "GROUNDWATCH_NIX: setting 'nix': no such setting",
+        f"{file}: setting 'retry.attempts': must be at least 1",
+        f"{file}: setting 'gateway.sampling[0].rate': must be from 0 to 1",
+        f"{file}: setting 'verification.concurrency': must not be negative",
+        f"{file}: setting 'matching.llm': engine llm needs at least base_url and model here",
+        "setting 'faithscore.weights.entties': no such category",
+        "setting 'gateway.protocols': no protocol 'faitscore'; known are ",
+        "setting 'gateway.sampling[1].protocol': no protocol 'valr'; known are ",
+        "setting 'nats.url': '…@x:4222' is no address such as nats://host:4222",
+        "setting 'nats.nkey_seed_file': no file at /nope.nk",
+        "setting 'data_dir': /proc/nope cannot be written",
+        "setting 'captioning.models.osprey.base_url': leave out /chat/completions: ",
+        "setting 'verification.llm.base_url': 'https://api.example.com' has no path",
+        "setting 'verification.llm.api_key_env': the variable NOPE_KEY is not set or empty",
+        "setting 'extraction.engine': no engine 'lmm'; known are linguistic, llm, noop",
+    ]
+    for start in expected:
+        assert sum(line.startswith(start) for line in told) == 1, (start, told)
+    assert len(told) == len(expected), told
+    assert "geheim" not in "\n".join(told)
+
+
+@pytest.mark.parametrize("stage", ["extraction", "captioning", "generation", "matching", "verification"])
+def test_an_engine_that_no_stage_knows(check, stage):
+    (told,) = lines(check(f'[{stage}]\nengine = "warp"\n'))
+    assert told.startswith(f"setting '{stage}.engine': no engine 'warp'; known are ")
+
+
+def test_scoring_has_no_engine(check):
+    assert lines(check('[scoring]\nengine = "llm2"\n')) == [
+        "setting 'scoring.engine': scoring has no engines: leave it out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "told"),
+    [
+        ("http://vllm:8000/v1", "", ""),
+        ("http://10.1.2.3:8000/v1", "", ""),
+        ("https://api.example.com/v1", "sk", ""),
+        ("https://api.example.com/openai/v4/", "sk", ""),
+        ("https://api.example.com/v1", "", "api_key_env': the variable OPENAI_API_KEY is not set"),
+        ("http://vllm:8000", "", "base_url': 'http://vllm:8000' has no path"),
+        ("http://vllm:8000/v1/completions", "", "base_url': leave out /completions"),
+        ("http:///v1", "sk", "base_url': 'http:///v1' names no host"),
+    ],
+)
+def test_an_endpoint_of_a_stage(check, url, key, told):
+    result = check(LLM.format(url=url), **({"OPENAI_API_KEY": key} if key else {}))
+    if told:
+        (line,) = lines(result)
+        assert line.startswith("setting 'verification.llm.") and told in line
+    else:
+        assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_what_is_allowed_and_may_not_be_meant_is_a_note(check):
+    text = '[extraction]\nengine = "noop"\n[extraction.llm]\nmodel = "m"\nbase_url = "http://v/api"\n'
+    result = check(text)
+    assert result.exit_code == 0
+    assert "note: setting 'extraction.llm': is not used by the engine that is set" in result.stdout
+    text = text.replace("noop", "llm")
+    assert "note: setting 'extraction.llm.base_url': 'http://v/api' has no version" in check(text).stdout
+
+
+def test_what_is_effective_says_where_it_comes_from(check, tmp_path):
+    result = check(
+        LLM.format(url="http://vllm:8000/v1"),
+        "--json",
+        GROUNDWATCH_NATS__URL="nats://me:geheim@host:4222",
+        GROUNDWATCH_VERIFICATION__LLM__MODEL="7",
+    )
+    assert result.exit_code == 0, result.stdout
+    found = json.loads(result.stdout)
+    assert found["ok"] is True
+    assert found["problems"] == []
+    assert found["engines"]["verification"] == "llm"
+    file = str(tmp_path / "groundwatch.toml")
+    assert found["set"]["verification.llm.base_url"] == {"value": "http://vllm:8000/v1", "from": file}
+    assert found["set"]["nats.url"] == {"value": "nats://…@host:4222", "from": "GROUNDWATCH_NATS__URL"}
+    assert found["set"]["verification.llm.model"]["from"] == "GROUNDWATCH_VERIFICATION__LLM__MODEL"
+    assert found["effective"]["verification"]["llm"]["model"] == "7"
+    assert found["effective"]["gateway"]["port"] == 8787
+    assert "geheim" not in result.stdout
+
+
+def test_problems_as_json(check):
+    result = check("[gateway]\nport = -1\n", "--json")
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert found["ok"] is False
+    assert len(found["problems"]) == 1
+
+
+def test_files_that_are_not_there(check, tmp_path):
+    nats = '[nats]\ntls_ca = "/nope/ca.pem"\ncredentials = "/nope/a.creds"\n'
+    told = lines(check(f'{nats}[triton]\ntls = true\ntls_ca = "/nope/t"\n'))
+    assert len(told) == 3
+    for key in ("nats.tls_ca", "nats.credentials", "triton.tls_ca"):
+        assert any(line.startswith(f"setting '{key}': ") and "/nope/" in line for line in told), told
+    (told,) = lines(check('[matching]\nembedding_model = "/nope/model"\n'))
+    assert told.startswith("setting 'matching.embedding_model': /nope/model")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "cannot be read"), ("x =", "is not TOML"), ("[nats\n", "is not TOML")]
+)
+def test_a_file_that_cannot_be_read(check, tmp_path, content, told):
+    file = tmp_path / "other.toml"
+    if content is not None:
+        file.write_text(content)
+    found = lines(check(None, str(file), GROUNDWATCH_GATEWAY__PORT="-1"))
+    assert found[0].startswith(f"{file}: {told}")
+    assert found[1].startswith("GROUNDWATCH_GATEWAY__PORT: setting 'gateway.port': must be")
+    assert len(found) == 2
+
+
+def test_the_file_that_the_environment_names(check, tmp_path):
+    file = tmp_path / "named.toml"
+    file.write_text("[gateway]\nport = 1234\n")
+    result = check(None, GROUNDWATCH_CONFIG=str(file), GROUNDWATCH_SERVICE_PORT="tcp://10.0.0.1:80")
+    assert result.exit_code == 0
+    assert f"gateway.port = 1234   ({file})" in result.stdout
+
+
+def test_a_value_where_a_section_belongs(check):
+    (told,) = lines(check("[nats]\nurl = 'nats://h'\n", GROUNDWATCH_NATS__URL__HOST="x"))
+    assert told.startswith("GROUNDWATCH_NATS__URL__HOST: setting 'nats.url.host': 'url' is a value")
+
+
+def test_only_the_stage_that_runs_in_this_container(check):
+    text = '[matching]\nengine = "warp"\n'
+    assert check(text, "--stage", "verification").exit_code == 0
+    assert check(text, "--stage", "matching").exit_code == 2
+    wrong = check(text, "--stage", "gateway")
+    assert "no stage 'gateway' with engines" in str(wrong.exception)
+
+
+def test_an_engine_whose_packages_are_missing(check, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    told = lines(check(None, "--stage", "extraction", "--stage", "verification", "--stage", "matching"))
+    assert len(told) == 3
+    for line in told:
+        assert "does not run here" in line
+        assert "pip install 'groundwatch[embedded]'" in line
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost", True),
+        ("vllm.models.svc", True),
+        ("host.docker.internal", True),
+        ("::1", True),
+        ("192.168.1.4", True),
+        ("8.8.8.8", False),
+        ("api.openai.com", False),
+    ],
+)
+def test_hosts_near_and_far(host, local):
+    assert is_local(host) is local
+
+
+def test_passwords_are_not_shown():
+    assert shown("nats://a:b@h:1,nats://c@k:2,tls://h") == "nats://…@h:1,nats://…@k:2,tls://h"
+    assert shown("a@b") == "a@b"
+    assert shown(3) == 3
