@@ -1,0 +1,252 @@
+"""The dashboard Judges: what the engines and models that judge take, cost and cannot do."""
+
+from __future__ import annotations
+
+from deploy.grafana.boards.frame import choice, frame, gateway
+from deploy.grafana.boards.panels import Column, Query, bars, figure, lines, rows
+from deploy.grafana.boards.promql import increase, mean, quantile, rate, share
+from grafana_foundation_sdk.builders import dashboard
+
+JUDGE = 'stage=~"$stage",engine=~"$engine"'
+STAGE = 'stage=~"$stage"'
+BY = "stage, engine, model"
+NAME = "{{stage}}: {{engine}} {{model}}"
+ALL = "$__range"
+
+
+def judges() -> dashboard.Dashboard:
+    """Latency, tokens, cost, failures and undecided facts of each judge."""
+    made = (
+        frame(
+            "groundwatch / Judges",
+            "groundwatch-judges",
+            "What the engines and models that judge take, what they cost, and what they could not judge.",
+        )
+        .with_variable(choice("stage", "stage", "label_values(groundwatch_engine_calls_total, stage)"))
+        .with_variable(
+            choice(
+                "engine", "engine", 'label_values(groundwatch_engine_calls_total{stage=~"$stage"}, engine)'
+            )
+        )
+        .with_variable(gateway())
+    )
+    _figures(made)
+    _each(made)
+    _use(made)
+    _requests(made)
+    _trust(made)
+    return made
+
+
+def _figures(made: dashboard.Dashboard) -> None:
+    calls = increase("groundwatch_engine_calls_total", JUDGE, "job", ALL)
+    good = increase("groundwatch_engine_calls_total", f'{JUDGE},result="ok"', "job", ALL)
+    cost = f"sum(increase(groundwatch_engine_cost_dollars_total{{{JUDGE}}}[{ALL}]))"
+    scored = f'sum(increase(groundwatch_outcomes_total{{outcome="scored"}}[{ALL}]))'
+    made.with_panel(
+        figure(
+            "Judgements", "By an engine, one for each response and stage, in the range.", calls, decimals=0
+        )
+    )
+    made.with_panel(
+        figure(
+            "Without fault",
+            "Share of the judgements that an engine gave; the others were unscorable, tried again or failed.",
+            share(good, calls),
+            unit="percentunit",
+            decimals=1,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Time of a judgement, 99 %",
+            "Of all chosen judges, in the range; of a batch, its share.",
+            quantile(0.99, "groundwatch_engine_seconds", JUDGE, window=ALL),
+            unit="s",
+            decimals=2,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Tokens",
+            "Read and written by the judges, in the range.",
+            f"sum(increase(groundwatch_engine_tokens_total{{{JUDGE}}}[{ALL}]))",
+            decimals=1,
+        )
+    )
+    made.with_panel(
+        figure("Cost", "By the prices in the settings, in the range.", cost, unit="currencyUSD", decimals=4)
+    )
+    made.with_panel(
+        figure(
+            "Cost of 1,000 scores",
+            "Cost in the range over scored outcomes in the range, for all protocols together.",
+            f"1000 * {share(cost, scored)}",
+            unit="currencyUSD",
+            decimals=3,
+        )
+    )
+
+
+def _each(made: dashboard.Dashboard) -> None:
+    def calls(result: str) -> str:
+        return increase("groundwatch_engine_calls_total", f"{JUDGE}{result}", BY, ALL)
+
+    good = calls(',result="ok"')
+    made.with_row(dashboard.Row("Each judge"))
+    made.with_panel(
+        rows(
+            "Judges side by side",
+            "Over the range of the dashboard. Tokens and cost are those of judges that tell them.",
+            {"stage": "Stage", "engine": "Engine", "model": "Model"},
+            [
+                Column("Judgements", calls("")),
+                Column(
+                    "Not judged",
+                    share(f"({calls('')} - ({good} or {calls('')} * 0))", calls("")),
+                    "percentunit",
+                    1,
+                ),
+                Column("p50", quantile(0.5, "groundwatch_engine_seconds", JUDGE, BY, ALL), "s", 3),
+                Column("p95", quantile(0.95, "groundwatch_engine_seconds", JUDGE, BY, ALL), "s", 3),
+                Column(
+                    "Tokens each",
+                    share(increase("groundwatch_engine_tokens_total", JUDGE, BY, ALL), calls("")),
+                    "short",
+                    0,
+                ),
+                Column(
+                    "Cost",
+                    increase("groundwatch_engine_cost_dollars_total", JUDGE, BY, ALL),
+                    "currencyUSD",
+                    4,
+                ),
+            ],
+        )
+    )
+    made.with_panel(
+        lines(
+            "Judgements",
+            "Per second and judge.",
+            [Query(rate("groundwatch_engine_calls_total", JUDGE, BY), NAME)],
+            unit="ops",
+            width=8,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Time of a judgement, 95 %",
+            "Of a batch, its share. A judge behind a network is orders slower than one in the process.",
+            [Query(quantile(0.95, "groundwatch_engine_seconds", JUDGE, BY), NAME)],
+            unit="s",
+            width=8,
+            log=True,
+        )
+    )
+    made.with_panel(
+        lines(
+            "What became of judgements",
+            "ok; unscorable, so unscored with a reason; transient, so tried again; error.",
+            [Query(rate("groundwatch_engine_calls_total", JUDGE, "result"), "{{result}}")],
+            unit="ops",
+            width=8,
+            stacked=True,
+        )
+    )
+
+
+def _use(made: dashboard.Dashboard) -> None:
+    made.with_row(dashboard.Row("Tokens and cost"))
+    made.with_panel(
+        lines(
+            "Tokens",
+            "Per second, read and written.",
+            [
+                Query(
+                    rate("groundwatch_engine_tokens_total", JUDGE, "stage, model, direction"),
+                    "{{stage}} {{model}} {{direction}}",
+                )
+            ],
+            width=8,
+            stacked=True,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Cost an hour",
+            "At the rate of each point, by the prices in the settings.",
+            [Query(f"3600 * {rate('groundwatch_engine_cost_dollars_total', JUDGE, BY)}", NAME)],
+            unit="currencyUSD",
+            width=8,
+            stacked=True,
+        )
+    )
+    made.with_panel(
+        bars(
+            "Cost in the range",
+            "Which judge the money went to.",
+            Query(increase("groundwatch_engine_cost_dollars_total", JUDGE, BY, ALL), NAME),
+            unit="currencyUSD",
+            width=8,
+        )
+    )
+
+
+def _requests(made: dashboard.Dashboard) -> None:
+    made.with_row(dashboard.Row("Requests to models"))
+    made.with_panel(
+        lines(
+            "Requests",
+            "Single requests to a model's endpoint a second, by result; a judgement can take several. "
+            "misconfigured is a wrong key or model name.",
+            [Query(rate("groundwatch_model_requests_total", STAGE, "stage, result"), "{{stage}} {{result}}")],
+            unit="reqps",
+        )
+    )
+    made.with_panel(
+        lines(
+            "Time of a request",
+            "Mean and 95 % of each stage's requests.",
+            [
+                Query(mean("groundwatch_model_request_seconds", STAGE, "stage"), "{{stage}} mean"),
+                Query(quantile(0.95, "groundwatch_model_request_seconds", STAGE, "stage"), "{{stage}} p95"),
+            ],
+            unit="s",
+        )
+    )
+
+
+def _trust(made: dashboard.Dashboard) -> None:
+    made.with_row(dashboard.Row("What judges could not tell"))
+    by = "protocol, category"
+    made.with_panel(
+        lines(
+            "Undecided facts",
+            "Share of the facts of each category that the judge could not decide, over fifteen minutes; they "
+            "are in no rate.",
+            [
+                Query(
+                    share(
+                        increase("groundwatch_claims_total", 'verdict="undecided"', by, "15m"),
+                        increase("groundwatch_claims_total", "", by, "15m"),
+                    ),
+                    "{{protocol}} {{category}}",
+                )
+            ],
+            unit="percentunit",
+        )
+    )
+    made.with_panel(
+        lines(
+            "Unscored",
+            "Outcomes without a score a second, by reason.",
+            [
+                Query(
+                    rate("groundwatch_outcomes_total", 'outcome="unscored"', "protocol, reason"),
+                    "{{protocol}}: {{reason}}",
+                )
+            ],
+            unit="ops",
+            stacked=True,
+        )
+    )

@@ -1,0 +1,263 @@
+"""A running system under a real Prometheus, with the recorded demo's traffic, for the dashboards.
+
+`python -m tests.deploy.grafana.live --seconds 600` runs it for longer, for the pictures in docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import io
+import itertools
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from PIL import Image
+from prometheus_client import start_http_server
+from tests.support.llm_server import LlmServer, picture
+from tests.support.llm_server import running as llm_server
+
+from groundwatch.cli.canary import Canary
+from groundwatch.cli.demo_shared import settled
+from groundwatch.cli.probing import Plan
+from groundwatch.cli.system import System, whole_system
+from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.probing.benchmarks import suite
+from groundwatch.probing.target import Target
+from groundwatch.runtime.settings import (
+    AlarmSettings,
+    GatewaySettings,
+    SamplingRule,
+    Settings,
+    StageSettings,
+)
+from groundwatch.topology import recorded_subject
+
+SCRAPE = 1.0
+TENANTS = ("museum", "shop", "shop", "archive", "archive", "archive")
+UNSAMPLED = "mirror"
+"""A tenant whose answers the gateway's sampling declines."""
+
+ALARM = AlarmSettings(objective=0.12)
+COLOURS = ("red", "green", "blue", "black", "white")
+THINGS = ("dog", "cat", "ball", "chair", "tree", "car", "boat")
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """Where Prometheus answers, and since when it scrapes a system that works."""
+
+    prometheus: str
+    gateway: str
+    start: float
+
+
+def prometheus_binary() -> str | None:
+    """The real Prometheus, if this machine has one."""
+    return shutil.which("prometheus")
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[str]:
+    """A Prometheus that scrapes these addresses every second; gives its URL."""
+    port = _free_port()
+    config = {
+        "global": {"scrape_interval": f"{SCRAPE:g}s"},
+        "scrape_configs": [{"job_name": "groundwatch", "static_configs": [{"targets": list(targets)}]}],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    arguments = [
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "prometheus.log").open("wb") as log:
+        child = subprocess.Popen([prometheus_binary() or "prometheus", *arguments], stdout=log, stderr=log)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait(lambda: httpx.get(f"{url}/-/ready").status_code == 200, f"{folder / 'prometheus.log'}")
+        yield url
+    finally:
+        child.terminate()
+        child.wait(20)
+
+
+@contextlib.asynccontextmanager
+async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) -> AsyncIterator[Watched]:
+    """Everything, with all of its traffic sent within `seconds` and settled.
+
+    Two systems: one with the embedded judges and every `thin`-th of the recorded demo's answers, `rounds`
+    times over, one whose judge is a language model's endpoint that wants money; and two canaries.
+    """
+    # Slow to import where others work too: no service waits for its engine meanwhile.
+    await asyncio.to_thread(importlib.import_module, "sentence_transformers")
+    async with contextlib.AsyncExitStack() as stack:
+        llm = stack.enter_context(llm_server())
+        demo = await stack.enter_async_context(whole_system(_demo(), folder / "demo"))
+        paid = await stack.enter_async_context(whole_system(_paid(llm), folder / "paid"))
+        canaries = [_canary(llm, folder, model) for model in ("looks", "looks,refusal,looks:0.1")]
+        ports = []
+        for canary in canaries:
+            server, thread = start_http_server(0, addr="127.0.0.1", registry=canary.metrics.registry)
+            stack.callback(thread.join, 5)
+            stack.callback(server.shutdown)
+            ports.append(server.server_port)
+        targets = [url.removeprefix("http://") for url in (demo.gateway_url, paid.gateway_url)]
+        url = stack.enter_context(prometheus(folder, [*targets, *(f"127.0.0.1:{port}" for port in ports)]))
+        start = time.time()
+        await asyncio.sleep(2 * SCRAPE)
+        await asyncio.gather(
+            _send(demo.gateway_url, demo_answers(rounds, thin), seconds),
+            _simple(paid, seconds, rounds),
+            _oddities(demo),
+            *(_sing(canary, seconds) for canary in canaries),
+        )
+        for system in (demo, paid):
+            await settled(system)
+        await asyncio.sleep(3 * SCRAPE)
+        yield Watched(prometheus=url, gateway=demo.gateway_url, start=start)
+
+
+def _demo() -> Settings:
+    rules = (SamplingRule(rate=0.0, tenant=UNSAMPLED),)
+    return Settings(gateway=GatewaySettings(port=0, sampling=rules), alarm=ALARM)
+
+
+def _paid(llm: LlmServer) -> Settings:
+    stage = StageSettings(
+        engine="llm",
+        llm=ChatSettings(base_url=llm.base_url, model="ok:0.03", input_price=0.15, output_price=0.6),
+    )
+    return Settings(gateway=GatewaySettings(port=0), extraction=stage, verification=stage, alarm=ALARM)
+
+
+def demo_answers(rounds: int, thin: int) -> list[dict[str, Any]]:
+    """The recorded demo's answers, first those from before the second model turns bad, `rounds` times each.
+
+    The tag `version` says when: the new version is what turns it.
+    """
+    lines = resources.files("groundwatch.demo").joinpath("answers.jsonl").read_bytes().splitlines()
+    answers = [json.loads(line) for line in lines]
+    tenants = itertools.cycle(TENANTS)
+    made = []
+    for half, part in enumerate((answers[: len(answers) // 2], answers[len(answers) // 2 :])):
+        for turn in range(rounds):
+            for answer in part[::thin]:
+                version = "2.0" if half and answer["model"].startswith("osprey") else "1.0"
+                tags = answer.get("tags", {}) | {"version": version}
+                name = f"{answer['id']}-{half}-{turn}"
+                made.append({**answer, "id": name, "tenant": next(tenants), "tags": tags})
+    return made
+
+
+async def _simple(system: System, seconds: float, rounds: int) -> None:
+    """Plain answers of a third model, one in eight of them about something that is not there."""
+    answers = []
+    for number in range(40 * rounds):
+        thing, colour = THINGS[number % len(THINGS)], COLOURS[number % len(COLOURS)]
+        said = THINGS[(number + 3) % len(THINGS)] if number % 8 == 5 else thing
+        answers.append(
+            {
+                "id": f"simple-{number}",
+                "model": "kestrel-3b",
+                "tenant": "depot",
+                "answer": f"There is a {colour} {said}.",
+                "reference": {"objects": [thing, colour], "complete": True},
+            }
+        )
+    await _send(system.gateway_url, answers, seconds)
+
+
+async def _oddities(system: System) -> None:
+    """What goes wrong now and then: a dead letter, an unscored and a declined answer, a refused one."""
+    await system.bus.js.publish(recorded_subject("live", "0" * 32), b"not an event")
+    remark = "It was probably a lovely day for everybody."
+    odd = [{"id": "odd-remark", "model": "heron-7b", "tenant": "museum", "answer": remark}]
+    odd += [
+        {"id": f"odd-{number}", "model": "heron-7b", "tenant": UNSAMPLED, "answer": "There is a dog."}
+        for number in range(20)
+    ]
+    image = io.BytesIO()
+    Image.new("RGB", (64, 48), "teal").save(image, "PNG")
+    async with httpx.AsyncClient(base_url=system.gateway_url, timeout=30) as http:
+        for _ in range(2):
+            await http.post("/v1/images", content=image.getvalue(), headers={"content-type": "image/png"})
+        refused = await http.post("/v1/responses", content=b"{", headers={"content-type": "application/json"})
+        assert refused.status_code == 422 or refused.status_code == 400, refused.text
+    await _send(system.gateway_url, odd, 3.0)
+
+
+async def _send(gateway: str, answers: Sequence[dict[str, Any]], seconds: float) -> None:
+    began = time.monotonic()
+    async with httpx.AsyncClient(base_url=gateway, timeout=60) as http:
+        for number, answer in enumerate(answers):
+            await asyncio.sleep(max(0.0, began + number * seconds / len(answers) - time.monotonic()))
+            reply = await http.post("/v1/responses", json=answer)
+            assert reply.status_code in (200, 202), reply.text
+
+
+def _canary(llm: LlmServer, folder: Path, model: str) -> Canary:
+    """A canary that asks this model POPE's questions about four images, two of which show a dog."""
+    benchmark = folder / "benchmark"
+    (benchmark / "images").mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number, words in enumerate(("dog", "cat", "dog tree", "tree"), start=1):
+        (benchmark / "images" / f"{number}.png").write_bytes(picture(words))
+        label = "yes" if "dog" in words else "no"
+        line = {"question_id": number, "image": f"{number}.png", "label": label}
+        lines.append(json.dumps(line | {"text": "Is there a dog in the image?"}))
+    (benchmark / "coco_pope_random.json").write_text("\n".join(lines))
+    target = Target(url=llm.base_url, model=model, retries=0, patience=0.1)
+    rounds = folder / f"rounds-{len(model)}"
+    plan = Plan(target=target, folder=rounds, source="here", limit=4)
+    return Canary(suite("pope", benchmark), plan, Settings(), fresh=False, submit="")
+
+
+async def _sing(canary: Canary, seconds: float) -> None:
+    stopped = asyncio.Event()
+    every = max(2.0, seconds / 20)
+    await canary.sing(every, max(2, int(seconds / every)), stopped, lambda told: None)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _wait(holds: Any, what: str) -> None:
+    for _ in range(300):
+        with contextlib.suppress(httpx.HTTPError):
+            if holds():
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"did not become ready: see {what}")
+
+
+async def _main(seconds: float, rounds: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="groundwatch-dashboards-") as folder:
+        async with watched(Path(folder), seconds, rounds) as found:
+            sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+            sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("--seconds", type=float, default=600.0, help="how long the traffic lasts")
+    reading.add_argument("--rounds", type=int, default=4, help="how often the demo's answers are sent")
+    told = reading.parse_args()
+    asyncio.run(_main(told.seconds, told.rounds))
