@@ -17,7 +17,7 @@ from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.natsserver import NatsServer
 from groundwatch.runtime.provision import provision
 from groundwatch.runtime.settings import NatsSettings
-from groundwatch.topology import IMAGES_BUCKET, STREAMS
+from groundwatch.topology import BUCKETS, STREAMS
 
 BusFactory = Callable[..., Awaitable[Bus]]
 
@@ -81,7 +81,7 @@ async def bus(bus_factory: BusFactory) -> Bus:
 
 @pytest.fixture
 async def clean_streams(bus: Bus) -> None:
-    """Streams, consumers and images as new.
+    """Streams, consumers and buckets as new.
 
     Made anew and not purged: the server remembers message ids beyond a purge, so an event that an earlier
     test had published would not be taken.
@@ -89,6 +89,7 @@ async def clean_streams(bus: Bus) -> None:
     for stream in STREAMS:
         with contextlib.suppress(nats.js.errors.NotFoundError):
             await bus.js.delete_stream(stream.name)
-    with contextlib.suppress(nats.js.errors.NotFoundError):
-        await bus.js.delete_object_store(IMAGES_BUCKET)
+    for bucket in BUCKETS:
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            await bus.js.delete_stream(bucket.stream)
     await provision(bus.js)

@@ -19,7 +19,7 @@ from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.natsserver import NatsServer
 from groundwatch.runtime.provision import missing, provision
 from groundwatch.runtime.settings import NatsSettings, Settings
-from groundwatch.topology import CONSUMERS, DAY, EXTRACTED, IMAGES_BUCKET, OUTCOMES, RESPONSES, STREAMS
+from groundwatch.topology import BUCKETS, CONSUMERS, DAY, EXTRACTED, OUTCOMES, RESPONSES, STREAMS
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_creates_everything_and_then_changes_nothing(fresh: Bus) -> None:
     assert set(await missing(fresh.js)) == {spec.name for spec in (*STREAMS, *CONSUMERS)}
     first = await provision(fresh.js)
     assert {one.change for one in first} == {"created"}
-    assert {one.name for one in first} == {spec.name for spec in (*STREAMS, *CONSUMERS)} | {IMAGES_BUCKET}
+    assert {one.name for one in first} == {spec.name for spec in (*STREAMS, *CONSUMERS)} | {bucket.name for bucket in BUCKETS}
     assert await missing(fresh.js) == []
     before = await everything(fresh)
     second = await provision(fresh.js)

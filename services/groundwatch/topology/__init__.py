@@ -31,7 +31,9 @@ from groundwatch.topology.channels import (
 )
 from groundwatch.topology.names import (
     ALARMS,
+    ARCHIVE,
     ASKED,
+    BUDGETS_BUCKET,
     COMMAND_LINE,
     DAY,
     DEAD,
@@ -51,8 +53,10 @@ from groundwatch.topology.names import (
     OUTCOMES,
     PREFIX,
     PROVISIONER,
+    REPLAY,
     RESPONSES,
     RETRY,
+    RUNS_BUCKET,
     STAGES,
 )
 from groundwatch.topology.permissions import (
@@ -91,7 +95,9 @@ from groundwatch.topology.subjects import (
 
 __all__ = [
     "ALARMS",
+    "ARCHIVE",
     "ASKED",
+    "BUDGETS_BUCKET",
     "BUCKETS",
     "CHANNELS",
     "COMMAND_LINE",
@@ -114,8 +120,10 @@ __all__ = [
     "OUTCOMES",
     "PREFIX",
     "PROVISIONER",
+    "REPLAY",
     "RESPONSES",
     "RETRY",
+    "RUNS_BUCKET",
     "STAGES",
     "STREAMS",
     "Address",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from groundwatch.topology.names import GATEWAY, IMAGES_BUCKET
+from groundwatch.topology.names import (
+    BUDGETS_BUCKET,
+    COMMAND_LINE,
+    GATEWAY,
+    IMAGES_BUCKET,
+    REPLAY,
+    RUNS_BUCKET,
+)
 from groundwatch.topology.specs import BucketSpec
 
 BUCKETS: tuple[BucketSpec, ...] = (
@@ -10,7 +17,20 @@ BUCKETS: tuple[BucketSpec, ...] = (
         name=IMAGES_BUCKET,
         kind="objects",
         description="Images by SHA-256 of their bytes",
-        writers=(GATEWAY, "generation"),
-        readers=("captioning", "verification"),
+        writers=(GATEWAY, "generation", REPLAY),
+        readers=("captioning", "verification", COMMAND_LINE),
+    ),
+    BucketSpec(
+        name=RUNS_BUCKET,
+        kind="key_value",
+        description="State of every replay: what it is asked to do, how far it is, who works at it",
+        writers=(REPLAY, COMMAND_LINE),
+        readers=(GATEWAY,),
+    ),
+    BucketSpec(
+        name=BUDGETS_BUCKET,
+        kind="key_value",
+        description="Budgets of judging, and what is used of them: rules, leases, what was spent",
+        writers=(GATEWAY, COMMAND_LINE),
     ),
 )

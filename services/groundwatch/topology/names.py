@@ -36,9 +36,13 @@ ALARMS = "GW_ALARMS"
 DEAD = "GW_DEAD"
 RETRY = "GW_RETRY"
 IMAGES_BUCKET = "gw-images"
+BUDGETS_BUCKET = "gw-budgets"
+RUNS_BUCKET = "gw-runs"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")
 GATEWAY = "gateway"
 COMMAND_LINE = "cli"
-PROVISIONER = "provisioner"
+REPLAY = "replay"
+ARCHIVE = "archive"
+PROVISIONER = "provision"

@@ -15,7 +15,19 @@ import msgspec
 from groundwatch.events import LIVE
 from groundwatch.topology.buckets import BUCKETS
 from groundwatch.topology.channels import CHANNELS
-from groundwatch.topology.names import COMMAND_LINE, DEAD, GATEWAY, PREFIX, PROVISIONER, STAGES
+from groundwatch.topology.names import (
+    COMMAND_LINE,
+    DEAD,
+    EXTRACTED,
+    GATEWAY,
+    JUDGED,
+    OUTCOMES,
+    PREFIX,
+    PROVISIONER,
+    REPLAY,
+    RESPONSES,
+    STAGES,
+)
 from groundwatch.topology.specs import BucketSpec, ChannelSpec
 from groundwatch.topology.streams import CONSUMERS, STREAMS, consumer
 
@@ -25,12 +37,14 @@ ACK = "$JS.ACK"
 ONLY_LIVE = (GATEWAY,)
 """Users that write into the run of live traffic alone."""
 
-NEVER_LIVE = ("replay",)
+NEVER_LIVE = (REPLAY,)
 """Users that write into any run but that of live traffic."""
 
 SEES_BACKLOG: dict[str, tuple[str, ...]] = {
     GATEWAY: tuple(spec.name for spec in CONSUMERS),
     COMMAND_LINE: tuple(spec.name for spec in CONSUMERS),
+    # Live traffic goes first: `replay.courtesy`.
+    REPLAY: tuple(spec.name for spec in CONSUMERS),
 }
 """Consumers of others that a user asks about, by name: asking changes nothing."""
 
@@ -39,6 +53,8 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     GATEWAY: (f"{API}.STREAM.INFO.{DEAD}",),
     # A dead letter that was sent again leaves the dead letters.
     COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
+    # A run that is deleted leaves every stream.
+    REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
 }
 """Subjects beside those that channels, consumers and buckets give."""
 
@@ -158,6 +174,10 @@ def _bucket(bucket: BucketSpec, user: str) -> Iterator[str]:
             subjects = [f"$KV.{bucket.name}.>"]
             yield f"{API}.DIRECT.GET.{bucket.stream}"
             yield f"{API}.DIRECT.GET.{bucket.stream}.$KV.{bucket.name}.>"
+            # It is followed as streams are, by a consumer of the follower's own.
+            yield f"{API}.CONSUMER.CREATE.{bucket.stream}.*.$KV.{bucket.name}.>"
+            for call in ("CONSUMER.MSG.NEXT", "CONSUMER.INFO", "CONSUMER.DELETE"):
+                yield f"{API}.{call}.{bucket.stream}.*"
     if user in bucket.writers:
         yield from subjects
         # Replacing an object removes the pieces of the one before it.

@@ -1,0 +1,116 @@
+"""Live traffic goes first: a replay waits while the services have work, and keeps to the pace asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+import nats.errors
+
+from groundwatch.runtime.logs import logger
+from groundwatch.topology import CONSUMERS, RETRY
+
+if TYPE_CHECKING:
+    from groundwatch.runtime.bus import Bus
+
+LOOK_SECONDS = 0.25
+BUSY = 20
+"""Events that wait for, or are held by, the services of live traffic: a replay gives way from here on."""
+
+FLOWING = 1.0
+"""Seconds after live traffic was last seen during which a replay works in turns."""
+
+SHARE = 0.5
+"""How much of the time it works while live traffic flows."""
+
+NICE = 10
+
+
+class Courtesy:
+    """Watches the consumers of live traffic; `turn` returns when a replay may go on."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._watching: asyncio.Task[None] | None = None
+        self._free = asyncio.Event()
+        self._free.set()
+        self._seen: dict[str, int] = {}
+        self._flowed = -FLOWING
+        self._last = time.monotonic()
+        self.waited = 0.0
+
+    def start(self) -> None:
+        """Begin to watch, and let the operating system prefer others."""
+        with contextlib.suppress(OSError):
+            os.nice(max(0, NICE - os.nice(0)))
+        self._watching = asyncio.create_task(self._watch(), name="replay-courtesy")
+
+    async def stop(self) -> None:
+        """Watch no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+
+    async def turn(self) -> None:
+        """Wait until live traffic leaves room. Called before each batch."""
+        began = time.monotonic()
+        if not self._free.is_set():
+            await self._free.wait()
+        elif began - self._flowed < FLOWING:
+            # As long a pause as the batch before took, so that the services find an idle core.
+            await asyncio.sleep(min((began - self._last) * (1 / SHARE - 1), 0.5))
+        self._last = time.monotonic()
+        self.waited += self._last - began
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                waiting = await self._look()
+            except (nats.errors.Error, OSError, TimeoutError) as error:
+                logger.debug("courtesy.unknown", error=repr(error))
+                waiting = 0
+            if waiting > BUSY:
+                self._free.clear()
+            else:
+                self._free.set()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> int:
+        """How many events wait for the services or are in their hands.
+
+        What nobody fetches is not waited for: it would be for ever.
+        """
+        waiting = 0
+        for spec in CONSUMERS:
+            if spec.stream == RETRY:
+                continue
+            info = await self._bus.js.consumer_info(spec.stream, spec.name)
+            if info.num_waiting or info.num_ack_pending:
+                waiting += (info.num_pending or 0) + (info.num_ack_pending or 0)
+            delivered = int(info.delivered.consumer_seq) if info.delivered else 0
+            if self._seen.setdefault(spec.name, delivered) != delivered:
+                self._seen[spec.name] = delivered
+                self._flowed = time.monotonic()
+        return waiting
+
+
+class Pace:
+    """Keeps the distances at which responses were recorded, `speed` times as fast; 0: no distances."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._began = 0.0
+        self._first: float | None = None
+
+    def left(self, recorded_at: float) -> float:
+        """Seconds until it is this one's turn; the first one's is at once."""
+        if not self._speed:
+            return 0.0
+        if self._first is None:
+            self._first, self._began = recorded_at, time.monotonic()
+        due = self._began + (recorded_at - self._first) / self._speed
+        return due - time.monotonic()

@@ -1,0 +1,170 @@
+"""The judges of a replay: engines built from its settings, one set for all of its protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from groundwatch.errors import GroundwatchError, InputError, SettingsError, UsageError
+from groundwatch.events import ClaimsExtracted, ResponseRecorded
+from groundwatch.extraction import engines as extraction
+from groundwatch.extraction.engines.base import ExtractionEngine
+from groundwatch.matching import engines as matching
+from groundwatch.matching.engines.base import MatchingEngine
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.replay.judging import Judging, Made, judging_stage
+from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.service import find_protocol
+from groundwatch.runtime.settings import Settings, check
+from groundwatch.verification import engines as verification
+from groundwatch.verification.engines.base import VerificationEngine
+
+JUDGING = ("extraction", "verification", "matching", "scoring", "visual", "triton", "faithscore", "retry")
+"""Sections of the settings that a replay takes from its file; the others are the system's."""
+
+
+def overlaid(settings: Settings, path: Path | None) -> dict[str, Any]:
+    """The judging sections of `settings`, with those of the file at `path` over them.
+
+    Raises `SettingsError` naming the file and the key.
+    """
+    values = {name: msgspec.to_builtins(getattr(settings, name)) for name in JUDGING}
+    if path is None:
+        return values
+    try:
+        above = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: is not TOML: {error}") from error
+    for name, section in above.items():
+        if name not in JUDGING:
+            raise SettingsError(
+                f"{path}: setting '{name}': a replay takes only the sections that judge: {', '.join(JUDGING)}"
+            )
+        if not isinstance(section, dict):
+            raise SettingsError(f"{path}: setting '{name}': is a value, not a section")
+        _merge(values[name], section)
+    try:
+        with_judges(settings, values)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
+    return values
+
+
+def with_judges(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """The same settings with other judging sections. Raises `SettingsError` naming the key."""
+    try:
+        sections = {
+            name: msgspec.convert(section, type(getattr(settings, name))) for name, section in values.items()
+        }
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"setting {error!s}") from error
+    changed = msgspec.structs.replace(settings, **sections)
+    check(changed)
+    return changed
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
+    for key, value in above.items():
+        inner = below.get(key)
+        if isinstance(value, dict) and isinstance(inner, dict):
+            _merge(inner, value)
+        else:
+            below[key] = value
+
+
+class Engines:
+    """Engines, built when a protocol first needs them, so that nothing is loaded in vain."""
+
+    def __init__(self, settings: Settings, images: ImageStore, *, start: Stage) -> None:
+        self._settings = settings
+        self._images = images
+        self._start = start
+        self._extraction: ExtractionEngine | None = None
+        self._verification: VerificationEngine | None = None
+        self._matching: MatchingEngine | None = None
+        self._judging: dict[str, Judging | GroundwatchError] = {}
+        self._building = asyncio.Lock()
+        registry.configure(FaithScore(settings.faithscore.weights))
+        # Said before anything is read: a name nobody knows, a part that is not installed.
+        if start is Stage.EXTRACTION:
+            self._extraction = extraction.build(settings.extraction)
+
+    async def judging(self, name: str) -> Judging | GroundwatchError:
+        """The judges of this protocol, ready; or why it cannot be judged."""
+        found = self._judging.get(name)
+        if found is None:
+            async with self._building:
+                found = self._judging.get(name)
+                if found is None:
+                    found = self._judging[name] = await self._build(name)
+        return found
+
+    async def _build(self, name: str) -> Judging | GroundwatchError:
+        protocol = find_protocol(name)
+        if isinstance(protocol, GroundwatchError):
+            return protocol
+        try:
+            stage = judging_stage(protocol)
+        except UsageError as error:
+            return InputError(str(error))
+        judge = self._verifying() if stage is Stage.VERIFICATION else self._matched()
+        judging = Judging(
+            protocol, self._extraction, judge, self._settings.retry, attempts=self._settings.retry.attempts
+        )
+        await judging.warm_up()
+        return judging
+
+    def _verifying(self) -> VerificationEngine:
+        if self._verification is None:
+            settings = self._settings
+            self._verification = verification.build(
+                settings.verification,
+                load_image=self._images.load,
+                visual=settings.visual,
+                triton=settings.triton,
+            )
+        return self._verification
+
+    def _matched(self) -> MatchingEngine:
+        if self._matching is None:
+            self._matching = matching.build(self._settings.matching)
+        return self._matching
+
+    async def judge(
+        self, name: str, events: Sequence[ResponseRecorded] | Sequence[ClaimsExtracted]
+    ) -> list[Made] | GroundwatchError:
+        """One result for each event of this protocol, in order; or why there can be none."""
+        judging = await self.judging(name)
+        if isinstance(judging, GroundwatchError):
+            return judging
+        if self._start is Stage.EXTRACTION:
+            return await judging.from_responses(cast(Sequence[ResponseRecorded], events))
+        return await judging.from_extracted(cast(Sequence[ClaimsExtracted], events))
+
+    @property
+    def compute(self) -> bool:
+        """Whether those that there are so far compute, and wait for nobody else."""
+        engines = (self._extraction, self._verification, self._matching)
+        return all(engine.batch > 1 for engine in engines if engine is not None)
+
+    async def close(self) -> None:
+        """Let go of what the engines hold."""
+        for engine in (self._extraction, self._verification, self._matching):
+            if engine is not None:
+                with contextlib.suppress(Exception):
+                    await cast(Any, engine).close()
+
+
+def protocol_of(name: str) -> EvaluationProtocol | InputError:
+    """The protocol, or why its events cannot be scored."""
+    return find_protocol(name)

@@ -1,0 +1,379 @@
+"""The state of every run, in one bucket: what it is asked to do, how far it is, and who works at it.
+
+A replay's source is cut into pages of consecutive sequences. Whoever works at a run takes a page by
+compare-and-set, says how far it is while it works, and counts what it did in the same write that moves the
+page's position. So any number of processes can share a run, each page's counts are taken exactly once, and
+a page whose process died goes on from its last position. What was published behind that position is found
+in the stream and neither judged nor counted twice.
+
+A durable consumer of the server would do the first of these, at the price of a message for every
+acknowledgement, with counters that a crash makes wrong, and a consumer left behind for every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import nats.errors
+import nats.js.errors
+import psutil  # type: ignore[import-untyped]
+
+from groundwatch.errors import GroundwatchError, TransientError, UsageError
+from groundwatch.events import OutcomeKind, Usage
+from groundwatch.replay.spec import Spec
+from groundwatch.topology import RUNS_BUCKET
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+LEASE_SECONDS = 15.0
+"""A page whose process has not been heard of for so long is free."""
+
+PAGE = 20_000
+LEAST_PAGE = 100
+PAGES = 64
+"""A run has about so many pages, so that several processes can share a small one too."""
+
+FAULTS = (nats.errors.Error, OSError, TimeoutError)
+
+Status = Literal["importing", "running", "paused", "done", "cancelled", "deleting"]
+
+
+class RunGone(GroundwatchError):
+    """The run was deleted while somebody worked at it."""
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was done. `events` are those read, `responses` those selected; the others count pairs of a
+    response and a protocol. `repeated` had their outcome already when they came again after a crash."""
+
+    events: int = 0
+    responses: int = 0
+    scored: int = 0
+    unscored: int = 0
+    declined: int = 0
+    repeated: int = 0
+    reasons: dict[str, int] = {}
+    usage: Usage = Usage()
+
+    @property
+    def outcomes(self) -> int:
+        """All outcomes."""
+        return self.scored + self.unscored + self.declined
+
+    def __add__(self, other: Counts) -> Counts:
+        reasons = dict(self.reasons)
+        for reason, number in other.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + number
+        return Counts(
+            events=self.events + other.events,
+            responses=self.responses + other.responses,
+            scored=self.scored + other.scored,
+            unscored=self.unscored + other.unscored,
+            declined=self.declined + other.declined,
+            repeated=self.repeated + other.repeated,
+            reasons=reasons,
+            usage=self.usage + other.usage,
+        )
+
+
+class Tally:
+    """Counts in the making."""
+
+    __slots__ = ("events", "kinds", "reasons", "repeated", "responses", "usage")
+
+    def __init__(self) -> None:
+        self.events = self.responses = self.repeated = 0
+        self.kinds = dict.fromkeys(OutcomeKind, 0)
+        self.reasons: dict[str, int] = {}
+        self.usage = Usage()
+
+    def outcome(self, kind: OutcomeKind, reason: str, usage: Usage, *, repeated: bool = False) -> None:
+        """Count one outcome."""
+        self.kinds[kind] += 1
+        self.repeated += repeated
+        if reason:
+            self.reasons[f"{kind}: {reason}"] = self.reasons.get(f"{kind}: {reason}", 0) + 1
+        if usage.calls or usage.cost or usage.input_tokens:
+            self.usage += usage
+
+    def counts(self) -> Counts:
+        """As they are now."""
+        return Counts(
+            events=self.events,
+            responses=self.responses,
+            scored=self.kinds[OutcomeKind.SCORED],
+            unscored=self.kinds[OutcomeKind.UNSCORED],
+            declined=self.kinds[OutcomeKind.DECLINED],
+            repeated=self.repeated,
+            reasons=dict(self.reasons),
+            usage=self.usage,
+        )
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that works at runs. `started` tells a process from a later one of the same number."""
+
+    id: str
+    host: str
+    pid: int
+    started: float
+
+    def surely_dead(self) -> bool:
+        """Whether it ran on this machine and does no more; False means nothing."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            return bool(abs(psutil.Process(self.pid).create_time() - self.started) > 1)
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.Error:
+            return False
+
+
+def this_worker() -> Worker:
+    """Ourselves, under a name of our own."""
+    pid = os.getpid()
+    return Worker(
+        id=secrets.token_hex(6),
+        host=socket.gethostname(),
+        pid=pid,
+        started=psutil.Process(pid).create_time(),
+    )
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Sequences `first` to `last`, of which those below `at` are done. `worker` has it until `expires`.
+
+    `said` numbers the worker's reports: one that came through although its acknowledgement did not is not
+    counted again. `taken` is how many have had it.
+    """
+
+    first: int
+    last: int
+    at: int
+    worker: Worker
+    expires: float
+    said: int = 0
+    taken: int = 1
+
+    def free(self, now: float) -> bool:
+        """Whether somebody else may take it."""
+        return now > self.expires or self.worker.surely_dead()
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run. Sequences `first` to `last` of `stream` are its source, of which those below `next` are given
+    out or done; `pages` are those in work. `nonce` tells it from an earlier run of the same name.
+    `judges` has the fingerprint of each protocol's judge by `protocol.stage`. Times in seconds since the
+    epoch."""
+
+    spec: Spec
+    nonce: str
+    status: Status
+    stream: str
+    first: int
+    last: int
+    next: int
+    page: int = PAGE
+    pages: tuple[Page, ...] = ()
+    counts: Counts = Counts()
+    judges: dict[str, str] = {}
+    reason: str = ""
+    total: int = 0
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    finished_at: float = 0.0
+    worked: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.spec.run
+
+    @property
+    def share(self) -> float:
+        """How much of the source is done, 0 to 1."""
+        if self.last < self.first:
+            return 1.0
+        left = self.last - self.next + 1 + sum(page.last - page.at + 1 for page in self.pages)
+        return 1.0 - left / (self.last - self.first + 1)
+
+    def done(self, sequence: int) -> bool:
+        """Whether this sequence of the source has been dealt with."""
+        if sequence >= self.next:
+            return False
+        return not any(page.at <= sequence <= page.last for page in self.pages)
+
+    def workers(self, now: float) -> int:
+        """How many processes work at it."""
+        return len({page.worker.id for page in self.pages if not page.free(now)})
+
+
+ENCODER = msgspec.json.Encoder()
+DECODER = msgspec.json.Decoder(Run)
+
+
+class Runs:
+    """The bucket of runs."""
+
+    def __init__(self, bucket: KeyValue) -> None:
+        self._bucket = bucket
+
+    @classmethod
+    async def open(cls, js: JetStreamContext) -> Runs:
+        """Raises `UsageError` when nothing is provisioned."""
+        try:
+            return cls(await js.key_value(RUNS_BUCKET))
+        except nats.js.errors.NotFoundError as error:
+            raise UsageError(
+                f"the bucket {RUNS_BUCKET} is missing on this server: run groundwatch provision first"
+            ) from error
+
+    async def find(self, name: str) -> Run | None:
+        """The run of this name, if there is one."""
+        try:
+            entry = await self._bucket.get(name)
+        except nats.js.errors.KeyNotFoundError:
+            return None
+        return DECODER.decode(entry.value or b"")
+
+    async def get(self, name: str) -> Run:
+        """The run of this name. Raises `UsageError` naming those that there are."""
+        found = await self.find(name)
+        if found is None:
+            known = ", ".join([run.name async for run in self.all()]) or "none yet"
+            raise UsageError(f"no run '{name}'; there are: {known}")
+        return found
+
+    async def all(self) -> AsyncIterator[Run]:
+        """Every run, in alphabetical order."""
+        try:
+            names = await self._bucket.keys()
+        except nats.js.errors.NoKeysError:
+            return
+        for name in sorted(names):
+            if (run := await self.find(name)) is not None:
+                yield run
+
+    async def create(self, run: Run) -> Run:
+        """Begin a run. Raises `UsageError` when its name is in use."""
+        now = time.time()
+        run = msgspec.structs.replace(run, created_at=now, updated_at=now)
+        try:
+            await self._bucket.create(run.name, ENCODER.encode(run))
+        except nats.js.errors.KeyWrongLastSequenceError:
+            raise UsageError(
+                f"run '{run.name}' exists already: choose another name, go on with it (groundwatch runs "
+                f"resume {run.name}) or delete it (groundwatch runs delete {run.name})"
+            ) from None
+        return run
+
+    async def change(self, name: str, how: Callable[[Run], Run]) -> Run:
+        """Compare-and-set until it holds. `how` may be called more than once, and may raise.
+
+        Raises `RunGone` when there is no such run, `TransientError` when the server does not answer.
+        """
+        while True:
+            try:
+                entry = await self._bucket.get(name)
+                run = DECODER.decode(entry.value or b"")
+                changed = msgspec.structs.replace(how(run), updated_at=time.time())
+                await self._bucket.update(name, ENCODER.encode(changed), last=entry.revision)
+            except nats.js.errors.KeyWrongLastSequenceError:
+                await asyncio.sleep(0.01)
+                continue
+            except nats.js.errors.KeyNotFoundError as error:
+                raise RunGone(f"run '{name}' was deleted") from error
+            except FAULTS as error:
+                raise TransientError(f"cannot write the state of run '{name}': {error!r}") from error
+            return changed
+
+    async def remove(self, name: str) -> None:
+        """Forget a run, whose events are gone."""
+        with contextlib.suppress(nats.js.errors.KeyNotFoundError):
+            await self._bucket.purge(name)
+
+
+def new_run(spec: Spec, *, first: int, last: int, total: int = 0, status: Status = "running") -> Run:
+    """A run that has not begun."""
+    size = max(LEAST_PAGE, min(PAGE, -(-(last - first + 1) // PAGES)))
+    return Run(
+        spec=spec,
+        nonce=secrets.token_hex(4),
+        status=status,
+        stream=spec.stream,
+        first=first,
+        last=last,
+        next=first,
+        page=size,
+        total=total,
+    )
+
+
+def take(run: Run, worker: Worker) -> Run:
+    """The run with a page for this worker, if there is one to have; finished when nothing is left."""
+    if run.status != "running" or page_of(run, worker) is not None:
+        return run
+    now = time.time()
+    expires = now + LEASE_SECONDS
+    for index, page in enumerate(run.pages):
+        if page.free(now):
+            taken = msgspec.structs.replace(page, worker=worker, expires=expires, taken=page.taken + 1)
+            pages = (*run.pages[:index], *run.pages[index + 1 :], taken)
+            return msgspec.structs.replace(run, pages=pages)
+    if run.next <= run.last:
+        last = min(run.next + run.page - 1, run.last)
+        taken = Page(first=run.next, last=last, at=run.next, worker=worker, expires=expires)
+        return msgspec.structs.replace(run, pages=(*run.pages, taken), next=last + 1)
+    if not run.pages:
+        return msgspec.structs.replace(run, status="done", finished_at=now)
+    return run
+
+
+def page_of(run: Run, worker: Worker) -> Page | None:
+    """The page that this worker has."""
+    return next((page for page in run.pages if page.worker.id == worker.id), None)
+
+
+def report(
+    run: Run, worker: Worker, number: int, at: int, counts: Counts, seconds: float, *, let_go: bool = False
+) -> Run:
+    """The run with the worker's report `number`: its page stands at `at`, and `counts` happened since.
+
+    A page that is through leaves the list; `let_go` leaves it to others at once. A run whose page somebody
+    else has taken meanwhile stays as it is: they count what they find. Spending beyond the run's bounds
+    pauses it.
+    """
+    page = page_of(run, worker)
+    if page is None:
+        return run
+    if page.said >= number:
+        counts, seconds = Counts(), 0.0
+    others = tuple(one for one in run.pages if one is not page)
+    if at <= page.last:
+        expires = 0.0 if let_go else time.time() + LEASE_SECONDS
+        others = (*others, msgspec.structs.replace(page, at=at, expires=expires, said=number))
+    told = msgspec.structs.replace(run, pages=others, counts=run.counts + counts, worked=run.worked + seconds)
+    if told.status == "running" and (why := over_budget(told.spec, told.counts.usage)):
+        return msgspec.structs.replace(told, status="paused", reason=why)
+    return told
+
+
+def over_budget(spec: Spec, usage: Usage) -> str:
+    """Which bound of the spec was reached; empty when none was."""
+    tokens = usage.input_tokens + usage.output_tokens
+    if spec.max_tokens and tokens >= spec.max_tokens:
+        return f"its budget of {spec.max_tokens:,} tokens is used up ({tokens:,})"
+    if spec.max_cost and usage.cost >= spec.max_cost:
+        return f"its budget of ${spec.max_cost:,.2f} is used up (${usage.cost:,.2f})"
+    return ""

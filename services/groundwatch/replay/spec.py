@@ -1,0 +1,227 @@
+"""What a replay is asked to do: which events, from which stage on, judged by whom, how fast, for how much."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from groundwatch.errors import UsageError
+from groundwatch.events import LIVE, ResponseRecorded
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import ChainProtocol
+from groundwatch.topology import EXTRACTED, JUDGED, PREFIX, RESPONSES, Address, is_token
+
+START = ("extraction", "verification", "matching", "scoring")
+"""Stages that a replay can begin at. The others ask models under test and image generators."""
+
+LONGEST_NAME = 64
+MAXIMUM = 1 << 64
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One replay, as it was asked for.
+
+    `source` is the run whose events are judged again, beginning at `stage`. `since` and `until` bound
+    `recorded_at` (seconds since the epoch, 0: no bound, `until` exclusive); empty `models`, `tenants`, `ids`
+    and `protocols` mean all. Of the responses that are left, those with a hash below `below` are taken:
+    `sample` says how many that are. `speed` is in times of the recorded pace, 0: as fast as possible.
+    `max_tokens` and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and
+    judgements on the way into the streams too, so that another replay can begin there. `settings` are those
+    that judge.
+    """
+
+    run: str
+    source: str = LIVE
+    stage: str = "extraction"
+    since: float = 0.0
+    until: float = 0.0
+    models: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    sample: int = 0
+    seed: int = 0
+    below: int = 0
+    speed: float = 0.0
+    max_tokens: int = 0
+    max_cost: float = 0.0
+    keep: bool = False
+    file: str = ""
+    settings: dict[str, Any] = {}
+
+    @property
+    def stream(self) -> str:
+        """Where its events are read."""
+        return {"extraction": RESPONSES, "scoring": JUDGED}.get(self.stage, EXTRACTED)
+
+    @property
+    def subjects(self) -> str:
+        """The subjects of its events: what goes into `stage`."""
+        match self.stage:
+            case "extraction":
+                return f"{PREFIX}.recorded.{self.source}.>"
+            case "scoring":
+                return f"{PREFIX}.judged.{self.source}.scoring.>"
+        return f"{PREFIX}.extracted.{self.source}.{self.stage}.>"
+
+    def check(self) -> None:
+        """Raises `UsageError` in one line that says what to do."""
+        check_run_name(self.run)
+        if self.source != LIVE and self.source != self.run:
+            check_run_name(self.source)
+        if self.stage in ("captioning", "generation"):
+            raise UsageError(
+                f"--from {self.stage}: a replay asks no model under test and makes no image again; chains "
+                "can be scored again with --from scoring"
+            )
+        if self.stage not in START:
+            raise UsageError(f"--from {self.stage}: no such stage; there are {', '.join(START)}")
+        if self.until and self.until <= self.since:
+            raise UsageError("--until is not after --since: nothing can lie between them")
+        for name in self.protocols:
+            protocol = registry.get(name)
+            if isinstance(protocol, ChainProtocol) and self.stage != "scoring":
+                raise UsageError(
+                    f"--protocol {name}: its rounds ask the model under test, which a replay does not; "
+                    "score what was recorded again with --from scoring"
+                )
+        for option, value in (
+            ("--sample", self.sample),
+            ("--speed", self.speed),
+            ("--max-tokens", self.max_tokens),
+            ("--max-cost", self.max_cost),
+        ):
+            if not 0 <= value < float("inf"):
+                raise UsageError(f"{option} {value}: must be a number of at least 0")
+
+
+def check_run_name(name: str) -> None:
+    """Raises `UsageError` when no run of one's own can have this name."""
+    if name == LIVE:
+        raise UsageError("'live' is the run of the traffic itself: give the replay another name with --run")
+    if not is_token(name) or len(name) > LONGEST_NAME:
+        raise UsageError(
+            f"run name '{name}': use letters, digits, - and _, at most {LONGEST_NAME} of them, such as "
+            "new-verifier"
+        )
+
+
+class Selection:
+    """Which events, and which protocols of each, a spec is about. Both the replay and its audit ask here."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._models = frozenset(spec.models)
+        self._tenants = frozenset(spec.tenants)
+        self._ids = frozenset(spec.ids)
+        self._protocols = frozenset(spec.protocols)
+        self._seed = str(spec.seed).encode()
+        self.everything = not (self._models or self._tenants or self._ids or spec.since or spec.until)
+        """Whether all responses are asked for, and so even those that cannot be read."""
+
+    def subject(self, address: Address) -> bool:
+        """Whether what the subject says leaves the event in: cheap, and asked before decoding."""
+        below = self._spec.below
+        if below and self.hash(address.key) >= below:
+            return False
+        return not (self._protocols and address.protocol and address.protocol not in self._protocols)
+
+    def response(self, response: ResponseRecorded) -> bool:
+        """Whether the response is one of those asked for."""
+        if self.everything:
+            return True
+        spec = self._spec
+        return (
+            (not self._models or response.model in self._models)
+            and (not self._tenants or response.tenant in self._tenants)
+            and (not self._ids or response.id in self._ids)
+            and spec.since <= response.recorded_at
+            and (not spec.until or response.recorded_at < spec.until)
+        )
+
+    def protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
+        """The protocols of a recorded response that are judged again, in the order asked for.
+
+        Those of chains are left out: their rounds begin at captioning.
+        """
+        return tuple(
+            [
+                name
+                for name in response.protocols
+                if (not self._protocols or name in self._protocols) and not is_chain(name)
+            ]
+        )
+
+    def named(self, header: str) -> tuple[str, ...]:
+        """The same by the header of a recorded response, for one whose body does not decode."""
+        return tuple(
+            name
+            for name in header.split(",")
+            if is_token(name) and (not self._protocols or name in self._protocols) and not is_chain(name)
+        )
+
+    def hash(self, key: str) -> int:
+        """0 to 2**64 - 1, by the seed and the response's key alone."""
+        return int.from_bytes(blake2b(key.encode(), digest_size=8, key=self._seed).digest(), "big")
+
+
+_chains: dict[str, bool] = {}
+
+
+def is_chain(protocol: str) -> bool:
+    """Whether this is a known protocol of chains."""
+    found = _chains.get(protocol)
+    if found is None:
+        found = protocol in registry.names() and isinstance(registry.get(protocol), ChainProtocol)
+        if len(_chains) < 1_000:
+            _chains[protocol] = found
+    return found
+
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def moment(text: str, option: str, now: float) -> float:
+    """Seconds since the epoch of `2026-03-01`, `2026-03-01T14:00:00Z`, `90m` (so long before `now`) or a
+    number of seconds. A time without a zone is UTC. Raises `UsageError` naming `option`.
+    """
+    if ago := _AGO.fullmatch(text):
+        return now - float(ago[1]) * _UNITS[ago[2]]
+    try:
+        seconds = float(text)
+    except ValueError:
+        pass
+    else:
+        if 0 <= seconds < 253_402_300_800:
+            return seconds
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text}: write a time such as 2026-03-01, 2026-03-01T14:00:00Z, or how long ago: "
+            "90m, 24h, 7d"
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def pace(text: str) -> float:
+    """Times of the recorded pace: `1x`, `10x`, `0.5x`; 0 for `max`. Raises `UsageError`."""
+    if text == "max":
+        return 0.0
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise UsageError(f"--speed {text}: write 1x, 10x, any other multiple of the recorded pace, or max")
+    return speed
+
+
+def told(moment: float) -> str:
+    """A time as people and options read it."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,280 @@
+"""Working at a run: read a page, judge, publish, and only then say that it is done.
+
+Publish, then move the page's position: a process that dies in between leaves outcomes behind its position,
+which the next one finds in the stream. Every event is published with "expect no message on this subject",
+so what comes twice adds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.protocols.base import Stage
+from groundwatch.replay.courtesy import Courtesy, Pace
+from groundwatch.replay.engines import Engines, with_judges
+from groundwatch.replay.reading import Broken, Message, read
+from groundwatch.replay.runs import (
+    Counts,
+    Page,
+    Run,
+    RunGone,
+    Runs,
+    Tally,
+    page_of,
+    report,
+    take,
+    this_worker,
+)
+from groundwatch.replay.spec import Selection
+from groundwatch.replay.writing import Choosing, Chosen, Writer
+from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.logs import logger
+
+if TYPE_CHECKING:
+    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.settings import Settings
+
+BATCH = 200
+PATIENT_BATCH = 16
+IN_WORK = 4
+"""Batches that are judged or published at once."""
+
+SAY_SECONDS = 1.0
+"""How often the position is written while a page is in work."""
+
+AWAY_SECONDS = 600.0
+"""How long a server may stay away before the replay gives up; its run can be resumed."""
+
+PAUSE = 0.5
+
+Progress = Callable[[Run], None]
+
+
+class Replayer:
+    """One process's work at one run. Any number of them may work at the same run."""
+
+    def __init__(
+        self, bus: Bus, runs: Runs, settings: Settings, run: Run, *, on_progress: Progress | None = None
+    ) -> None:
+        self.run = run
+        self.spec = run.spec
+        self._runs = runs
+        self._me = this_worker()
+        self._engines = Engines(
+            with_judges(settings, run.spec.settings), ImageStore(bus.js), start=Stage(run.spec.stage)
+        )
+        self.js = bus.js
+        self.choosing = Choosing(run.spec, Selection(run.spec))
+        self.writer = Writer(bus, run, self._engines, begin_protocol=self._begin_protocol, away=self.away)
+        self.courtesy = Courtesy(bus)
+        self._tell = on_progress or (lambda _: None)
+        self.stopping = False
+        self._reached = time.monotonic()
+
+    def stop(self) -> None:
+        """Finish what is in hand, let go of the page and return."""
+        self.stopping = True
+
+    @property
+    def over(self) -> bool:
+        """Whether no more may be begun."""
+        return self.stopping or self.run.status != "running"
+
+    @property
+    def batch(self) -> int:
+        """How many events are judged at a time: engines that wait for a server let go of few at once."""
+        return BATCH if self.spec.stage == Stage.SCORING or self._engines.compute else PATIENT_BATCH
+
+    async def work(self) -> Run:
+        """Work until the run is done, paused or cancelled, or until `stop`.
+
+        Raises `TransientError` when the server stays away, `UsageError` when the judges are no longer those
+        that the run was begun with.
+        """
+        self.courtesy.start()
+        try:
+            while not self.stopping:
+                run = await self.change(lambda run: take(run, self._me))
+                if run.status != "running":
+                    break
+                page = page_of(run, self._me)
+                if page is None:
+                    # Others have what is left. Should one of them die, its page is ours.
+                    await asyncio.sleep(PAUSE)
+                    continue
+                await PageWork(self, page).run()
+        except RunGone:
+            self.run = msgspec.structs.replace(self.run, status="deleting")
+        finally:
+            await self.courtesy.stop()
+            await self._engines.close()
+        return self.run
+
+    async def change(self, how: Callable[[Run], Run]) -> Run:
+        """Change the run's state, however long the server takes to come back."""
+        while True:
+            try:
+                self.run = await self._runs.change(self.spec.run, how)
+            except TransientError as error:
+                await self.away(error)
+                continue
+            self.reached()
+            self._tell(self.run)
+            return self.run
+
+    async def said(self, number: int, at: int, counts: Counts, seconds: float, *, let_go: bool) -> bool:
+        """Write down how far our page is; False when it is no longer ours or the run no longer runs."""
+        run = await self.change(lambda run: report(run, self._me, number, at, counts, seconds, let_go=let_go))
+        return page_of(run, self._me) is not None
+
+    def reached(self) -> None:
+        """The server has just done what it was asked to do."""
+        self._reached = time.monotonic()
+
+    async def away(self, error: Exception) -> None:
+        """Wait a moment for a server that does not answer; raises `TransientError` when it never will."""
+        if time.monotonic() - self._reached > AWAY_SECONDS:
+            raise TransientError(
+                f"{error}; the run keeps what it has: go on with groundwatch runs resume {self.spec.run}"
+            ) from error
+        logger.debug("replay.waiting", run=self.spec.run, error=str(error))
+        await asyncio.sleep(PAUSE)
+
+    async def _begin_protocol(self, name: str, fingerprints: dict[str, str]) -> None:
+        """Write down who judges; raises `UsageError` when it was somebody else before."""
+        now = {f"{name}.{stage}": judge for stage, judge in fingerprints.items()}
+        run = await self.change(lambda run: msgspec.structs.replace(run, judges={**now, **run.judges}))
+        for where, judge in now.items():
+            if run.judges[where] != judge:
+                raise UsageError(
+                    f"run '{self.spec.run}' was begun with judge {run.judges[where]} for {where}, and "
+                    f"here it is {judge}: one run is never of two; begin another"
+                )
+
+
+class PageWork:
+    """One page: batches in work in the order of the stream, and the position behind the finished ones."""
+
+    def __init__(self, replayer: Replayer, page: Page) -> None:
+        self._replayer = replayer
+        self._page = page
+        self._at = page.at
+        self._waiting: deque[tuple[int, asyncio.Task[Tally]]] = deque()
+        self._since = Counts()
+        self._number = page.said
+        self._counted = time.monotonic()
+        self._pace = Pace(replayer.spec.speed)
+        # What lies behind the position of a page that was somebody else's may be published already: as much
+        # as was in work at once.
+        self._look_first = (IN_WORK + 1) * BATCH if page.taken > 1 else 0
+        self._lost = False
+        self._quiet = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the page is through, or no more may be begun."""
+        saying = asyncio.create_task(self._say_now_and_then())
+        try:
+            await self._through()
+            await self._finish(0)
+        finally:
+            # Not cancelled: a report in the air counts what this object has already forgotten.
+            self._quiet.set()
+            await self._drop()
+            await saying
+        await self._say(let_go=True)
+
+    async def _through(self) -> None:
+        replayer, page = self._replayer, self._page
+        while not self._over and self._at <= page.last:
+            reading = read(replayer.js, replayer.run.stream, replayer.spec.subjects, self._at, page.last)
+            try:
+                async with contextlib.aclosing(reading):
+                    async for messages in reading:
+                        replayer.reached()
+                        await self._begin_all(messages)
+                        if self._over:
+                            return
+            except Broken as broken:
+                await self._finish(0)
+                await replayer.away(broken)
+                continue
+            await self._finish(0)
+            self._at = page.last + 1
+
+    async def _begin_all(self, messages: list[Message]) -> None:
+        start = 0
+        while start < len(messages) and not self._over:
+            part = messages[start : start + self._replayer.batch]
+            start += len(part)
+            chosen = self._replayer.choosing.choose(part)
+            for piece in self._paced(chosen):
+                await self._until_due(piece)
+                await self._finish(IN_WORK - 1)
+                await self._replayer.courtesy.turn()
+                if self._over:
+                    return
+                self._begin(piece)
+
+    async def _until_due(self, piece: Chosen) -> None:
+        while True:
+            left = self._pace.left(piece.due)
+            if left <= 0 or self._over:
+                return
+            await asyncio.sleep(min(left, PAUSE))
+
+    def _paced(self, chosen: Chosen) -> list[Chosen]:
+        """One piece at full speed; else pieces of responses that were recorded within a tenth of a second."""
+        if not self._replayer.spec.speed:
+            return [chosen]
+        return chosen.split(0.1 * self._replayer.spec.speed)
+
+    def _begin(self, chosen: Chosen) -> None:
+        look = self._look_first > 0
+        self._look_first -= chosen.events
+        work = self._replayer.writer.write(chosen, look_first=look)
+        self._waiting.append((chosen.last, asyncio.create_task(work)))
+
+    async def _finish(self, most: int) -> None:
+        """Wait until at most `most` batches are in work."""
+        while self._waiting and (len(self._waiting) > most or self._waiting[0][1].done()):
+            last, task = self._waiting[0]
+            tally = await task
+            self._waiting.popleft()
+            self._since += tally.counts()
+            if last:
+                self._at = last + 1
+            self._replayer.reached()
+
+    async def _drop(self) -> None:
+        """Give up what is still in work, after an error."""
+        for _, task in self._waiting:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in self._waiting), return_exceptions=True)
+        self._waiting.clear()
+
+    @property
+    def _over(self) -> bool:
+        return self._lost or self._replayer.over
+
+    async def _say_now_and_then(self) -> None:
+        while not self._quiet.is_set():
+            await self._say(let_go=False)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), SAY_SECONDS)
+
+    async def _say(self, *, let_go: bool) -> None:
+        now = time.monotonic()
+        counts, self._since = self._since, Counts()
+        seconds, self._counted = now - self._counted, now
+        self._number += 1
+        at = self._at
+        ours = await self._replayer.said(self._number, at, counts, seconds, let_go=let_go)
+        self._lost = not ours
