@@ -58,7 +58,6 @@ def test_every_problem_is_told_at_once(check, tmp_path):
     told = lines(
         check(
             """
-            data_dir = "/proc/nope"
             [nats]
             url = "http://user:geheim@x:4222"
             nkey_seed_file = "/nope.nk"
@@ -100,6 +99,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
             attempts = 0
             first_delay = "soon"
             """,
+            GROUNDWATCH_DATA_DIR=str(tmp_path / "groundwatch.toml" / "data"),
             GROUNDWATCH_GATEWAY__PORT="abc",
             GROUNDWATCH_NIX="3",
         )
@@ -122,7 +122,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
         "setting 'gateway.sampling[1].protocol': no protocol 'valr'; known are ",
         "setting 'nats.url': '…@x:4222' is no address such as nats://host:4222",
         "setting 'nats.nkey_seed_file': no file at /nope.nk",
-        "setting 'data_dir': /proc/nope cannot be written",
+        f"setting 'data_dir': {file}/data cannot be written: {file} is no folder",
         "setting 'captioning.models.osprey.base_url': leave out /chat/completions: ",
         "setting 'verification.llm.base_url': 'https://api.example.com' has no path",
         "setting 'verification.llm.api_key_env': the variable NOPE_KEY is not set or empty",
