@@ -160,7 +160,7 @@ def security(settings: NatsSettings) -> dict[str, Any]:
     if settings.nkey_seed_file:
         # Read once: a reconnect with a file that was exchanged would sign with one key for another.
         seed = _seed(Path(settings.nkey_seed_file))
-        return {"security": NatsNKey(seed, **options)}
+        return {"security": NatsNKey.from_seed(seed, **options)}
     if settings.credentials:
         _read(Path(settings.credentials), "nats.credentials")
         return {"security": NatsCredentials(settings.credentials, **options)}
