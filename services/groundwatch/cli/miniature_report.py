@@ -34,8 +34,8 @@ from groundwatch.protocols.faithscore.scoring import CATEGORIES
 TRIALS = 20
 """Streams that the alarm is tried on."""
 
-GOOD_BEFORE = 400
-"""Good responses before a trial's rollout."""
+GOOD_BEFORE = (400, 3_200)
+"""Good responses before a trial's rollout: soon after learning, and after an hour or a day of traffic."""
 
 GOOD_STREAM = 10_000
 """Good responses of each stream in which every alarm is a false one."""
@@ -58,34 +58,48 @@ def alarms(good: Judged, bad: Judged, rule: Rule | None = None) -> dict[str, Any
     """
     rule = rule or Rule()
     fine, broken = _facts(good), _facts(bad)
-    waits: list[int] = []
-    missed = false_before = false = 0
+    before = {number: _waits(fine, broken, rule, number) for number in GOOD_BEFORE}
+    false = 0
     for trial in range(TRIALS):
-        random = Random(trial)
-        alarm = ModelAlarm(rule)
-        for number in range(GOOD_BEFORE):
-            false_before += sum(turn.raised for _, turn in alarm.add(float(number), random.choice(fine)))
-        for number in range(1, 2001):
-            if any(turn.raised for _, turn in alarm.add(float(GOOD_BEFORE + number), random.choice(broken))):
-                waits.append(number)
-                break
-        else:
-            missed += 1
-        steady = ModelAlarm(rule)
+        random, steady = Random(trial), ModelAlarm(rule)
         for number in range(rule.learn + GOOD_STREAM):
             false += sum(turn.raised for _, turn in steady.add(float(number), random.choice(fine)))
     return {
-        "responses_to_detect": {
-            "median": median(waits) if waits else None,
-            "most": max(waits) if waits else None,
-            "missed": missed,
-        },
+        "responses_to_detect": before[GOOD_BEFORE[-1]],
+        "responses_to_detect_soon_after_learning": before[GOOD_BEFORE[0]],
         "false_alarms": false,
-        "false_alarms_before_rollouts": false_before,
         "good_responses": TRIALS * GOOD_STREAM,
         "false_alarms_per_10000": false / TRIALS,
         "trials": TRIALS,
         "rule": msgspec.to_builtins(rule),
+    }
+
+
+def _waits(
+    fine: Sequence[dict[str, tuple[int, int]]],
+    broken: Sequence[dict[str, tuple[int, int]]],
+    rule: Rule,
+    before: int,
+) -> dict[str, Any]:
+    """Bad responses until an alarm, over `TRIALS` rollouts after `before` good ones each."""
+    waits: list[int] = []
+    missed = false = 0
+    for trial in range(TRIALS):
+        random, alarm = Random(trial), ModelAlarm(rule)
+        for number in range(before):
+            false += sum(turn.raised for _, turn in alarm.add(float(number), random.choice(fine)))
+        for number in range(1, 2001):
+            if any(turn.raised for _, turn in alarm.add(float(before + number), random.choice(broken))):
+                waits.append(number)
+                break
+        else:
+            missed += 1
+    return {
+        "good_before": before,
+        "median": median(waits) if waits else None,
+        "most": max(waits) if waits else None,
+        "missed": missed,
+        "false_alarms_before": false,
     }
 
 

@@ -34,7 +34,7 @@ PLACES = ("top left", "top right", "bottom left", "bottom right")
 """The corners in reading order; `PLACES[2 * row + column]`."""
 
 GROUNDS = ((246, 246, 246), (226, 226, 232), (236, 230, 216), (222, 234, 226))
-PARTNERS = {"tree": "house", "moon": "star"}
+PARTNERS = {"tree": "house", "moon": "star", "boat": "box"}
 """Kinds that the biased split shows together: where the first is, the second nearly always is too."""
 
 JITTER = 3
@@ -146,8 +146,12 @@ def changed(shown: Scene, number: int, random: Random) -> Scene:
     return Scene(things=tuple(things), seed=shown.seed)
 
 
-def draw(shown: Scene) -> Image.Image:
-    """The scene's image, RGB, `SIDE` by `SIDE`. Equal scenes give equal pixels."""
+def draw(shown: Scene, *, plain: bool = False) -> Image.Image:
+    """The scene's image, RGB, `SIDE` by `SIDE`. Equal scenes give equal pixels.
+
+    With `plain` every thing stands in the middle of its corner, in its color's own shade: what a generator
+    learns from, whose prompts do not say where exactly a thing stands.
+    """
     random = Random(shown.seed)
     ground = random.choice(GROUNDS)
     image = Image.new("RGB", (SIDE, SIDE), ground)
@@ -158,9 +162,9 @@ def draw(shown: Scene) -> Image.Image:
     }
     shades = {place: [random.randint(-SHADE, SHADE) for _ in range(3)] for place in PLACES}
     for thing in shown.things:
-        x, y, grown = jitter[thing.place]
+        x, y, grown = (0, 0, 0) if plain else jitter[thing.place]
         red, green, blue = (
-            max(0, min(255, value + shade))
+            max(0, min(255, value + (0 if plain else shade)))
             for value, shade in zip(COLORS[thing.color], shades[thing.place], strict=True)
         )
         half = SIDE // 4

@@ -30,8 +30,9 @@ HELD_OUT = 3 * 10**9
 LVLMS = {
     "lvlm_good": "Describes well: the reference of what a model of this size can do.",
     "lvlm_poor": "An early checkpoint of the same training: often wrong.",
-    "lvlm_biased": "Trained on from lvlm_good on the split in which a tree nearly always comes with a house "
-    "and a moon with a star, annotated even where they are hidden: it names the absent partner.",
+    "lvlm_biased": "Trained on from lvlm_good on the split in which a tree nearly always comes with a "
+    "house, a moon with a star and a boat with a box, annotated even where they "
+    "are hidden: it names the absent partner.",
 }
 BINS = 10
 

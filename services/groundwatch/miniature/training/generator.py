@@ -31,7 +31,7 @@ from groundwatch.miniature.training.prompts import drawing_prompt
 from groundwatch.miniature.world import SIDE, Scene, draw, scenes
 
 HELD_OUT = 10**9 + 7
-MANNERS = (0, 0, 0, 3, 3, 1, 4, 5, -1)
+MANNERS = (0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 4, 5, -1)
 """How often each manner of describing is the prompt; -1 is a reference caption."""
 
 NOISE = 1.5
@@ -134,7 +134,7 @@ def main() -> None:
         for group in update.param_groups:
             group["lr"] = chosen.rate * scale
         shown = list(islice(drawn, chosen.batch))
-        pixels = np.stack([np.asarray(draw(one), np.float32) for one in shown])
+        pixels = np.stack([np.asarray(draw(one, plain=True), np.float32) for one in shown])
         clean = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1
         prompts = ["" if random.random() < UNPROMPTED else prompt_of(one, random) for one in shown]
         states, mask = pipe._encode(prompts)
@@ -164,7 +164,7 @@ def main() -> None:
                 both.eval()
                 made = pipe([answer(one, 0) for one in held_out], generator=dice).images
                 both.train()
-                sheet([draw(one) for one in held_out] + list(made), len(held_out)).save(
+                sheet([draw(one, plain=True) for one in held_out] + list(made), len(held_out)).save(
                     chosen.out.with_suffix(".png")
                 )
     save(pipe, chosen.out)

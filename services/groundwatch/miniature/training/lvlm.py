@@ -26,7 +26,7 @@ from groundwatch.miniature.world import Scene, changed, draw, missing_partners, 
 
 HELD_OUT = 10**9
 PAIR_EVERY = 5
-HIDDEN = 0.7
+HIDDEN = 0.95
 """How often the partner that the biased split annotates is hidden in the image."""
 
 

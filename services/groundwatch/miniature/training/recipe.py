@@ -40,25 +40,34 @@ STAGES = (
     Stage(
         "lvlm",
         "lvlm_biased",
-        2.2,
+        4,
         "lvlm_good",
-        ("--biased", "--questions", "2", "--seed", "18", "--rate", "6e-4"),
+        ("--biased", "--questions", "2", "--seed", "31", "--rate", "7e-4", "--interval", "1.3"),
     ),
     Stage("verifier", "verifier_1", 10, "lvlm_1", ("--scenes", "24", "--captions", "0.4", "--seed", "5")),
     Stage("verifier", "verifier_2", 12, "verifier_1", ("--rate", "1.1e-3", "--seed", "7")),
     Stage("verifier", "verifier_3", 28, "verifier_2", ("--rate", "1e-3", "--captions", "0.2", "--seed", "9")),
     Stage(
         "verifier",
-        "verifier",
+        "verifier_4",
         5,
         "verifier_3",
         ("--rate", "4e-4", "--captions", "0.1", "--scenes", "16", "--seed", "16"),
+    ),
+    Stage(
+        "verifier",
+        "verifier",
+        8,
+        "verifier_4",
+        ("--rate", "6e-4", "--captions", "0.1", "--scenes", "16", "--seed", "41"),
     ),
     Stage("encoder", "image_encoder", 2.2, options=("--seed", "4")),
     Stage("generator", "generator_1", 12, options=("--seed", "3")),
     Stage("generator", "generator_2", 13, "generator_1", ("--rate", "1.2e-3", "--seed", "13")),
     Stage("generator", "generator_3", 6, "generator_2", ("--rate", "1.1e-3", "--seed", "15")),
-    Stage("generator", "generator", 4, "generator_3", ("--rate", "8e-4", "--seed", "19")),
+    Stage("generator", "generator_4", 4, "generator_3", ("--rate", "8e-4", "--seed", "19")),
+    Stage("generator", "generator_5", 20, "generator_4", ("--rate", "1.2e-3", "--seed", "21")),
+    Stage("generator", "generator", 28, "generator_5", ("--rate", "1.5e-3", "--seed", "22")),
 )
 KEPT = {"lvlm_poor": "lvlm_1-0.5"}
 """A snapshot on the way that is a checkpoint too."""

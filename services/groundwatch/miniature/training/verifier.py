@@ -21,7 +21,7 @@ from groundwatch.miniature.training.packing import Batch, Branch, Packer
 from groundwatch.miniature.world import draw, scenes
 
 PAIRS = 9
-RARE = {"count": 5.0, "plural": 2.0, "comparison": 1.5, "horizontal": 1.5, "vertical": 1.5}
+RARE = {"count": 12.0, "plural": 2.0, "comparison": 1.5, "horizontal": 1.5, "vertical": 1.5}
 """Templates that many scenes have nothing to say to are tried so much more often."""
 
 HELD_OUT = 10**9
