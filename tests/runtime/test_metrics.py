@@ -9,7 +9,9 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.runtime.conftest import response
 
+from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, JudgedClaim, OutcomeKind, ResponseScored, Usage
+from groundwatch.runtime.dead import _kind
 from groundwatch.runtime.metrics import MOMENTS, OTHER, BoundedLabel, Metrics
 
 
@@ -195,6 +197,9 @@ def test_what_rarely_happens_to_a_stage_is_there_before_it_happens() -> None:
         ("retried", "scoring"): 0.0,
     }
     assert samples(metrics, "groundwatch_redeliveries_total") == {("scoring",): 0.0}
+    letters = samples(metrics, "groundwatch_dead_letters_total")
+    reasons = {_kind(error) for error in (DecodeError(""), InputError(""), TransientError(""), ValueError())}
+    assert letters == {(reason, "scoring"): 0.0 for reason in reasons}
 
 
 def test_tokens_and_cost_are_counted() -> None:

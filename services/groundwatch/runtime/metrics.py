@@ -26,6 +26,9 @@ DELAY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600,
 MOMENTS = ("responses", "facts", "refuted", "facts_squared", "refuted_squared", "product")
 """Over scored responses: how many, Σn, Σx, Σn², Σx², Σnx; n are decided and x refuted facts of a response."""
 
+DEAD_REASONS = ("undecodable", "bad_input", "gave_up", "bug")
+"""Why an event is a dead letter."""
+
 
 class BoundedLabel:
     """Lets the first `limit` different values through; later ones become `other`."""
@@ -193,10 +196,12 @@ class Metrics:
     def stage(self, name: str) -> None:
         """Show what rarely happens to a stage as 0 from its start on.
 
-        A counter that Prometheus first sees at 1 has not increased, and would be in no rate.
+        A counter that Prometheus first sees at 1 has not increased, and would be in no rate and no alert.
         """
         for result in ("done", "retried", "dead"):
             self.stage_messages.labels(name, result)
+        for reason in DEAD_REASONS:
+            self.dead_letters.labels(name, reason)
         self.redeliveries.labels(name)
 
     def response(self, response: ResponseRecorded) -> None:
