@@ -39,8 +39,8 @@ def judges() -> dashboard.Dashboard:
 
 
 def _figures(made: dashboard.Dashboard) -> None:
-    calls = increase("groundwatch_engine_calls_total", JUDGE, "job", ALL)
-    good = increase("groundwatch_engine_calls_total", f'{JUDGE},result="ok"', "job", ALL)
+    calls = increase("groundwatch_engine_calls_total", JUDGE, "", ALL)
+    good = increase("groundwatch_engine_calls_total", f'{JUDGE},result="ok"', "", ALL)
     cost = f"sum(increase(groundwatch_engine_cost_dollars_total{{{JUDGE}}}[{ALL}]))"
     scored = f'sum(increase(groundwatch_outcomes_total{{outcome="scored"}}[{ALL}]))'
     made.with_panel(

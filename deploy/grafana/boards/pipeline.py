@@ -10,6 +10,8 @@ from grafana_foundation_sdk.builders import dashboard
 STAGE = 'stage=~"$stage"'
 R = "$__rate_interval"
 DELAY = "groundwatch_outcome_delay_seconds"
+OURS = "groundwatch_consumer_up"
+"""Every process of ours has it, whatever its job is called."""
 
 
 def pipeline() -> dashboard.Dashboard:
@@ -189,13 +191,12 @@ def _faults(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Handed back",
-            "Messages that a stage handed back because a fault may pass, a second; those that came again.",
+            "Messages that a stage handed back because a fault may pass, a second.",
             [
                 Query(
                     rate("groundwatch_stage_messages_total", f'{STAGE},result="retried"', "stage"),
-                    "{{stage}} retried",
-                ),
-                Query(rate("groundwatch_redeliveries_total", STAGE, "stage"), "{{stage}} came again"),
+                    "{{stage}}",
+                )
             ],
             unit="ops",
             width=8,
@@ -235,7 +236,7 @@ def _processes(made: dashboard.Dashboard) -> None:
         lines(
             "CPU",
             "Cores that each process uses.",
-            [Query(f'rate(process_cpu_seconds_total{{job="groundwatch"}}[{R}])', "{{instance}}")],
+            [Query(f"rate(process_cpu_seconds_total[{R}]) and on (instance) {OURS}", "{{instance}}")],
             unit="cores",
             width=8,
             decimals=2,
@@ -245,7 +246,7 @@ def _processes(made: dashboard.Dashboard) -> None:
         lines(
             "Memory",
             "Resident memory of each process.",
-            [Query('process_resident_memory_bytes{job="groundwatch"}', "{{instance}}")],
+            [Query(f"process_resident_memory_bytes and on (instance) {OURS}", "{{instance}}")],
             unit="bytes",
             width=8,
         )

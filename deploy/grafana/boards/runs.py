@@ -120,5 +120,6 @@ def _canaries(made: dashboard.Dashboard) -> None:
                     "s",
                 ),
             ],
+            height=5,
         )
     )

@@ -53,6 +53,7 @@ UNSAMPLED = "mirror"
 
 ALARM = AlarmSettings(objective=0.12)
 COLOURS = ("red", "green", "blue", "black", "white")
+ODDITIES = 12
 THINGS = ("dog", "cat", "ball", "chair", "tree", "car", "boat")
 
 
@@ -107,7 +108,7 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         llm = stack.enter_context(llm_server())
         demo = await stack.enter_async_context(whole_system(_demo(), folder / "demo"))
         paid = await stack.enter_async_context(whole_system(_paid(llm), folder / "paid"))
-        canaries = [_canary(llm, folder, model) for model in ("looks", "looks,refusal,looks:0.1")]
+        canaries = [_canary(llm, folder, model) for model in ("looks", "looks:0.2")]
         ports = []
         for canary in canaries:
             server, thread = start_http_server(0, addr="127.0.0.1", registry=canary.metrics.registry)
@@ -121,7 +122,7 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         await asyncio.gather(
             _send(demo.gateway_url, demo_answers(rounds, thin), seconds),
             _simple(paid, seconds, rounds),
-            _oddities(demo),
+            _oddities(demo, seconds),
             *(_sing(canary, seconds) for canary in canaries),
         )
         for system in (demo, paid):
@@ -180,23 +181,29 @@ async def _simple(system: System, seconds: float, rounds: int) -> None:
     await _send(system.gateway_url, answers, seconds)
 
 
-async def _oddities(system: System) -> None:
-    """What goes wrong now and then: a dead letter, an unscored and a declined answer, a refused one."""
-    await system.bus.js.publish(recorded_subject("live", "0" * 32), b"not an event")
-    remark = "It was probably a lovely day for everybody."
-    odd = [{"id": "odd-remark", "model": "heron-7b", "tenant": "museum", "answer": remark}]
-    odd += [
-        {"id": f"odd-{number}", "model": "heron-7b", "tenant": UNSAMPLED, "answer": "There is a dog."}
-        for number in range(20)
-    ]
-    image = io.BytesIO()
-    Image.new("RGB", (64, 48), "teal").save(image, "PNG")
-    async with httpx.AsyncClient(base_url=system.gateway_url, timeout=30) as http:
-        for _ in range(2):
-            await http.post("/v1/images", content=image.getvalue(), headers={"content-type": "image/png"})
-        refused = await http.post("/v1/responses", content=b"{", headers={"content-type": "application/json"})
-        assert refused.status_code == 422 or refused.status_code == 400, refused.text
-    await _send(system.gateway_url, odd, 3.0)
+async def _oddities(system: System, seconds: float) -> None:
+    """What goes wrong now and then: a dead letter, unscored and declined answers, refused ones; images."""
+    remark = {
+        "model": "heron-7b",
+        "tenant": "museum",
+        "answer": "It was probably a lovely day for all.",
+    }
+    unsampled = {"model": "heron-7b", "tenant": UNSAMPLED, "answer": "There is a dog."}
+    async with httpx.AsyncClient(base_url=system.gateway_url, timeout=60) as http:
+        for number in range(ODDITIES):
+            answers = [{"id": f"remark-{number}", **remark}, {"id": f"unsampled-{number}", **unsampled}]
+            await _send(system.gateway_url, answers, seconds / ODDITIES)
+            picture_of_it = io.BytesIO()
+            Image.new("RGB", (64, 48), COLOURS[number % 3]).save(picture_of_it, "PNG")
+            kind = {"content-type": "image/png"}
+            stored = await http.post("/v1/images", content=picture_of_it.getvalue(), headers=kind)
+            assert stored.status_code in (200, 201), stored.text
+            if number % 3 == 1:
+                kind = {"content-type": "application/json"}
+                refused = await http.post("/v1/responses", content=b"{", headers=kind)
+                assert refused.status_code >= 400, refused.text
+            if number == ODDITIES // 2:
+                await system.bus.js.publish(recorded_subject("live", "0" * 32), b"not an event")
 
 
 async def _send(gateway: str, answers: Sequence[dict[str, Any]], seconds: float) -> None:
