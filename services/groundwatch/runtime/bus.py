@@ -57,6 +57,7 @@ class Bus:
         self._settings = settings
         self._name = name
         self._refusals = Refusals(user or name)
+        self.inbox = f"{inbox_prefix(user or name)}.".encode()
         self.broker = NatsBroker(
             settings.url,
             name=name,

@@ -82,6 +82,7 @@ class Stage(Generic[E]):
                 pull_sub=PullSub(batch_size=batch, timeout=1.0, batch=True),
                 ack_policy=AckPolicy.MANUAL,
                 decoder=_raw,
+                inbox_prefix=bus.inbox,
                 title=consumer.name,
             )
             subscriber(self._consume)
