@@ -12,7 +12,16 @@ Schema = dict[str, Any]
 
 CHART_DECIDES = {
     "Settings": ("data_dir",),
-    "NatsSettings": ("url", "credentials", "nkey_seed_file", "tls_ca", "replicas", "max_payload"),
+    "NatsSettings": (
+        "url",
+        "credentials",
+        "nkey_seed_file",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+        "replicas",
+        "max_payload",
+    ),
     "GatewaySettings": ("host", "port"),
     "TelemetrySettings": ("host", "port"),
 }
@@ -73,7 +82,7 @@ def settings_definitions() -> dict[str, Schema]:
         for key in ("title", "description"):
             schema.pop(key, None)
         for key in CHART_DECIDES.get(name, ()):
-            del schema["properties"][key]
+            schema["properties"].pop(key, None)
         for key, property in schema["properties"].items():
             property.pop("default", None)
             property.pop("description", None)

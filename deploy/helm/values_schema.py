@@ -172,7 +172,7 @@ STAGE = shared(
         required=("enabled", "eventsPerSecond"),
     ),
 )
-SERVICES = ("gateway", *STAGES, "archive", "provision", "cli")
+SERVICES = ("gateway", *STAGES, "archive", "replay", "provision", "cli")
 
 
 def values_schema() -> Schema:
@@ -257,6 +257,7 @@ def values_schema() -> Schema:
                     "llmEgress": EGRESS,
                     "natsEgress": EGRESS,
                     "tritonEgress": EGRESS,
+                    "archiveEgress": EGRESS,
                     "modelHubEgress": EGRESS,
                 }
             ),

@@ -15,6 +15,7 @@
 {{- if and .prometheusRule.enabled (not ($.Files.Glob "files/*.rules.yaml")) }}{{ fail "monitoring.prometheusRule.enabled: this copy of the chart carries no rules (files/*.rules.yaml)" }}{{ end -}}
 {{- if and .dashboards.enabled (not ($.Files.Glob "files/dashboards/*.json")) }}{{ fail "monitoring.dashboards.enabled: this copy of the chart carries no dashboards (files/dashboards/*.json)" }}{{ end -}}
 {{- end -}}
+{{- if and (.Values.settings.archive | default dict).url (not .Values.archive.enabled) }}{{ fail "archive.enabled: is false, but settings.archive.url is given; set it to true" }}{{ end -}}
 {{- $retry := .Values.settings.retry | default dict -}}
 {{- if lt (float64 ($retry.max_delay | default 300)) (float64 ($retry.first_delay | default 1)) }}{{ fail "settings.retry.max_delay: must not be below settings.retry.first_delay" }}{{ end -}}
 {{- end }}
@@ -53,7 +54,7 @@
 {{- if and .auth.enabled (not .auth.serverConfigSecret) }}{{ fail "nats.auth.serverConfigSecret: is needed with nats.auth.enabled=true; `groundwatch provision --auth DIR` writes its auth.conf" }}{{ end -}}
 {{- end -}}
 {{- if .auth.enabled -}}
-{{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway" "cli") | compact -}}
+{{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway") | compact -}}
 {{- if $.Values.provisioning.enabled }}{{ $services = append $services "provision" }}{{ end -}}
 {{- if $.Values.archive.enabled }}{{ $services = append $services "archive" }}{{ end -}}
 {{- range $services }}{{ if not (get $.Values.nats.auth.secrets .) }}{{ fail (printf "nats.auth.secrets.%s: name the Secret that holds its nkey under `seed`" .) }}{{ end }}{{ end -}}

@@ -143,6 +143,7 @@ topologySpreadConstraints:
 {{/*
 A groundwatch service's pod template. Takes
 (dict "root" $ "component" "…" "at" <values> "ports" <extra ports> "mounts" "volumes" "zone").
+It waits by itself until NATS answers and holds its streams (`--wait`), so that no container is spent on that.
 Ready means that its durable consumer is there and served: /readyz looks at it. A pod that never gets so far
 is started again; one that loses it later is only taken out, since starting it again would not bring it back.
 */}}
@@ -162,25 +163,11 @@ spec:
   {{- include "groundwatch.podSecurity" (dict "root" $root "user" $root.Values.runAsUser) | nindent 2 }}
   terminationGracePeriodSeconds: {{ $root.Values.terminationGracePeriodSeconds | int }}
   {{- include "groundwatch.placement" $context | nindent 2 }}
-  {{- if $root.Values.provisioning.enabled }}
-  initContainers:
-    - name: wait-for-streams
-      image: {{ include "groundwatch.image" (dict "root" $root) }}
-      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      args: [provision, --wait, {{ $root.Values.provisioning.waitSeconds | int | toString | quote }}]
-      env:
-        {{- include "groundwatch.env" (dict "root" $root "service" .component) | nindent 8 }}
-      resources:
-        {{- toYaml $root.Values.provisioning.resources | nindent 8 }}
-      {{- include "groundwatch.containerSecurity" . | nindent 6 }}
-      volumeMounts:
-        {{- include "groundwatch.mounts" $context | nindent 8 }}
-  {{- end }}
   containers:
     - name: {{ .component }}
       image: {{ include "groundwatch.image" (dict "root" $root "override" .at.image) }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      args: [serve, {{ .component }}]
+      args: [serve, {{ .component }}, --wait, {{ $root.Values.provisioning.waitSeconds | int | toString | quote }}]
       env:
         {{- include "groundwatch.env" $context | nindent 8 }}
       ports:
@@ -194,7 +181,8 @@ spec:
         httpGet: {path: /readyz, port: telemetry}
         periodSeconds: 2
         timeoutSeconds: 2
-        failureThreshold: 300
+        # The wait for the streams, and two minutes for a model's.
+        failureThreshold: {{ div (add $root.Values.provisioning.waitSeconds 120) 2 }}
       readinessProbe:
         httpGet: {path: /readyz, port: telemetry}
         periodSeconds: 5

@@ -44,7 +44,15 @@
 {{- $triton := dict "url" (printf "%s-triton.%s.svc:8001" (include "groundwatch.fullname" .) .Release.Namespace) -}}
 {{- $_ := set $settings "triton" (merge $triton ($settings.triton | default dict)) -}}
 {{- end -}}
+{{- if include "groundwatch.archiveOnVolume" . -}}
+{{- $_ := set $settings "archive" (merge (dict "url" "/var/lib/groundwatch/archive") ($settings.archive | default dict)) -}}
+{{- end -}}
 {{- toJson $settings -}}
+{{- end }}
+
+{{/* "true" when the archive is a folder on a volume of the chart, and not in an object store. */}}
+{{- define "groundwatch.archiveOnVolume" -}}
+{{- if and .Values.archive.enabled (not (.Values.settings.archive | default dict).url) }}true{{ end -}}
 {{- end }}
 
 {{- define "groundwatch.settingsToml" -}}
