@@ -184,6 +184,7 @@ class Drawing:
         top = custom.get("axisSoftMax")
         if custom.get("scaleDistribution", {}).get("type") == "log":
             axes.set_yscale("log")
+            axes.minorticks_off()
         else:
             everything = [*(series for _, _, series in named), *band.values()]
             high = max((value for series in everything for _, value in series.points), default=0.0)

@@ -122,6 +122,7 @@ def _each(made: dashboard.Dashboard) -> None:
                     4,
                 ),
             ],
+            height=6,
         )
     )
     made.with_panel(

@@ -103,7 +103,8 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
     times over, one whose judge is a language model's endpoint that wants money; and two canaries.
     """
     # Slow to import where others work too: no service waits for its engine meanwhile.
-    await asyncio.to_thread(importlib.import_module, "sentence_transformers")
+    for slow in ("sentence_transformers", "openai"):
+        await asyncio.to_thread(importlib.import_module, slow)
     async with contextlib.AsyncExitStack() as stack:
         llm = stack.enter_context(llm_server())
         demo = await stack.enter_async_context(whole_system(_demo(), folder / "demo"))
