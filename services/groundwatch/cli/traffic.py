@@ -16,7 +16,6 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from groundwatch.cli.common import (
-    ByOption,
     ConfigOption,
     JsonOption,
     NatsOption,
@@ -28,7 +27,9 @@ from groundwatch.cli.common import (
     run,
     show_beside,
 )
+from groundwatch.cli.history import SinceOption, UntilOption
 from groundwatch.cli.live import LiveView
+from groundwatch.cli.past import HistoryByOption, SourceOption, asks_history, show_history
 from groundwatch.cli.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, ResponseScored
@@ -135,10 +136,21 @@ def report(
             show_default=False,
         ),
     ] = "",
-    by: ByOption = "",
+    by: HistoryByOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    source: SourceOption = "",
 ) -> None:
-    """Results per model with confidence intervals, from the recorded outcomes."""
+    """Results per model with confidence intervals, from the recorded outcomes.
+
+    With a time, a source, or more than one tag to tell them apart by, the answer comes from the history.
+    """
     settings = client_settings(config, nats)
+    if since or until or source or asks_history(by):
+        if beside:
+            raise UsageError("--beside goes with no time, source or dimension")
+        run(show_history(settings, by, since=since, until=until, source=source, of=run_name, as_json=as_json))
+        return
     if beside and by:
         raise UsageError("--beside and --by do not go together")
     found = Beside(beside) if beside else Report(by=by)

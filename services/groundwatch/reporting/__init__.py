@@ -2,7 +2,8 @@
 
 from groundwatch.reporting.beside import Beside
 from groundwatch.reporting.beside_render import render_beside
+from groundwatch.reporting.breakdown import Breakdown, render_breakdown
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report
 
-__all__ = ["Beside", "Report", "render", "render_beside"]
+__all__ = ["Beside", "Breakdown", "Report", "render", "render_beside", "render_breakdown"]

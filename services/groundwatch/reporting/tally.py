@@ -132,7 +132,7 @@ class Tally:
     def add(self, event: ResponseScored) -> None:
         """Count one outcome. An unscored one counts towards coverage, never towards a rate."""
         scored = event.outcome is OutcomeKind.SCORED
-        decided, refuted = _decisions(event) if scored else ({}, {})
+        decided, refuted = decisions(event) if scored else ({}, {})
         pair = (sum(refuted.values()), sum(decided.values()))
         self.history.add(event.recorded_at, *pair)
         if event.outcome is OutcomeKind.DECLINED:
@@ -190,8 +190,8 @@ def _merge(mine: dict[K, Bin], others: dict[K, Bin]) -> None:
         mine.setdefault(key, Bin()).merge(other)
 
 
-def _decisions(event: ResponseScored) -> tuple[Counter[str], Counter[str]]:
-    """Decided and refuted claims by category."""
+def decisions(event: ResponseScored) -> tuple[Counter[str], Counter[str]]:
+    """Decided and refuted claims of an outcome by category."""
     decided: Counter[str] = Counter()
     refuted: Counter[str] = Counter()
     for claim in event.claims:

@@ -1,0 +1,73 @@
+"""The report over any stretch of the history, by anything an outcome says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from groundwatch.cli.common import print_json
+from groundwatch.cli.history import history, moment
+from groundwatch.errors import UsageError
+from groundwatch.reporting import Breakdown, render_breakdown
+from groundwatch.reporting.breakdown import DIMENSIONS
+from groundwatch.runtime.settings import Settings
+
+SOURCES = ("archive", "stream")
+
+HistoryByOption = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="NAME,…",
+        help=f"Tell apart by any of {', '.join(DIMENSIONS)}, or by a tag, such as strategy.",
+        show_default=False,
+    ),
+]
+SourceOption = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="|".join(SOURCES),
+        help="Only the archive (needs no NATS), or only the stream; both together when absent.",
+        show_default=False,
+    ),
+]
+
+
+def asks_history(by: str) -> bool:
+    """Whether `--by` wants more than telling one tag apart, which the plain report does."""
+    names = _names(by)
+    return len(names) > 1 or any(name in DIMENSIONS for name in names)
+
+
+async def show_history(
+    settings: Settings, by: str, *, since: str, until: str, source: str, of: str, as_json: bool
+) -> None:
+    """Print the breakdown of run `of`. Raises `UsageError` for options that cannot be."""
+    if source and source not in SOURCES:
+        raise UsageError(f"--from {source}: write {' or '.join(SOURCES)}")
+    begin, end = moment(since, "--since"), moment(until, "--until")
+    if begin is not None and end is not None and end <= begin:
+        raise UsageError(f"--until {until} is not after --since {since}")
+    names = _names(by) or ["model"]
+    async with history(
+        settings,
+        archive_only=source == "archive",
+        stream_only=source == "stream",
+        since=begin,
+        until=end,
+        run=of,
+    ) as session:
+        from groundwatch.archive.report import break_down
+
+        found: Breakdown = break_down(session, names, since=begin, until=end, run=of)
+    if as_json:
+        print_json(found.to_dict() | {"since": begin, "until": end})
+    else:
+        render_breakdown(found, Console())
+
+
+def _names(by: str) -> list[str]:
+    return list(dict.fromkeys(name for one in by.split(",") if (name := one.strip())))

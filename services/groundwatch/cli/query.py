@@ -1,0 +1,155 @@
+"""Commands over the history: query, and what the archive itself is made of."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groundwatch.cli.common import ConfigOption, JsonOption, NatsOption, client_settings, print_json, run
+from groundwatch.cli.history import ArchiveOnlyOption, archive_store, history
+from groundwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from groundwatch.archive.query import Session
+
+SHOWN = 1_000
+"""Rows that the table on the screen has at most."""
+
+CHUNK = 10_000
+
+archive = typer.Typer(help="The history in Parquet.", no_args_is_help=True)
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT over the tables outcomes and claims.")],
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows into this file, one JSON object a line.", show_default=False),
+    ] = None,
+    archive_only: ArchiveOnlyOption = False,
+) -> None:
+    """Ask the history in SQL (DuckDB): the archive with what is still only in the stream. Reads only."""
+    settings = client_settings(config, nats)
+
+    async def work() -> None:
+        async with history(settings, archive_only=archive_only) as session:
+            if out is not None:
+                written = _write_lines(session, sql, out)
+                if as_json:
+                    print_json({"file": str(out), "rows": written})
+                else:
+                    typer.echo(f"{written:,} rows in {out}")
+                return
+            answer = session.ask(sql)
+            if as_json:
+                print_json({"columns": answer.columns, "rows": [_plain(row) for row in answer.rows]})
+            else:
+                _show(answer.columns, answer.rows, Console())
+
+    run(work())
+
+
+@archive.command("status")
+def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """What the archive holds and how far it has come, from its manifest alone."""
+    settings = client_settings(config, "")
+    store = archive_store(settings)
+    if store is None:
+        raise UsageError("there is no archive: set archive.url")
+    from groundwatch.archive.manifest import latest
+
+    try:
+        manifest = latest(store)
+    except OSError as error:
+        raise UsageError(f"the archive at {store.url} cannot be read: {error}") from error
+    tables = {
+        table: {
+            "rows": sum(part.rows for part in manifest.of(table)),
+            "files": len(manifest.of(table)),
+            "bytes": sum(part.bytes for part in manifest.of(table)),
+        }
+        for table in ("outcomes", "claims")
+    }
+    days = sorted({part.day.isoformat() for part in manifest.parts})
+    told = {
+        "url": store.url,
+        "number": manifest.number,
+        "tables": tables,
+        "first_day": days[0] if days else None,
+        "last_day": days[-1] if days else None,
+        "runs": sorted({part.run for part in manifest.parts}),
+        "positions": manifest.positions,
+    }
+    if as_json:
+        print_json(told)
+        return
+    typer.echo(f"archive {store.url}, state {manifest.number}")
+    for table, found in tables.items():
+        megabytes = found["bytes"] / 1e6
+        typer.echo(
+            f"  {table:<9} {found['rows']:>13,} rows  {found['files']:>6,} files  {megabytes:>10,.1f} MB"
+        )
+    if days:
+        typer.echo(f"  days {days[0]} to {days[-1]}, runs {', '.join(told['runs'])}")
+
+
+def _write_lines(session: Session, sql: str, out: Path) -> int:
+    """All rows, some at a time; the file appears when it is whole."""
+    draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("wb") as file:
+            written = 0
+            for columns, row in _rows(session, sql):
+                file.write(_encode(dict(zip(columns, row, strict=True))) + b"\n")
+                written += 1
+        draft.replace(out)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written: {os.strerror(error.errno or 0)}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return written
+
+
+def _rows(session: Session, sql: str) -> Iterator[tuple[list[str], list[Any]]]:
+    columns, rows = session.pieces(sql, CHUNK)
+    for row in rows:
+        yield columns, _plain(row)
+
+
+def _plain(row: list[Any]) -> list[Any]:
+    return [msgspec.to_builtins(value, enc_hook=str) for value in row]
+
+
+def _encode(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def _show(columns: list[str], rows: list[list[Any]], console: Console) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for at, name in enumerate(columns):
+        number = bool(rows) and isinstance(rows[0][at], (int, float)) and not isinstance(rows[0][at], bool)
+        table.add_column(escape(name), justify="right" if number else "left", overflow="fold")
+    for row in rows[:SHOWN]:
+        table.add_row(*("–" if value is None else escape(str(value)) for value in row))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"… {len(rows) - SHOWN:,} more rows: use --json, or --out FILE.jsonl for all of them")
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("query")(query)
+    app.add_typer(archive, name="archive")

@@ -1,0 +1,202 @@
+"""Rates by anything an outcome says, such as model and category, from outcomes or from sums of them.
+
+Like the report it never pools different protocols, runs or sets of judges: these are in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groundwatch.events import OutcomeKind, ResponseScored
+from groundwatch.protocols.statistics import Interval, Moments, RatioSums, cluster_rate, mean_interval
+from groundwatch.reporting.tally import decisions, fingerprint
+
+CATEGORY = "category"
+DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
+"""What a breakdown can be by; any other name is that of a tag."""
+
+SCORE_BOUNDS = (0.0, 1.0)
+
+
+class Sums(msgspec.Struct):
+    """What a row needs of its responses, whatever their number.
+
+    By category a response counts where it has decided facts of that category, and `score` is the
+    protocol's for it.
+    """
+
+    responses: int = 0
+    scored: int = 0
+    unscored: int = 0
+    declined: int = 0
+    eligible: int = 0
+    decided: int = 0
+    facts: RatioSums = msgspec.field(default_factory=RatioSums)
+    score: Moments = msgspec.field(default_factory=Moments)
+
+    def merge(self, other: Sums) -> None:
+        """Take in what another one counted."""
+        for name in ("responses", "scored", "unscored", "declined", "eligible", "decided"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.facts.merge(other.facts)
+        self.score.merge(other.score)
+
+
+class Group(msgspec.Struct, frozen=True):
+    """One row's name: the values of what it is by, then run, protocol and set of judges."""
+
+    values: tuple[str, ...]
+    run: str
+    protocol: str
+    fingerprint: str
+
+
+class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row as told. Rates are refuted by decided facts; `coverage` is decided by eligible facts.
+
+    By category there is no coverage: only decided facts are counted by category.
+    """
+
+    by: dict[str, str]
+    run: str
+    protocol: str
+    fingerprint: str
+    responses: int
+    scored: int
+    unscored: int
+    declined: int
+    score: Interval | None
+    hallucination_rate: Interval | None
+    coverage: float | None
+
+
+class Breakdown:
+    """Takes in outcomes one by one, or sums of many; `rows` may be asked for at any time."""
+
+    def __init__(self, by: Sequence[str]) -> None:
+        self.by = tuple(by)
+        self._sums: dict[Group, Sums] = {}
+
+    def add(self, event: ResponseScored) -> None:
+        """Count one outcome."""
+        decided, refuted = decisions(event) if event.outcome is OutcomeKind.SCORED else ({}, {})
+        if CATEGORY not in self.by:
+            sums = self._sums.setdefault(self._group(event, ""), Sums())
+            sums.responses += 1
+            setattr(sums, event.outcome.value, getattr(sums, event.outcome.value) + 1)
+            if event.outcome is not OutcomeKind.DECLINED:
+                sums.eligible += event.eligible
+                sums.decided += event.decided
+            if event.score is not None:
+                sums.score.add(event.score)
+            sums.facts.add(sum(refuted.values()), sum(decided.values()))
+            return
+        for category, number in decided.items():
+            sums = self._sums.setdefault(self._group(event, category), Sums())
+            sums.responses += 1
+            sums.scored += 1
+            if (share := event.values.get(f"{event.protocol}.{category}")) is not None:
+                sums.score.add(share)
+            sums.facts.add(refuted[category], number)
+
+    def merge(self, group: Group, sums: Sums) -> None:
+        """Take in what was counted elsewhere."""
+        self._sums.setdefault(group, Sums()).merge(sums)
+
+    def rows(self) -> list[BreakdownRow]:
+        """In the order of what it is by."""
+        return [
+            BreakdownRow(
+                by=dict(zip(self.by, group.values, strict=True)),
+                run=group.run,
+                protocol=group.protocol,
+                fingerprint=group.fingerprint,
+                responses=sums.responses,
+                scored=sums.scored,
+                unscored=sums.unscored,
+                declined=sums.declined,
+                score=mean_interval(sums.score, bounds=SCORE_BOUNDS),
+                hallucination_rate=cluster_rate(sums.facts),
+                coverage=sums.decided / sums.eligible if sums.eligible else None,
+            )
+            for group, sums in sorted(
+                self._sums.items(),
+                key=lambda item: (item[0].run, item[0].protocol, item[0].values, item[0].fingerprint),
+            )
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """`by`, and the `rows`."""
+        return {"by": list(self.by), "rows": msgspec.to_builtins(self.rows())}
+
+    def _group(self, event: ResponseScored, category: str) -> Group:
+        return Group(
+            values=tuple(_value(event, name, category) for name in self.by),
+            run=event.run,
+            protocol=event.protocol,
+            fingerprint=fingerprint(event.judges),
+        )
+
+
+def render_breakdown(breakdown: Breakdown, console: Console) -> None:
+    """Print it as a table; without any outcome, one line that says so."""
+    rows = breakdown.rows()
+    if not rows:
+        console.print("No outcomes.")
+        return
+    table = Table(
+        title="With 95 % intervals", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    telling = dict(_telling(breakdown.by, rows))
+    for name in telling:
+        table.add_column(name, overflow="fold")
+    covered = CATEGORY not in breakdown.by
+    for heading in ("answers", "scored", "score", "facts hal-\nlucinated", *(["facts\ndecided"] * covered)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for index, row in enumerate(rows):
+        table.add_row(
+            *(escape(values[index]) for values in telling.values()),
+            f"{row.responses:,}",
+            f"{row.scored:,}",
+            "–" if row.score is None else f"{row.score.value:.3f}\n{row.score.low:.2f}–{row.score.high:.2f}",
+            _percents(row.hallucination_rate),
+            *(["–" if row.coverage is None else f"{row.coverage:.0%}"] * covered),
+        )
+    console.print(table)
+
+
+def _telling(by: Sequence[str], rows: Sequence[BreakdownRow]) -> Iterator[tuple[str, list[str]]]:
+    """The columns that name a row; what is the same in all rows only where it was asked for."""
+    for name in by:
+        yield name, [row.by[name] or "–" for row in rows]
+    others: Mapping[str, list[str]] = {
+        "run": [row.run for row in rows],
+        "protocol": [row.protocol for row in rows],
+        "judges": [row.fingerprint or "none" for row in rows],
+    }
+    for name, values in others.items():
+        if name not in by and len(set(values)) > 1:
+            yield name, values
+
+
+def _value(event: ResponseScored, name: str, category: str) -> str:
+    match name:
+        case "category":
+            return category
+        case "day":
+            return datetime.fromtimestamp(event.recorded_at, UTC).date().isoformat()
+        case "model" | "tenant" | "protocol" | "run":
+            return str(getattr(event, name))
+    return event.tags.get(name, "")
+
+
+def _percents(rate: Interval | None) -> str:
+    return "–" if rate is None else f"{rate.value:.1%}\n{100 * rate.low:.1f}–{100 * rate.high:.1f}"
