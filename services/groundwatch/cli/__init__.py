@@ -20,6 +20,7 @@ import groundwatch.cli.models as models
 import groundwatch.cli.offline as offline
 import groundwatch.cli.probe as probe
 import groundwatch.cli.provisioning as provisioning
+import groundwatch.cli.query as query
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__
@@ -68,6 +69,7 @@ for module in (
     bench,
     config,
     models,
+    query,
 ):
     module.register(app)
 

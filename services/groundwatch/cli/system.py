@@ -155,7 +155,8 @@ async def whole_system(
         await bus.connect()
         _still_wanted()
         await provision(bus.js, replicas=settings.nats.replicas)
-        wanted = [name for name in STAGES if name != "archive" or settings.archive.url not in ("", SWITCHED_OFF)]
+        archived = settings.archive.url not in ("", SWITCHED_OFF)
+        wanted = [name for name in STAGES if name != "archive" or archived]
         services = [make_service(name, settings, bus, metrics) for name in wanted]
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)

@@ -191,6 +191,33 @@ class Metrics:
             watched,
             registry=registry,
         )
+        self.archive_rows = Counter(
+            "groundwatch_archive_rows", "Rows written to the archive", ("table",), registry=registry
+        )
+        self.archive_failures = Counter(
+            "groundwatch_archive_failures",
+            "Attempts to write to the archive that failed and are tried again",
+            ("reason",),
+            registry=registry,
+        )
+        self.archive_unreadable = Counter(
+            "groundwatch_archive_unreadable",
+            "Outcomes in the stream that could not be archived, each told in the log",
+            ("reason",),
+            registry=registry,
+        )
+        self.archive_files = Gauge(
+            "groundwatch_archive_files", "Files that the archive consists of", ("table",), registry=registry
+        )
+        self.archive_bytes = Gauge(
+            "groundwatch_archive_bytes", "Bytes of these files", ("table",), registry=registry
+        )
+        self.archive_lag = Gauge(
+            "groundwatch_archive_lag",
+            "Places in the stream that the archive has not come to yet",
+            ("stream",),
+            registry=registry,
+        )
         self.images = Counter("groundwatch_images", "Images at the door", ("result",), registry=registry)
 
     def stage(self, name: str) -> None:
