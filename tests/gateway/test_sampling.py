@@ -5,10 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.gateway.sampling import declined, position, rule_for
+from groundwatch.events import Drawn, ResponseRecorded
+from groundwatch.gateway.sampling import decide, position, rule_for
 from groundwatch.runtime.settings import SamplingRule
 
 texts = st.text(max_size=20)
+
+
+def declined(rules, tenant, model, protocols, name):
+    response = ResponseRecorded(id=name, model=model, tenant=tenant, answer="")
+    return decide(rules, None, response, protocols, 0.0).declined
 
 
 @given(texts, texts, texts, texts, texts)
@@ -80,6 +86,15 @@ def test_the_first_matching_rule_decides():
     assert rate("b", "n", "q") == 0.3
     assert rate("b", "n", "p") == 0.4
     assert rule_for(rules[:1], "b", "m", "p") is None
+
+
+def test_how_likely_it_was_is_told_of_what_is_judged_and_what_is_not():
+    rules = [SamplingRule(rate=0.25, protocol="p"), SamplingRule(rate=1.0)]
+    for number in range(20):
+        response = ResponseRecorded(id=str(number), model="m", answer="")
+        assert decide(rules, None, response, ["p", "q"], 0.0).drawn == {
+            "p": Drawn(probability=0.25, lowest=0.25)
+        }
 
 
 def test_protocols_are_decided_one_by_one():

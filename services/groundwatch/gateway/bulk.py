@@ -119,6 +119,8 @@ class Bulk:
         response = submission.response
         if images:
             response = msgspec.structs.replace(response, images=tuple(map(str, images)))
+        if self._intake.must_lease(response):
+            await self._intake.lease(response)
         ready = self._intake.prepare(response)
         if isinstance(ready, Refused):
             self._held -= size

@@ -19,8 +19,9 @@ import nats.js.errors
 from groundwatch.errors import InputError, SettingsError, TransientError
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
 from groundwatch.gateway.attachments import Attachment, Attachments
+from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.results import Reason, Recorded, Refused
-from groundwatch.gateway.sampling import declined
+from groundwatch.gateway.sampling import OVER_BUDGET, Held, decide
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Receipt, Stored
@@ -41,18 +42,29 @@ RETRY_SECONDS = 0.25
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A response, or a question, that only has to be sent. `digest` is of what the caller said."""
+    """A response, or a question, that only has to be sent. `digest` is of what the caller said.
+
+    `held` is what it has used of budgets, to be undone if it turns out to be a repeat.
+    """
 
     response: ResponseRecorded
     outgoing: Outgoing
     digest: str
     stream: str = RESPONSES
+    held: tuple[Held, ...] = ()
 
 
 class Intake:
     """Checks, samples and publishes responses."""
 
-    def __init__(self, settings: GatewaySettings, bus: Bus, metrics: Metrics, store: ImageStore) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        bus: Bus,
+        metrics: Metrics,
+        store: ImageStore,
+        budgets: Budgets | None = None,
+    ) -> None:
         known = registry.names()
         for protocol in settings.protocols:
             if protocol not in known:
@@ -62,6 +74,7 @@ class Intake:
         self._settings = settings
         self._bus = bus
         self._metrics = metrics
+        self._budgets = budgets
         self.attachments = Attachments(store, settings.intake, metrics)
         for reason in get_args(Reason):
             metrics.refused.labels(reason)
@@ -71,8 +84,8 @@ class Intake:
     ) -> Recorded | Refused:
         """Record a response; `images` take the place of its own.
 
-        `recorded_at`, `declined` and `run` are ours to say and are replaced. Faults that pass are tried
-        again for `patience` seconds.
+        `recorded_at`, `declined`, `drawn` and `run` are ours to say and are replaced. Faults that pass are
+        tried again for `patience` seconds.
         """
         deadline = time.monotonic() + patience
         digests = await self._digests(response, images)
@@ -81,6 +94,8 @@ class Intake:
             digests = await self._digests(response, images)
         if isinstance(digests, Refused):
             return self.refuse(digests)
+        if self.must_lease(response):
+            await self.lease(response)
         ready = self.prepare(msgspec.structs.replace(response, images=digests))
         if isinstance(ready, Refused):
             return self.refuse(ready)
@@ -107,6 +122,7 @@ class Intake:
                 protocols=tuple(dict.fromkeys(response.protocols)) or self._settings.protocols,
                 recorded_at=0.0,
                 declined={},
+                drawn={},
                 run=LIVE,
             ),
             strategy=strategy,
@@ -146,25 +162,40 @@ class Intake:
                 )
         return None
 
+    def must_lease(self, response: ResponseRecorded) -> bool:
+        """Whether to wait for `lease` before the response is prepared: once for many responses."""
+        if self._budgets is None:
+            return False
+        return self._budgets.dry(response.tenant, response.model, self._protocols(response))
+
+    async def lease(self, response: ResponseRecorded) -> None:
+        """Have enough of the response's budgets at hand, if there is any left."""
+        if self._budgets is not None:
+            await self._budgets.lease(response.tenant, response.model, self._protocols(response))
+
+    def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
+
     def prepare(self, response: ResponseRecorded) -> Ready | Refused:
-        """Decide everything about a response whose images are stored; waits for nothing."""
+        """Decide everything about a response whose images are stored; waits for nothing.
+
+        What is prepared must be sent and settled: it may have used something of a budget.
+        """
         if refused := self._unknown(response):
             return refused
-        protocols = tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
-        said = msgspec.structs.replace(response, recorded_at=0.0, declined={}, run=LIVE)
+        protocols = self._protocols(response)
+        said = msgspec.structs.replace(response, recorded_at=0.0, declined={}, drawn={}, run=LIVE)
         said_digest = digest_of(said)
+        now = time.time() if self._budgets is None else self._budgets.clock()
+        decided = decide(self._settings.sampling, self._budgets, said, protocols, now)
         event = msgspec.structs.replace(
-            said,
-            protocols=protocols,
-            declined=declined(
-                self._settings.sampling, response.tenant, response.model, protocols, response.id
-            ),
-            recorded_at=time.time(),
+            said, protocols=protocols, declined=decided.declined, drawn=decided.drawn, recorded_at=now
         )
         return Ready(
             response=event,
             digest=said_digest,
             outgoing=recorded(event, said_digest),
+            held=decided.held,
         )
 
     async def send(self, ready: Ready) -> Receipt | Refused:
@@ -187,9 +218,18 @@ class Intake:
                 await asyncio.sleep(RETRY_SECONDS)
                 ended = await self._confirm(ready, await self.send(ready), again=True)
         if isinstance(ended, Refused):
+            # Of one that may have got through nobody knows: what it used stays used.
+            if not ended.passing:
+                _undo(ready)
             return self.refuse(ended)
-        if ended.status == "recorded" and ready.stream == RESPONSES:
+        if ended.status == "duplicate":
+            _undo(ready)
+        elif ready.stream == RESPONSES:
             self._metrics.response(ready.response)
+            for protocol, reason in ready.response.declined.items():
+                if reason == OVER_BUDGET:
+                    drawn = ready.response.drawn[protocol]
+                    self._metrics.over_budget(drawn.budget, drawn.stratum)
         return ended
 
     def refuse(self, refused: Refused) -> Refused:
@@ -232,6 +272,11 @@ class Intake:
         if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
             return Recorded(id=name, status="duplicate")
         return _conflict(ready)
+
+
+def _undo(ready: Ready) -> None:
+    for held in ready.held:
+        held.undo()
 
 
 def _conflict(ready: Ready) -> Refused:

@@ -18,6 +18,7 @@ import msgspec
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.board import Board
+from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.follow import FAULTS, Batch, follow
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
@@ -94,9 +95,10 @@ class Watcher:
 class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
-    def __init__(self, bus: Bus, alarms: AlarmDesk) -> None:
+    def __init__(self, bus: Bus, alarms: AlarmDesk, budgets: Budgets | None = None) -> None:
         self._bus = bus
         self._alarms = alarms
+        self._budgets = budgets
         self._heartbeat = HEARTBEAT_SECONDS
         self._queue = QUEUE
         self._watchers: set[Watcher] = set()
@@ -210,6 +212,8 @@ class Live:
                 # The stream is not the one that was read so far.
                 self.position = 0
                 self._alarms.reset()
+                if self._budgets is not None:
+                    self._budgets.forget()
                 self._caught_up.clear()
 
     def _take(self, batch: Batch, board: Board) -> None:
@@ -223,6 +227,8 @@ class Live:
             if event is None:
                 continue
             self._alarms.take(event, new=self._caught_up.is_set())
+            if self._budgets is not None:
+                self._budgets.charge(event, sequence)
             if not self._watchers:
                 continue
             frame = _frame(sequence, data)

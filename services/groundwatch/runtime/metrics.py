@@ -6,6 +6,7 @@ who invents model names cannot fill the server's memory.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -25,6 +26,9 @@ DELAY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600,
 
 MOMENTS = ("responses", "facts", "refuted", "facts_squared", "refuted_squared", "product")
 """Over scored responses: how many, Σn, Σx, Σn², Σx², Σnx; n are decided and x refuted facts of a response."""
+
+
+BUDGETED = ("responses_per_minute", "tokens_per_day", "cost_per_day")
 
 DEAD_REASONS = ("undecodable", "bad_input", "gave_up", "bug")
 """Why an event is a dead letter."""
@@ -81,6 +85,12 @@ class Metrics:
         self.claims = Counter(
             "groundwatch_claims",
             "Judged claims of scored responses",
+            (*scope, "version", "category", "verdict"),
+            registry=registry,
+        )
+        self.weighted_claims = Counter(
+            "groundwatch_weighted_claims",
+            "Claims of all responses that the judged ones stand for: each counts 1 / probability of judging",
             (*scope, "version", "category", "verdict"),
             registry=registry,
         )
@@ -219,6 +229,23 @@ class Metrics:
             registry=registry,
         )
         self.images = Counter("groundwatch_images", "Images at the door", ("result",), registry=registry)
+        budgeted = ("budget", "resource")
+        self.budget_limit = Gauge(
+            "groundwatch_budget_limit", "What may be spent in one window", budgeted, registry=registry
+        )
+        self.budget_used = Gauge(
+            "groundwatch_budget_used",
+            "What all gateways have spent in the window of now",
+            budgeted,
+            registry=registry,
+        )
+        self.budget_declined = Counter(
+            "groundwatch_budget_declined",
+            "Responses recorded that were declined over budget, by protocol each",
+            ("budget", "stratum"),
+            registry=registry,
+        )
+        self._budget = BoundedLabel(max_labels)
 
     def stage(self, name: str) -> None:
         """Show what rarely happens to a stage as 0 from its start on.
@@ -230,6 +257,23 @@ class Metrics:
         for reason in DEAD_REASONS:
             self.dead_letters.labels(name, reason)
         self.redeliveries.labels(name)
+
+    def budget(self, name: str, resource: str, limit: float, used: float) -> None:
+        """Show one limit of a budget and what is used of it."""
+        labels = (self._budget(name), resource)
+        self.budget_limit.labels(*labels).set(limit)
+        self.budget_used.labels(*labels).set(used)
+
+    def forget_budget(self, name: str) -> None:
+        """Show a budget no more, or not as it was."""
+        for gauge in (self.budget_limit, self.budget_used):
+            for resource in BUDGETED:
+                with contextlib.suppress(KeyError):
+                    gauge.remove(self._budget(name), resource)
+
+    def over_budget(self, name: str, stratum: str) -> None:
+        """Count a response that was declined for a protocol because a budget had too little left."""
+        self.budget_declined.labels(self._budget(name), stratum).inc()
 
     def response(self, response: ResponseRecorded) -> None:
         """Count a newly recorded response."""
@@ -254,7 +298,9 @@ class Metrics:
             # All verdicts of a category begin together, so that the first refuted fact is in the rate too.
             for decision in Decision:
                 count = counts.get((category, decision), 0)
-                self.claims.labels(*scope, version, self._category(category), decision.value).inc(count)
+                labels = (*scope, version, self._category(category), decision.value)
+                self.claims.labels(*labels).inc(count)
+                self.weighted_claims.labels(*labels).inc(count * weight(scored.drawn))
         self._facts((scope[1], version, protocol), scored)
 
     def _version_of(self, tags: Mapping[str, str]) -> str:
