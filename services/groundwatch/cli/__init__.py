@@ -15,12 +15,15 @@ import groundwatch.cli.canary as canary
 import groundwatch.cli.config as config
 import groundwatch.cli.construction as construction
 import groundwatch.cli.demo as demo
+import groundwatch.cli.export as export
 import groundwatch.cli.ledger as ledger
 import groundwatch.cli.models as models
 import groundwatch.cli.offline as offline
 import groundwatch.cli.probe as probe
 import groundwatch.cli.provisioning as provisioning
 import groundwatch.cli.query as query
+import groundwatch.cli.replay as replay
+import groundwatch.cli.runs as runs
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__
@@ -70,6 +73,9 @@ for module in (
     config,
     models,
     query,
+    replay,
+    runs,
+    export,
 ):
     module.register(app)
 

@@ -21,7 +21,8 @@ from groundwatch.cli.common import (
 )
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
-from groundwatch.runtime.audit import Ledger, audit
+from groundwatch.replay.auditing import audit
+from groundwatch.runtime.audit import Ledger
 from groundwatch.runtime.dead import DeadLetter, dead_letters, send_again
 
 dead = typer.Typer(help="Events that could not be processed.", no_args_is_help=True)
@@ -32,9 +33,33 @@ def audit_command(
     nats: NatsOption = "",
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to count.")] = LIVE,
+    every: Annotated[
+        str,
+        typer.Option(
+            help="Count again and again, with so much time between the starts: 30m, 6h, 1d.",
+            show_default=False,
+        ),
+    ] = "",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="With --every: answer /metrics on this port; 0: a free one.", show_default=False),
+    ] = None,
 ) -> None:
-    """Count the ledger from the streams; exit status 1 when it does not balance."""
+    """Count the ledger from the streams; exit status 1 when it does not balance.
+
+    With --every it goes on until SIGTERM or Ctrl-C, and tells Prometheus.
+    """
     settings = client_settings(config, nats)
+    if every:
+        from groundwatch.cli.auditing import audit_again_and_again
+        from groundwatch.cli.canary import interval
+
+        run(
+            audit_again_and_again(settings, run_name, interval(every), metrics_port or 0, as_json=as_json)
+        )
+        return
+    if metrics_port is not None:
+        raise UsageError("--metrics-port goes with --every: a single audit is over before it is scraped")
 
     async def work() -> Ledger:
         async with connected(settings, "audit") as bus:

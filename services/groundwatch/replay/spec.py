@@ -30,8 +30,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     and `protocols` mean all. Of the responses that are left, those with a hash below `below` are taken:
     `sample` says how many that are. `speed` is in times of the recorded pace, 0: as fast as possible.
     `max_tokens` and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and
-    judgements on the way into the streams too, so that another replay can begin there. `settings` are those
-    that judge.
+    judgements on the way into the streams too, so that another replay can begin there. `file`
+    and `digest` name the exported file that its events came from. `settings` are those that judge.
     """
 
     run: str
@@ -51,6 +51,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_cost: float = 0.0
     keep: bool = False
     file: str = ""
+    digest: str = ""
     settings: dict[str, Any] = {}
 
     @property
@@ -154,6 +155,12 @@ class Selection:
                 for name in response.protocols
                 if (not self._protocols or name in self._protocols) and not is_chain(name)
             ]
+        )
+
+    def chains(self, response: ResponseRecorded) -> int:
+        """How many protocols of a recorded response are left out for being chains."""
+        return sum(
+            is_chain(name) for name in response.protocols if not self._protocols or name in self._protocols
         )
 
     def named(self, header: str) -> tuple[str, ...]:

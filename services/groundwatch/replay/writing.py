@@ -74,13 +74,14 @@ class Chosen(msgspec.Struct):
     """What of a list of messages the spec is about.
 
     `last` is the sequence up to which everything is in here or before it, 0 where more of the same messages
-    follows; `due` is when its first response was recorded.
+    follows; `due` is when its first response was recorded. `chains` are pairs that a replay leaves out.
     """
 
     items: list[Item]
     events: int
     responses: int
     last: int
+    chains: int = 0
 
     @property
     def due(self) -> float:
@@ -115,10 +116,13 @@ class Choosing:
         }.get(spec.stage, ClaimsExtracted)
         self._decoder: msgspec.json.Decoder[Source] = msgspec.json.Decoder(kinds)
 
-    def choose(self, messages: Sequence[Message]) -> Chosen:
-        """The items of these messages, in their order; the run is already the replay's own."""
+    def choose(self, messages: Sequence[Message], *, with_chains: bool = False) -> Chosen:
+        """The items of these messages, in their order; the run is already the replay's own.
+
+        `with_chains` has those too that a replay leaves out: an export does not.
+        """
         items: list[Item] = []
-        responses = 0
+        responses = chains = 0
         for message in messages:
             address = parse_subject(message.subject)
             if address is None or not self._selection.subject(address):
@@ -137,14 +141,17 @@ class Choosing:
             responses += 1
             response = msgspec.structs.replace(response, run=self._run)
             if self._recorded:
+                chains += self._selection.chains(response)
                 items += [
                     Item(key, protocol, response, response)
-                    for protocol in self._selection.protocols(response)
+                    for protocol in (
+                        response.protocols if with_chains else self._selection.protocols(response)
+                    )
                     if is_token(protocol)
                 ]
             else:
                 items.append(Item(key, address.protocol, _with_response(event, response), response))
-        return Chosen(items, len(messages), responses, messages[-1].sequence if messages else 0)
+        return Chosen(items, len(messages), responses, messages[-1].sequence if messages else 0, chains)
 
     def _broken(self, message: Message, key: str, protocol: str, why: str) -> list[Item]:
         nobody = ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=self._run)

@@ -1,0 +1,226 @@
+"""`groundwatch replay`: judge what was recorded again, into a run of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+
+from groundwatch.cli.common import (
+    ConfigOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    connected,
+    print_json,
+)
+from groundwatch.cli.common import run as run_coroutine
+from groundwatch.cli.runs import facts, show_run
+from groundwatch.errors import UsageError
+from groundwatch.events import LIVE
+from groundwatch.replay.planning import Plan
+from groundwatch.replay.runs import Run
+from groundwatch.replay.spec import Spec, moment, pace, told
+from groundwatch.runtime.settings import Settings
+from groundwatch.topology import REPLAY
+
+
+def replay(
+    run: Annotated[str, typer.Option(help="Name of the replay, carried by its results.", show_default=False)],
+    since: Annotated[
+        str, typer.Option(help="From when on: 2026-03-01, 2026-03-01T14:00:00Z, 24h, 7d.", show_default=False)
+    ] = "",
+    until: Annotated[str, typer.Option(help="Until when, exclusive.", show_default=False)] = "",
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only answers of this model; repeatable.", show_default=False)
+    ] = None,
+    tenant: Annotated[
+        list[str] | None, typer.Option(help="Only of this tenant; repeatable.", show_default=False)
+    ] = None,
+    ids: Annotated[str, typer.Option(help="Only these responses: ids by commas.", show_default=False)] = "",
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="Only for this protocol; repeatable.", show_default=False)
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=0, help="So many responses, chosen by hash.", show_default=False)
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Another seed chooses another sample.")] = 0,
+    stage: Annotated[
+        str,
+        typer.Option("--from", help="Begin at this stage: extraction, verification, matching or scoring."),
+    ] = "extraction",
+    source: Annotated[str, typer.Option(help="The run whose events are judged again.")] = LIVE,
+    with_settings: Annotated[
+        Path | None,
+        typer.Option("--with", help="Settings of the judges (TOML) over those in use.", show_default=False),
+    ] = None,
+    speed: Annotated[str, typer.Option(help="1x is the recorded pace, 10x ten times that, or max.")] = "max",
+    max_tokens: Annotated[int, typer.Option(min=0, help="Pause after so many tokens; 0: no bound.")] = 0,
+    max_cost: Annotated[float, typer.Option(min=0, help="Pause after so many dollars; 0: no bound.")] = 0.0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep claims and judgements too, to begin other replays from.")
+    ] = False,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do and cost.")] = False,
+    allow_gap: Annotated[
+        bool, typer.Option("--allow-gap", help="Replay what is left where retention has removed a part.")
+    ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Replay an exported file, not what this system recorded.", show_default=False),
+    ] = None,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a stretch of what was recorded again, into a run of its own."""
+    settings = client_settings(config, nats)
+    from groundwatch.replay.engines import overlaid
+
+    now = time.time()
+    if file is not None and (source != LIVE or dry):
+        raise UsageError("--file brings its own events: leave --source and --dry-run away")
+    spec = Spec(
+        run=run,
+        source=run if file is not None else source,
+        stage=stage,
+        since=moment(since, "--since", now) if since else 0.0,
+        until=moment(until, "--until", now) if until else 0.0,
+        models=tuple(model or ()),
+        tenants=tuple(tenant or ()),
+        ids=tuple(filter(None, (one.strip() for one in ids.split(",")))),
+        protocols=tuple(protocol or ()),
+        sample=sample,
+        seed=seed,
+        speed=pace(speed),
+        max_tokens=max_tokens,
+        max_cost=max_cost,
+        keep=keep,
+        file=file.name if file is not None else "",
+        settings=overlaid(settings, with_settings),
+    )
+    spec.check()
+    if dry:
+        _show_plan(run_coroutine(_dry_run(settings, spec, allow_gap)), as_json)
+        return
+    finished = run_coroutine(_replay(settings, spec, file, allow_gap=allow_gap, quiet=as_json))
+    told_end(finished, as_json)
+
+
+async def _dry_run(settings: Settings, spec: Spec, allow_gap: bool) -> Plan:
+    from groundwatch.replay.running import dry_run
+
+    async with connected(settings, REPLAY, user=REPLAY) as bus:
+        return await dry_run(bus, spec, allow_gap=allow_gap)
+
+
+async def _replay(settings: Settings, spec: Spec, file: Path | None, *, allow_gap: bool, quiet: bool) -> Run:
+    from groundwatch.replay.running import begin, work
+
+    async with connected(settings, REPLAY, user=REPLAY) as bus:
+        if file is not None:
+            from groundwatch.replay.importing import begin_file
+
+            begun = await begin_file(bus, settings, spec, file)
+        else:
+            begun = await begin(bus, settings, spec, allow_gap=allow_gap)
+        with Shown(begun, quiet) as show:
+            return await work(bus, settings, begun, on_progress=show)
+
+
+class Shown:
+    """A bar on standard error with how far the run is and how long it still takes."""
+
+    def __init__(self, run: Run, quiet: bool) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[told]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=quiet or not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task(f"replay {run.name}", total=1.0, told="")
+        self._began: tuple[float, float] | None = None
+
+    def __enter__(self) -> Shown:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, run: Run) -> None:
+        """Show how far it is."""
+        self._bar.update(self._task, completed=run.share, told=self._told(run))
+
+    def _told(self, run: Run) -> str:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = (now, run.share)
+        passed, done = now - self._began[0], run.share - self._began[1]
+        text = f"{run.counts.outcomes:,} outcomes"
+        if done > 0 and passed > 1:
+            left = timedelta(seconds=round((1 - run.share) * passed / done))
+            text += f", {left} left"
+        if run.counts.usage.cost:
+            text += f", ${run.counts.usage.cost:,.2f}"
+        return text
+
+
+def told_end(run: Run, as_json: bool) -> None:
+    """What became of the run."""
+    if as_json:
+        print_json(facts(run, time.time()))
+        return
+    console = Console()
+    show_run(run, console)
+    if run.status == "done":
+        console.print(
+            f"See it with: groundwatch report --run {run.name}; beside the source: groundwatch compare "
+            f"{run.spec.source} {run.name}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    elif run.status in ("paused", "running"):
+        console.print(f"Go on with: groundwatch runs resume {run.name}", highlight=False)
+
+
+def _show_plan(plan: Plan, as_json: bool) -> None:
+    if as_json:
+        print_json(plan)
+        return
+    table = Table(title=f"Replay {plan.run}, not begun", title_justify="left", show_header=False, box=None)
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row(f"{plan.read:,}", f"events of run {plan.source} are looked at")
+    between = f", recorded {told(plan.first)} to {told(plan.last)}" if plan.pairs else ""
+    table.add_row(f"{plan.responses:,}", f"responses are selected{between}")
+    for name, number in plan.by_protocol.items():
+        table.add_row(f"{number:,}", f"outcomes for {name}")
+    if plan.declined:
+        table.add_row(f"{plan.declined:,}", "of them are declined as before, and judged by nobody")
+    if plan.chains:
+        table.add_row(f"{plan.chains:,}", "chains are left out: --from scoring scores them again")
+    if plan.measured_on:
+        how = f"as measured on {plan.measured_on:,} outcomes of run {plan.source}; other judges differ"
+        table.add_row(f"{plan.calls:,}", f"calls to judges, {how}")
+        table.add_row(f"{plan.input_tokens:,}", "tokens read")
+        table.add_row(f"{plan.output_tokens:,}", "tokens written")
+        table.add_row(f"${plan.cost:,.2f}", "cost")
+        table.add_row(str(timedelta(seconds=round(plan.seconds or 0))), "time, at the pace of those outcomes")
+    else:
+        table.add_row("?", f"run {plan.source} has no judged outcome to measure cost and time on")
+    Console().print(table)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("replay")(replay)

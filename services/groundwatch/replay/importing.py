@@ -1,0 +1,170 @@
+"""From an exported file into a run: all of it is checked before the first event is published."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from groundwatch.errors import InputError, TransientError, UsageError
+from groundwatch.protocols.base import Stage
+from groundwatch.replay.engines import Engines, with_judges
+from groundwatch.replay.exporting import KEPT
+from groundwatch.replay.files import ExportReader, Manifest, Record
+from groundwatch.replay.planning import find_stretch, plan
+from groundwatch.replay.reading import Message
+from groundwatch.replay.running import nothing_there
+from groundwatch.replay.runs import Run, Runs, new_run
+from groundwatch.replay.spec import START, Selection, Spec
+from groundwatch.replay.writing import Choosing
+from groundwatch.runtime.bus import Outgoing, settle
+from groundwatch.runtime.images import ImageStore, check_image
+from groundwatch.topology import PREFIX, parse_subject
+
+if TYPE_CHECKING:
+    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.settings import Settings
+
+TOGETHER = 1_000
+
+
+async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Run:
+    """Check the file, bring its events and images into the run, and let it run.
+
+    Going on with a run whose import broke off takes the same file. Raises `UsageError` in one line: a file
+    that is damaged, cut off or none of ours names the byte, and then nothing was imported.
+    """
+    reader = ExportReader(path)
+    manifest = verify(reader, settings)
+    spec = msgspec.structs.replace(spec, stage=manifest.stage, file=path.name, digest=_digest(path))
+    spec.check()
+    await Engines(with_judges(settings, spec.settings), ImageStore(bus.js), start=Stage(spec.stage)).close()
+    runs = await Runs.open(bus.js)
+    run = await runs.find(spec.run)
+    if run is None:
+        await nothing_there(bus, spec.run)
+        run = await runs.create(new_run(spec, first=1, last=0, status="importing"))
+    elif run.status != "importing" or run.spec.digest != spec.digest:
+        raise UsageError(
+            f"run '{spec.run}' exists already ({run.status}): choose another name, or delete it "
+            f"(groundwatch runs delete {spec.run})"
+        )
+    try:
+        await _bring(bus, reader, spec, run.nonce, settings)
+    except TransientError as error:
+        raise UsageError(
+            f"the import broke off ({error}): repeat the same command to go on; nothing is judged before"
+        ) from error
+    stretch = await find_stretch(bus.js, msgspec.structs.replace(spec, since=0.0, until=0.0))
+    total = 0
+    if spec.sample:
+        counted, spec = await plan(bus.js, spec, stretch)
+        total = counted.pairs
+    ready = new_run(spec, first=stretch.first, last=stretch.last, total=total)
+
+    def how(now: Run) -> Run:
+        if now.status != "importing":
+            raise UsageError(f"run '{spec.run}' is {now.status} and takes no more events")
+        return msgspec.structs.replace(ready, nonce=now.nonce, created_at=now.created_at)
+
+    return await runs.change(spec.run, how)
+
+
+def verify(reader: ExportReader, settings: Settings) -> Manifest:
+    """Read the whole file; nothing is published. Raises `UsageError` naming the byte."""
+    # The stage stands at the end, so that events are checked by what their subjects say.
+    choosing: dict[str, Choosing] = {}
+    stages: set[str] = set()
+    events = images = 0
+    found: tuple[int, Manifest] | None = None
+    for at, part in reader.parts():
+        if isinstance(part, Manifest):
+            found = at, part
+        elif isinstance(part, tuple):
+            images += 1
+            try:
+                check_image(part[1], settings.gateway.intake)
+            except InputError as error:
+                raise reader.wrong(at, f"has an image that is not let in: {error}") from error
+        else:
+            for record in part:
+                events += 1
+                stage = _stage_of(record)
+                stages.add(stage)
+                if stage not in choosing:
+                    plain = Spec(run="check", stage=stage) if stage in START else None
+                    if plain is None:
+                        raise reader.wrong(
+                            at, f"has an event on '{record.subject}', which is nowhere of ours"
+                        )
+                    choosing[stage] = Choosing(plain, Selection(plain))
+                _check(reader, at, choosing[stage], stage, record)
+    assert found is not None  # The reader ends no file without one.
+    at, manifest = found
+    if (manifest.events, manifest.images) != (events, images):
+        raise reader.wrong(
+            at, f"says {manifest.events} events and {manifest.images} images, and has {events} and {images}"
+        )
+    if manifest.stage not in START or stages - {manifest.stage}:
+        raise reader.wrong(at, f"says that it begins at '{manifest.stage}', and its events do not")
+    return manifest
+
+
+def _stage_of(record: Record) -> str:
+    """What the rest of the subject says: `<key>`, or `<stage>.<protocol>.<key>`."""
+    stage, dot, _ = record.subject.partition(".")
+    return stage if dot else Stage.EXTRACTION.value
+
+
+def _check(reader: ExportReader, at: int, choosing: Choosing, stage: str, record: Record) -> None:
+    subject = _subject(stage, "check", record)
+    address = parse_subject(subject)
+    message = Message(subject, record.data, record.headers, 1)
+    items = choosing.choose([message], with_chains=True).items if address is not None else []
+    if address is None or not items:
+        raise reader.wrong(at, f"has an event on '{record.subject}', which is nowhere of ours")
+    item = items[0]
+    if item.event is None:
+        raise reader.wrong(at, f"has an event that is none: {item.broken}")
+    if item.response.key != address.key:
+        raise reader.wrong(at, f"has an event of response '{item.response.id}' under another one's subject")
+    if set(record.headers) - set(KEPT):
+        raise reader.wrong(at, f"has an event with headers that no export has: {', '.join(record.headers)}")
+
+
+def _subject(stage: str, run: str, record: Record) -> str:
+    kind = {"extraction": "recorded", "scoring": "judged"}.get(stage, "extracted")
+    return f"{PREFIX}.{kind}.{run}.{record.subject}"
+
+
+async def _bring(bus: Bus, reader: ExportReader, spec: Spec, nonce: str, settings: Settings) -> None:
+    """Images first: a judge looks at them as soon as the run runs. What is there already stays as it is."""
+    store = ImageStore(bus.js)
+    for _, part in reader.parts():
+        if isinstance(part, tuple):
+            await store.put(check_image(part[1], settings.gateway.intake))
+    for _, part in reader.parts():
+        if not isinstance(part, list):
+            continue
+        for start in range(0, len(part), TOGETHER):
+            receipts = [
+                await bus.start_create(
+                    Outgoing(
+                        subject=_subject(spec.stage, spec.run, record),
+                        payload=record.data,
+                        message_id=f"{nonce}-{record.subject}",
+                        headers=record.headers,
+                    )
+                )
+                for record in part[start : start + TOGETHER]
+            ]
+            await settle(receipts)
+            for receipt in receipts:
+                receipt.result()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

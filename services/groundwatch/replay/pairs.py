@@ -1,0 +1,110 @@
+"""Two runs side by side, response by response: what comparing them reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.events import OutcomeKind, ResponseScored, Usage
+from groundwatch.runtime.bus import ENCODER
+from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.work import UNDECODED
+from groundwatch.topology import OUTCOMES, PREFIX, outcome_subject, parse_subject
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+LOOKUPS = 50
+
+_DECODER = msgspec.json.Decoder(ResponseScored)
+
+Pair = tuple[ResponseScored | None, ResponseScored | None]
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a replay judged as its source did. `pairs` have an outcome in both runs, `same_judges` of them
+    by the same judges, `changed` of those with other bytes. `share` is changed by same_judges."""
+
+    pairs: int
+    same_judges: int
+    changed: int
+    share: float | None
+
+
+async def paired(js: JetStreamContext, left: str, right: str, *, both: bool = False) -> AsyncIterator[Pair]:
+    """Every outcome of the two runs beside that of the same response and protocol in the other, or None.
+
+    In the order of the right run; those that only the left one has come last, and not at all with `both`.
+    Outcomes that do not decode count as absent. Holds 48 bytes for each outcome of the right run.
+    """
+    seen: set[bytes] = set()
+    part: list[tuple[str, str, bytes]] = []
+
+    async def looked_up() -> list[Pair]:
+        found = await asyncio.gather(
+            *(_outcome(js, outcome_subject(left, protocol, key)) for key, protocol, _ in part)
+        )
+        pairs = [(one, _decoded(data)) for one, (_, _, data) in zip(found, part, strict=True)]
+        part.clear()
+        return pairs
+
+    async for message in read_stream(js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{right}.>",)):
+        address = parse_subject(message.subject)
+        if address is None:
+            continue
+        if not both:
+            seen.add(f"{address.protocol}.{address.key}".encode())
+        part.append((address.key, address.protocol, message.data))
+        if len(part) == LOOKUPS:
+            for pair in await looked_up():
+                if not both or None not in pair:
+                    yield pair
+    for pair in await looked_up():
+        if not both or None not in pair:
+            yield pair
+    if both:
+        return
+    async for message in read_stream(js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{left}.>",)):
+        address = parse_subject(message.subject)
+        if address is not None and f"{address.protocol}.{address.key}".encode() not in seen:
+            yield _decoded(message.data), None
+
+
+def judgement(outcome: ResponseScored) -> bytes:
+    """The bytes that are equal when the same judges say the same.
+
+    All of the outcome but the name of its run, the moment of scoring and what the judging took.
+    """
+    return ENCODER.encode(msgspec.structs.replace(outcome, run="", scored_at=0.0, usage=Usage()))
+
+
+async def changed(js: JetStreamContext, source: str, run: str) -> Changed:
+    """Compare each outcome of a run with that of its source, where the same judges judged."""
+    pairs = same = other = 0
+    async for left, right in paired(js, source, run, both=True):
+        assert left is not None and right is not None
+        pairs += 1
+        if OutcomeKind.DECLINED in (left.outcome, right.outcome) or left.judges != right.judges:
+            continue
+        same += 1
+        other += judgement(left) != judgement(right)
+    return Changed(pairs=pairs, same_judges=same, changed=other, share=other / same if same else None)
+
+
+async def _outcome(js: JetStreamContext, subject: str) -> ResponseScored | None:
+    try:
+        found = await js.get_last_msg(OUTCOMES, subject)
+    except nats.js.errors.NotFoundError:
+        return None
+    return _decoded(found.data or b"")
+
+
+def _decoded(data: bytes) -> ResponseScored | None:
+    try:
+        return _DECODER.decode(data)
+    except UNDECODED:
+        return None

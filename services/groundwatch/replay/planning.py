@@ -1,0 +1,275 @@
+"""Before a replay begins: which part of the stream it reads, whether that is still there, and what it will
+cost."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseScored, Usage
+from groundwatch.protocols.base import Stage
+from groundwatch.replay.reading import Broken, read
+from groundwatch.replay.spec import Selection, Spec, told
+from groundwatch.replay.writing import Choosing, Item
+from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE
+from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.work import UNDECODED
+from groundwatch.topology import HEADER_OUTCOME, OUTCOMES, PREFIX, RESPONSES
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+LATE = 3_600.0
+"""Seconds after which no response recorded earlier comes into the stream any more: intake takes seconds."""
+
+SAMPLE = 2_000
+"""Outcomes of live traffic that the cost of a judgement is measured on."""
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """Sequences `first` to `last` of a stream; empty where `last` is below `first`."""
+
+    first: int
+    last: int
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judgement by the source's own judges took on average, over so many outcomes. Cost in US dollars,
+    `seconds` between neighbouring outcomes while they came."""
+
+    outcomes: int = 0
+    calls: float = 0.0
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay would do. `read` events are looked at, of which `responses` are selected; `pairs` of a
+    response and a protocol get an outcome, of which `declined` are declined as before and `judged` are asked
+    about. `chains` are pairs that a replay leaves out. `first` and `last` are times of recording.
+
+    `calls`, tokens, `cost` (US dollars) and `seconds` are what the source's judges took for as many
+    judgements, measured on `measured_on` outcomes; None where nothing could be measured. Other judges cost
+    something else.
+    """
+
+    run: str
+    source: str
+    stage: str
+    read: int
+    responses: int
+    pairs: int
+    declined: int
+    judged: int
+    chains: int
+    by_protocol: dict[str, int]
+    first: float
+    last: float
+    measured_on: int
+    calls: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost: float | None
+    seconds: float | None
+
+
+async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = False) -> Stretch:
+    """Where the spec's events can lie.
+
+    Raises `UsageError` when retention has removed a part of the range that was asked for.
+    """
+    try:
+        state = (await js.stream_info(spec.stream)).state
+    except nats.js.errors.NotFoundError as error:
+        raise UsageError("nothing is provisioned on this server: run groundwatch provision first") from error
+    first, last = max(int(state.first_seq), 1), int(state.last_seq)
+    if not state.messages:
+        if last and spec.since and not allow_gap:
+            raise UsageError(_gone(spec, "nothing is left of it"))
+        return Stretch(first, first - 1)
+    oldest = await _at(js, spec, first)
+    if oldest is None:
+        return Stretch(first, first - 1)
+    cut = first > 1
+    first, last = oldest[0], await _last(js, spec, last)
+    if spec.since and cut and spec.since < oldest[1] and not allow_gap:
+        raise UsageError(_gone(spec, f"the oldest event that is left came at {told(oldest[1])}"))
+    if spec.stream == RESPONSES:
+        # Every event comes after the moment that it says it was recorded at.
+        if spec.since:
+            first = await _search(js, spec, spec.since, first, last)
+        if spec.until and spec.until + LATE < time.time():
+            last = await _search(js, spec, spec.until + LATE, first, last) - 1
+    return Stretch(first, last)
+
+
+async def plan(js: JetStreamContext, spec: Spec, stretch: Stretch) -> tuple[Plan, Spec]:
+    """Read the stretch once and count; the spec comes back with the bound that makes its sample exact."""
+    selection = Selection(msgspec.structs.replace(spec, below=0))
+    choosing = Choosing(spec, selection)
+    hashes: dict[str, int] = {}
+    counted = _Counted()
+    lowest: list[int] = []
+    while True:
+        try:
+            async for messages in read(js, spec.stream, spec.subjects, stretch.first, stretch.last):
+                chosen = choosing.choose(messages)
+                counted.read += chosen.events
+                counted.chains += chosen.chains
+                for item in chosen.items:
+                    counted.add(item)
+                    if spec.sample and item.key not in hashes:
+                        hashes[item.key] = selection.hash(item.key)
+            break
+        except Broken as error:
+            raise UsageError(f"the server went away while counting ({error}): try again") from error
+    if spec.sample and len(hashes) > spec.sample:
+        lowest = heapq.nsmallest(spec.sample + 1, hashes.values())
+        spec = msgspec.structs.replace(spec, below=lowest[-1])
+        counted.keep({key for key, number in hashes.items() if number < spec.below})
+    cost = await measure(js, spec)
+    return counted.plan(spec, cost), spec
+
+
+async def measure(js: JetStreamContext, spec: Spec) -> Cost:
+    """What the newest judgements of the source took."""
+    subjects = (f"{PREFIX}.outcome.{spec.source}.>",)
+    try:
+        last = (await js.stream_info(OUTCOMES)).state.last_seq
+        usage, count, times = Usage(), 0, []
+        async for message in read_stream(
+            js, OUTCOMES, subjects=subjects, start_sequence=max(1, last - SAMPLE)
+        ):
+            if message.headers.get(HEADER_OUTCOME) == OutcomeKind.DECLINED.value:
+                continue
+            try:
+                outcome = msgspec.json.decode(message.data, type=ResponseScored)
+            except UNDECODED:
+                continue
+            if outcome.reason in (DEAD_LETTER, UNDECODABLE):
+                continue
+            usage, count = usage + outcome.usage, count + 1
+            times.append(outcome.scored_at)
+    except (TransientError, nats.errors.Error) as error:
+        raise UsageError(f"cannot read the outcomes of run '{spec.source}': {error}") from error
+    if not count:
+        return Cost()
+    # Pauses without traffic say nothing of how long a judgement takes.
+    gaps = sorted(after - before for before, after in pairwise(times))
+    busy = gaps[: max(1, len(gaps) * 9 // 10)]
+    return Cost(
+        outcomes=count,
+        calls=usage.calls / count,
+        input_tokens=usage.input_tokens / count,
+        output_tokens=usage.output_tokens / count,
+        cost=usage.cost / count,
+        seconds=max(0.0, sum(busy) / len(busy)) if busy else 0.0,
+    )
+
+
+class _Counted:
+    def __init__(self) -> None:
+        self.read = self.chains = 0
+        self._items: dict[str, list[tuple[str, float, bool, Usage]]] = {}
+
+    def add(self, item: Item) -> None:
+        spent = item.event.usage if isinstance(item.event, ClaimsExtracted) else Usage()
+        declined = item.protocol in item.response.declined
+        told = (item.protocol, item.response.recorded_at, declined, spent)
+        self._items.setdefault(item.key, []).append(told)
+
+    def keep(self, keys: set[str]) -> None:
+        self._items = {key: items for key, items in self._items.items() if key in keys}
+
+    def plan(self, spec: Spec, cost: Cost) -> Plan:
+        by_protocol: dict[str, int] = {}
+        declined = 0
+        spent = Usage()
+        times = []
+        for items in self._items.values():
+            for protocol, recorded_at, was_declined, usage in items:
+                declined += was_declined
+                by_protocol[protocol] = by_protocol.get(protocol, 0) + 1
+                times.append(recorded_at)
+                spent += usage
+        judged = len(times) - declined
+        known = cost.outcomes > 0
+        free = spec.stage == Stage.SCORING
+
+        def expected(each: float, already: float) -> float | None:
+            """What an outcome takes, less what it took before the stage that the replay begins at."""
+            if free:
+                return 0.0
+            return max(0.0, each * judged - already) if known else None
+
+        calls = expected(cost.calls, spent.calls)
+        read = expected(cost.input_tokens, spent.input_tokens)
+        written = expected(cost.output_tokens, spent.output_tokens)
+        dollars = expected(cost.cost, spent.cost)
+        return Plan(
+            run=spec.run,
+            source=spec.source,
+            stage=spec.stage,
+            read=self.read,
+            responses=len(self._items),
+            pairs=len(times),
+            declined=declined,
+            judged=judged,
+            chains=self.chains,
+            by_protocol=by_protocol,
+            first=min(times, default=0.0),
+            last=max(times, default=0.0),
+            measured_on=cost.outcomes,
+            calls=None if calls is None else round(calls),
+            input_tokens=None if read is None else round(read),
+            output_tokens=None if written is None else round(written),
+            cost=None if dollars is None else round(dollars, 6),
+            seconds=round(cost.seconds * judged, 1) if known else None,
+        )
+
+
+def _gone(spec: Spec, why: str) -> str:
+    return (
+        f"--since {told(spec.since)} reaches back to what retention has removed from {spec.stream}: {why}; "
+        "begin later, or replay what is left with --allow-gap"
+    )
+
+
+async def _at(js: JetStreamContext, spec: Spec, sequence: int) -> tuple[int, float] | None:
+    """Sequence and time of the first event at or behind a sequence."""
+    try:
+        found = await js.get_msg(spec.stream, seq=sequence, subject=spec.subjects, next=True)
+    except nats.js.errors.NotFoundError:
+        return None
+    assert found.time is not None and found.seq is not None
+    return found.seq, found.time.timestamp()
+
+
+async def _last(js: JetStreamContext, spec: Spec, last: int) -> int:
+    """The sequence of the newest event; `last` where it has just gone."""
+    try:
+        return (await js.get_last_msg(spec.stream, spec.subjects)).seq or last
+    except nats.js.errors.NotFoundError:
+        return last
+
+
+async def _search(js: JetStreamContext, spec: Spec, moment: float, first: int, last: int) -> int:
+    """The first sequence of an event that came at `moment` or later; behind `last` where there is none."""
+    low, high = first, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = await _at(js, spec, middle)
+        if found is None or found[1] >= moment:
+            high = middle
+        else:
+            low = found[0] + 1
+    return low

@@ -1,0 +1,177 @@
+"""Beginning, joining and ending runs: what the command line and the gateway call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.replay.planning import Plan, find_stretch, plan
+from groundwatch.replay.runs import Run, RunGone, Runs, Status, new_run, over_budget
+from groundwatch.replay.spec import Spec
+from groundwatch.replay.worker import Replayer
+from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, PREFIX, RESPONSES
+
+if TYPE_CHECKING:
+    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.settings import Settings
+
+KINDS = {RESPONSES: "recorded", EXTRACTED: "extracted", JUDGED: "judged", OUTCOMES: "outcome"}
+"""Streams that a run has events in, with the first token of their subjects behind the prefix."""
+
+LET_GO = 30.0
+"""Seconds that whoever works at a run is given to notice that it is to be deleted."""
+
+Progress = Callable[[Run], None]
+
+
+async def dry_run(bus: Bus, spec: Spec, *, allow_gap: bool = False) -> Plan:
+    """What the replay would read, judge and cost. Raises `UsageError`, as beginning it would."""
+    spec.check()
+    await _free(await Runs.open(bus.js), spec.run)
+    stretch = await find_stretch(bus.js, spec, allow_gap=allow_gap)
+    return (await plan(bus.js, spec, stretch))[0]
+
+
+async def begin(bus: Bus, settings: Settings, spec: Spec, *, allow_gap: bool = False) -> Run:
+    """Write down a new run that anybody may work at. Raises `UsageError` in one line for what is wrong."""
+    spec.check()
+    runs = await Runs.open(bus.js)
+    await _free(runs, spec.run)
+    stretch = await find_stretch(bus.js, spec, allow_gap=allow_gap)
+    total = 0
+    if spec.sample:
+        counted, spec = await plan(bus.js, spec, stretch)
+        total = counted.pairs
+    run = new_run(spec, first=stretch.first, last=stretch.last, total=total)
+    # Engines are built before the name is taken: settings that make none leave nothing behind.
+    Replayer(bus, runs, settings, run)
+    await nothing_there(bus, spec.run)
+    return await runs.create(run)
+
+
+async def work(bus: Bus, settings: Settings, run: Run, *, on_progress: Progress | None = None) -> Run:
+    """Work at a run until it is done, paused or cancelled. SIGTERM and Ctrl-C let go of it in good order."""
+    replayer = Replayer(bus, await Runs.open(bus.js), settings, run, on_progress=on_progress)
+    with _told_to_stop(replayer.stop):
+        return await replayer.work()
+
+
+async def pause(runs: Runs, name: str) -> Run:
+    """Whoever works at it finishes what is in hand. Raises `UsageError` when it does not run."""
+    return await _set(runs, name, ("running",), "paused", "by hand")
+
+
+async def resume(
+    runs: Runs, name: str, *, max_tokens: int | None = None, max_cost: float | None = None
+) -> Run:
+    """Let it run again, perhaps with a larger budget. Raises `UsageError` when it is over."""
+
+    def how(run: Run) -> Run:
+        _must_be(run, ("paused", "running"))
+        spec = run.spec
+        if max_tokens is not None:
+            spec = msgspec.structs.replace(spec, max_tokens=max_tokens)
+        if max_cost is not None:
+            spec = msgspec.structs.replace(spec, max_cost=max_cost)
+        if why := over_budget(spec, run.counts.usage):
+            raise UsageError(f"run '{name}': {why}; allow more with --max-tokens or --max-cost")
+        return msgspec.structs.replace(run, spec=spec, status="running", reason="")
+
+    return await _change(runs, name, how)
+
+
+async def cancel(runs: Runs, name: str) -> Run:
+    """End it where it is; what it has written stays. Raises `UsageError` when it is over already."""
+    return await _set(runs, name, ("running", "paused", "importing"), "cancelled", "by hand")
+
+
+async def delete(bus: Bus, name: str) -> None:
+    """Remove a run with all of its events. Raises `UsageError` when there is none."""
+    runs = await Runs.open(bus.js)
+    await runs.get(name)
+    run = await _change(
+        runs, name, lambda run: msgspec.structs.replace(run, status="deleting", reason="by hand")
+    )
+    deadline = time.monotonic() + LET_GO
+    while run.workers(time.time()) and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+        run = await runs.get(name)
+    for stream, kind in KINDS.items():
+        subjects = f"{PREFIX}.{kind}.{name}.>"
+        try:
+            await bus.js.purge_stream(stream, subject=subjects)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise TransientError(
+                f"cannot purge {subjects} of {stream}: {error!r}; delete it again"
+            ) from error
+    await runs.remove(name)
+
+
+async def _set(runs: Runs, name: str, before: tuple[Status, ...], now: Status, reason: str) -> Run:
+    def how(run: Run) -> Run:
+        _must_be(run, before)
+        over = time.time() if now == "cancelled" else run.finished_at
+        return msgspec.structs.replace(run, status=now, reason=reason, finished_at=over)
+
+    return await _change(runs, name, how)
+
+
+async def _change(runs: Runs, name: str, how: Callable[[Run], Run]) -> Run:
+    await runs.get(name)
+    try:
+        return await runs.change(name, how)
+    except RunGone as error:
+        raise UsageError(str(error)) from error
+
+
+def _must_be(run: Run, statuses: tuple[Status, ...]) -> None:
+    if run.status not in statuses:
+        told = f"it is {run.status}" + (f" ({run.reason})" if run.reason else "")
+        raise UsageError(f"run '{run.name}': {told}, and not {' or '.join(statuses)}")
+
+
+async def _free(runs: Runs, name: str) -> None:
+    if (run := await runs.find(name)) is not None:
+        raise UsageError(
+            f"run '{name}' exists already ({run.status}): choose another name, go on with it (groundwatch "
+            f"runs resume {name}) or delete it (groundwatch runs delete {name})"
+        )
+
+
+async def nothing_there(bus: Bus, name: str) -> None:
+    """Raises `UsageError` when somebody else's events are under this name: they would count as ours."""
+    try:
+        found = await bus.js.get_msg(OUTCOMES, seq=1, subject=f"{PREFIX}.outcome.{name}.>", next=True)
+    except nats.js.errors.NotFoundError:
+        return
+    raise UsageError(
+        f"run '{name}' is no replay of ours, and yet {OUTCOMES} holds an outcome of it (sequence "
+        f"{found.seq}): choose another name"
+    )
+
+
+@contextlib.contextmanager
+def _told_to_stop(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, stop)
+    except (NotImplementedError, RuntimeError):
+        # Not the main thread: whoever embeds us stops us by the run's state.
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
