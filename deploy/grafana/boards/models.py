@@ -11,6 +11,7 @@ from deploy.grafana.boards.promql import (
     eligible,
     hallucination_rate,
     increase,
+    model_rate,
     quantile,
     rate,
     share,
@@ -64,8 +65,8 @@ def _figures(made: dashboard.Dashboard) -> None:
     made.with_panel(
         figure(
             "Facts not in the image",
-            "Share of the facts that the judge could decide, per model, over the chosen window.",
-            hallucination_rate("model", W),
+            "Share of the facts that the judge could decide, per model, of all tenants.",
+            model_rate("model", W),
             unit="percentunit",
             legend="{{model}}",
             decimals=1,
@@ -114,21 +115,27 @@ def _figures(made: dashboard.Dashboard) -> None:
 
 def _versions(made: dashboard.Dashboard) -> None:
     made.with_row(dashboard.Row("Models and versions"))
-    scored = increase("groundwatch_outcomes_total", f'{SCOPE},outcome="scored"', VERSION, W)
-    judged = increase("groundwatch_outcomes_total", f'{SCOPE},outcome=~"scored|unscored"', VERSION, W)
+    scored = increase("groundwatch_outcomes_total", f'{MODELS},outcome="scored"', VERSION, W)
+    judged = increase("groundwatch_outcomes_total", f'{MODELS},outcome=~"scored|unscored"', VERSION, W)
     made.with_panel(
         rows(
             "Versions side by side",
-            f"Each version of each model over the chosen window. {INTERVAL} A model's cell leads to its "
+            f"Each version of each model in the window, of all tenants. {INTERVAL} "
+            "A model's cell leads to its "
             "worst answers. The version is the response's tag `version` or `release`.",
             {"model": "Model", "version": "Version"},
             [
-                Column("Not in the image", hallucination_rate(VERSION, W), "percentunit", 1, gauge=True),
+                Column("Not in the image", model_rate(VERSION, W), "percentunit", 1, gauge=True),
                 Column("from", wilson("low", VERSION, W, cluster=VERSION), "percentunit", 1),
                 Column("to", wilson("high", VERSION, W, cluster=VERSION), "percentunit", 1),
-                Column("Facts", f"{decided(VERSION, W)} > 0"),
+                Column("Facts", f"{decided(VERSION, W, MODELS)} > 0"),
                 Column("Answers", f"{scored} > 0"),
-                Column("Coverage", share(decided(VERSION, W), eligible(VERSION, W)), "percentunit", 1),
+                Column(
+                    "Coverage",
+                    share(decided(VERSION, W, MODELS), eligible(VERSION, W, MODELS)),
+                    "percentunit",
+                    1,
+                ),
                 Column("Scored", share(scored, judged), "percentunit", 1),
             ],
             links=[link("worst answers", WORST)],
@@ -139,10 +146,11 @@ def _versions(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Rate of each version",
-            "Facts not in the image over the window before each point. Versions whose thin lines do not meet "
+            "Facts not in the image, of all tenants, before each point. "
+            "Versions whose thin lines do not meet "
             f"differ. {INTERVAL}",
             [
-                Query(hallucination_rate(VERSION, W), "{{model}} {{version}}"),
+                Query(model_rate(VERSION, W), "{{model}} {{version}}"),
                 Query(wilson("low", VERSION, W, cluster=VERSION), "{{model}} {{version}} low"),
                 Query(wilson("high", VERSION, W, cluster=VERSION), "{{model}} {{version}} high"),
             ],
@@ -155,8 +163,8 @@ def _versions(made: dashboard.Dashboard) -> None:
     made.with_panel(
         band(
             "$model",
-            f"Facts of this model that are not in the image, all versions together. {INTERVAL}",
-            hallucination_rate("model", W),
+            f"Facts of this model that are not in the image, all versions and tenants. {INTERVAL}",
+            model_rate("model", W),
             wilson("low", "model", W, cluster="model"),
             wilson("high", "model", W, cluster="model"),
             width=24,
@@ -174,7 +182,8 @@ def _categories(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Rate of each category",
-            "Facts of each category that are not in the image, over the window before each point.",
+            "Facts of each category that are not in the image, before each point; each judged "
+            "answer counts once, whatever a budget chose.",
             [Query(hallucination_rate(by, W), "{{model}} {{category}}")],
             unit="percentunit",
             height=9,

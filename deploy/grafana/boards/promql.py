@@ -51,31 +51,46 @@ def hallucination_rate(by: str, window: str, scope: str = SCOPE) -> str:
     return share(refuted(by, window, scope), decided(by, window, scope))
 
 
+def moment(name: str, by: str, window: str) -> str:
+    """A sum over the answers of all tenants, each weighted by how likely it was to be judged."""
+    return increase("groundwatch_fact_moments_total", f'{MODELS},moment="{name}"', by, window)
+
+
+def model_rate(by: str, window: str) -> str:
+    """`hallucination_rate` of models or versions over all tenants: right under any sampling and budget."""
+    return share(moment("refuted", by, window), moment("facts", by, window))
+
+
 def design_effect(by: str, window: str) -> str:
     """By how much facts of one answer hang together: the variance of the rate over whole answers (Cochran
     1977, section 6.3) over that of as many independent facts, at least 1.
 
-    It is known for each model and version over all tenants and categories, from
-    `groundwatch_fact_moments_total`. Where the rate is 0 or 1 it cannot be told, and is 1.
+    It is known for each model and version over all tenants and categories. Where the rate is 0 or 1 it
+    cannot be told, and is 1.
     """
 
-    def moment(name: str) -> str:
-        return increase("groundwatch_fact_moments_total", f'{MODELS},moment="{name}"', by, window)
+    def of(name: str) -> str:
+        return moment(name, by, window)
 
-    n, x = moment("facts"), moment("refuted")
-    squares = f"{n} ^ 2 * {moment('refuted_squared')} + {x} ^ 2 * {moment('facts_squared')}"
-    clustered = f"({squares} - 2 * {x} * {n} * {moment('product')})"
+    n, x = of("facts"), of("refuted")
+    squares = f"{n} ^ 2 * {of('refuted_squared')} + {x} ^ 2 * {of('facts_squared')}"
+    clustered = f"({squares} - 2 * {x} * {n} * {of('product')})"
     return f"(({clustered} / ({x} * {n} * ({n} - {x})) > 1) or ({n} * 0 + 1))"
 
 
 def wilson(end: str, by: str, window: str, *, cluster: str, scope: str = SCOPE) -> str:
-    """The `low` or `high` end of Wilson's 95 % interval (1927) of `hallucination_rate`.
+    """The `low` or `high` end of Wilson's 95 % interval (1927) of `hallucination_rate`; of `model_rate` where
+    `by` is `cluster`.
 
     (x + k/2 ± √(k x (n − x) / n + k²/4)) / (n + k), where x of n facts are refuted and k is z² times the
     design effect of `cluster`, the labels of the series in which facts hang together.
     """
     match = "" if cluster == by else f" on ({cluster}) group_left ()"
-    x, n, effect = refuted(by, window, scope), decided(by, window, scope), design_effect(cluster, window)
+    effect = design_effect(cluster, window)
+    if cluster == by:
+        x, n = moment("refuted", by, window), moment("facts", by, window)
+    else:
+        x, n = refuted(by, window, scope), decided(by, window, scope)
     k = f"({n} * 0 +{match} {Z**2:.4f} * {effect})"
     sign = "-" if end == "low" else "+"
     root = f"sqrt({k} * {x} * clamp_min({n} - {x}, 0) / {n} + {k} ^ 2 / 4)"

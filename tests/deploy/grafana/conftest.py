@@ -43,7 +43,7 @@ def observed() -> Iterator[Watched]:
     with tempfile.TemporaryDirectory(prefix="groundwatch-dashboards-", ignore_cleanup_errors=True) as folder:
         thread = threading.Thread(target=serve, args=(Path(folder),), name="observed", daemon=True)
         thread.start()
-        ready.wait(280)
+        ready.wait(500)
         if errors or not found:
             raise RuntimeError("the system did not run") from (errors[0] if errors else None)
         yield found[0]

@@ -13,6 +13,8 @@ from tests.deploy.grafana.live import SCRAPE, Watched
 
 NAMES = sorted(path.name for path in FOLDER.glob("*.json"))
 ROOT = Path(__file__).parents[3]
+# Half a minute where nobody else works; its first test waits for the whole system.
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
