@@ -75,12 +75,15 @@ def test_provision_a_bare_server_then_serve(nobody, tmp_path):
         told = nobody.complaint("serve", "scoring", "--nats", url)
         assert "GW_RESPONSES" in told
         assert "run groundwatch provision first" in told
-        assert set(nobody.json("provision", "--nats", url).values()) == {"created"}
         port = free_port()
         serving = nobody.start(
-            "serve", "scoring", "--nats", url, "--metrics-port", port, stderr=subprocess.PIPE
+            "serve", "scoring", "--nats", url, "--metrics-port", port, "--wait", 100, stderr=subprocess.PIPE
         )
         try:
+            waiting = json.loads(serving.stderr.readline())
+            assert waiting["event"] == "serve.waiting"
+            assert waiting["reason"] == told
+            assert set(nobody.json("provision", "--nats", url).values()) == {"created"}
             assert ready(port) == {"ready": True, "problems": []}
             assert "groundwatch_consumer_up" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
         finally:

@@ -52,6 +52,7 @@ STAGES = (
 )
 READY_SECONDS = 60.0
 RESTART_PAUSE = 2.0
+WAIT_PAUSE = 1.0
 
 
 def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> Service:
@@ -255,6 +256,9 @@ def serve(
     metrics_port: Annotated[
         int | None, typer.Option(help="Port of /metrics and health; 0: a free one.")
     ] = None,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait until NATS answers and is provisioned.", min=0)
+    ] = 0.0,
 ) -> None:
     """Run one service: a container's entry point."""
     if stage not in STAGES:
@@ -267,7 +271,7 @@ def serve(
     if not settings.nats.url:
         raise SettingsError("setting 'nats.url' is needed here: set it, GROUNDWATCH_NATS__URL, or --nats")
     configure_protocols(settings)
-    run(_serve(stage, settings))
+    run(_serve(stage, settings, wait))
 
 
 async def _check_provisioned(stage: str, bus: Bus) -> None:
@@ -281,15 +285,32 @@ async def _check_provisioned(stage: str, bus: Bus) -> None:
         raise UsageError(f"not provisioned ({', '.join(absent)} missing): run groundwatch provision first")
 
 
-async def _serve(stage: str, settings: Settings) -> None:
+async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:
+    """A connection to a server that holds what this service needs, waited for `wait` seconds."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + wait
+    told = ""
+    while True:
+        bus = Bus(settings.nats, name=stage)
+        try:
+            await bus.connect()
+            await _check_provisioned(stage, bus)
+            return bus
+        except UsageError as error:
+            await bus.close()
+            if clock() >= deadline:
+                raise
+            if told != (told := str(error)):
+                logger.info("serve.waiting", service=stage, reason=told)
+        except BaseException:
+            await bus.close()
+            raise
+        await asyncio.sleep(WAIT_PAUSE)
+
+
+async def _serve(stage: str, settings: Settings, wait: float) -> None:
     metrics = metrics_for(settings)
-    bus = Bus(settings.nats, name=stage)
-    await bus.connect()
-    try:
-        await _check_provisioned(stage, bus)
-    except BaseException:
-        await bus.close()
-        raise
+    bus = await _provisioned(stage, settings, wait)
     service = make_service(stage, settings, bus, metrics)
     problems: Callable[[], list[str]] = service.problems
     telemetry = telemetry_server(
