@@ -11,7 +11,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from groundwatch.cli.common import JsonOption, print_json, run
+from groundwatch.cli.common import (
+    ConfigOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    print_json,
+    run,
+)
 from groundwatch.cli.numbers import progress_bar, render_numbers
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
@@ -54,12 +61,28 @@ def agree(
             show_default=False,
         ),
     ] = "",
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(help="verdicts: also write the counts here, for Prometheus.", show_default=False),
+    ] = None,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
 ) -> None:
     """Tell how far the embedded engines agree with people, from an annotated file.
 
-    With `planted`, which needs no file: how many planted hallucinations they find. With `miniature`, which
+    With `verdicts`, how far the judges of a running system do, from what people say of their claims. With
+    `planted`, which needs no file: how many planted hallucinations they find. With `miniature`, which
     needs none either: how far every protocol's numbers lie from the known truth of the miniature world.
     """
+    if metrics_file is not None and protocol != "verdicts":
+        raise UsageError(f"groundwatch agree {protocol} takes no option --metrics-file")
+    if protocol == "verdicts":
+        from groundwatch.cli.verdicts import agree_verdicts
+
+        if file is None:
+            raise UsageError("groundwatch agree verdicts needs a file of people's verdicts")
+        agree_verdicts(file, client_settings(config, nats), metrics_file, as_json=as_json)
+        return
     if protocol == "planted":
         _agree_planted(only, count, as_json)
         return

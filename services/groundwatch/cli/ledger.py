@@ -54,9 +54,7 @@ def audit_command(
         from groundwatch.cli.auditing import audit_again_and_again
         from groundwatch.cli.canary import interval
 
-        run(
-            audit_again_and_again(settings, run_name, interval(every), metrics_port or 0, as_json=as_json)
-        )
+        run(audit_again_and_again(settings, run_name, interval(every), metrics_port or 0, as_json=as_json))
         return
     if metrics_port is not None:
         raise UsageError("--metrics-port goes with --every: a single audit is over before it is scraped")

@@ -23,10 +23,9 @@ LOOK_SECONDS = 5.0
 class StreamGauges:
     """Looks at consumers and dead letters every few seconds. What cannot be seen is not shown."""
 
-    def __init__(self, bus: Bus, metrics: Metrics, *, every: float = LOOK_SECONDS) -> None:
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
         self._bus = bus
         self._metrics = metrics
-        self._every = every
         self._task: asyncio.Task[None] | None = None
         self._blind = False
 
@@ -76,7 +75,7 @@ class StreamGauges:
                 if not self._blind:
                     logger.warning("gateway.gauges", error=repr(error))
                 self._blind = True
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _forget(self) -> None:
         for gauge in (self._metrics.consumer_lag, self._metrics.consumer_pulls):
