@@ -11,6 +11,7 @@ import typer
 import groundwatch.cli.agree as agree
 import groundwatch.cli.analysis as analysis
 import groundwatch.cli.bench as bench
+import groundwatch.cli.budget as budget
 import groundwatch.cli.canary as canary
 import groundwatch.cli.config as config
 import groundwatch.cli.construction as construction
@@ -63,6 +64,7 @@ for module in (
     demo,
     traffic,
     ledger,
+    budget,
     offline,
     probe,
     canary,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
 from groundwatch.protocols.alarm import Rule
-from groundwatch.protocols.statistics import RatioSums, cluster_rate
+from groundwatch.protocols.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
 from groundwatch.reporting.alarms import Alarms, Raised, tell
 
 LATEST = 6
@@ -26,8 +26,9 @@ class ModelLine:
 
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(OutcomeKind, 0)
-        self.score_sum = 0.0
-        self.facts = RatioSums()
+        self.score = WeightedMoments()
+        self.facts = WeightedSums()
+        self.decided = 0
         self.eligible = 0
         self.recent: deque[tuple[int, int]] = deque(maxlen=RECENT)
         self.history: deque[tuple[int, int]] = deque(maxlen=RECENT * 10)
@@ -38,8 +39,10 @@ class ModelLine:
         if outcome.score is None:
             return
         refuted = sum(claim.decision is Decision.REFUTED for claim in outcome.claims)
-        self.score_sum += outcome.score
-        self.facts.add(refuted, outcome.decided)
+        each = weight(outcome.drawn)
+        self.score.add(outcome.score, each)
+        self.facts.add(refuted, outcome.decided, each)
+        self.decided += outcome.decided
         self.eligible += outcome.eligible
         self.recent.append((refuted, outcome.decided))
         self.history.append((refuted, outcome.decided))
@@ -113,16 +116,16 @@ class LiveView:
 def _cells(line: ModelLine) -> list[str]:
     scored = line.outcomes[OutcomeKind.SCORED]
     unscored = line.outcomes[OutcomeKind.UNSCORED]
-    interval = cluster_rate(line.facts)
+    interval = weighted_rate(line.facts)
     rate = f"{interval.value:.1%} ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else "–"
     recent = line.recent_rate
     return [
         f"{scored:,}",
         f"{unscored:,}",
-        f"{line.score_sum / scored:.3f}" if scored else "–",
+        f"{line.score.mean:.3f}" if scored else "–",
         rate,
         f"{recent:.1%}" if recent is not None else "–",
-        f"{line.facts.denominator / line.eligible:.0%}" if line.eligible else "–",
+        f"{line.decided / line.eligible:.0%}" if line.eligible else "–",
         line.sparkline(),
     ]
 

@@ -160,9 +160,12 @@ class Budgets:
 
     async def stop(self) -> None:
         """Give back what is leased, and follow no more."""
-        for task in (*self._tasks, *self._returning):
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._returning, return_exceptions=True)
+        ending = {*self._tasks, *self._returning}
+        while ending:
+            # Python 3.11's `wait_for` loses a cancellation that comes together with its result.
+            for task in ending:
+                task.cancel()
+            _, ending = await asyncio.wait(ending, timeout=0.1)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_SECONDS):
                 await self._settle()

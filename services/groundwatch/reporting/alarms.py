@@ -10,6 +10,7 @@ import msgspec
 
 from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
 from groundwatch.protocols.alarm import ModelAlarm, Rule, State, Turn
+from groundwatch.protocols.sampling import representative
 from groundwatch.reporting.tally import fingerprint
 
 REMEMBERED = 1_000
@@ -42,7 +43,9 @@ class Alarms:
     judged at once. They are not sorted, because the guarantee holds in any order that does not look at what
     is in the answers, because waiting for stragglers would delay every alarm, and because the stream's
     order alone is the same when it is read again: so a restart finds the same alarms and no others. An
-    outcome that takes a dead letter's place counts once, since a dead letter has no facts.
+    outcome that takes a dead letter's place counts once, since a dead letter has no facts. Where a budget
+    judges suspicious answers likelier than others, only a representative part of them is taken: else a
+    change of the budget would look like one of the model.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -54,7 +57,7 @@ class Alarms:
 
     def add(self, event: ResponseScored) -> list[Raised]:
         """Take in one outcome: the alarms that it raises or ends."""
-        if event.outcome is not OutcomeKind.SCORED:
+        if event.outcome is not OutcomeKind.SCORED or not representative(event.drawn, event.key):
             return []
         facts = _facts(event)
         if not facts:

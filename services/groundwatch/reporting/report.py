@@ -12,7 +12,8 @@ import msgspec
 
 from groundwatch.events import Judge, ResponseScored, Strategy
 from groundwatch.protocols.changes import Change, find_change
-from groundwatch.protocols.statistics import Interval, cluster_rate, difference, mean_interval
+from groundwatch.protocols.sampling import weighted_mean_interval, weighted_rate
+from groundwatch.protocols.statistics import Interval, difference
 from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, Bin, Tally
 
 CHANGE_LEVEL = 0.01
@@ -45,6 +46,8 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     `coverage` is decided by eligible facts, `scored_share` scored by scored and unscored responses.
     `answer_words` is the mean length of judged answers, which FaithScore's section on limitations wants
     beside the score. `change.response` counts the model's responses from 1 in the order of recording.
+    Where responses were judged with different probabilities, rates and means are of all responses: each
+    judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
     """
 
     model: str
@@ -70,6 +73,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     by_entities: tuple[BinReport, ...]
     change: Change | None
     group: str = ""
+    without_chance: int = 0
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,9 +151,9 @@ class Report:
             scored=tally.scored,
             unscored=dict(sorted(tally.unscored.items())),
             declined=dict(sorted(tally.declined.items())),
-            score=mean_interval(tally.whole.score, bounds=SCORE_BOUNDS),
-            sentence_level=mean_interval(tally.sentence_level, bounds=SCORE_BOUNDS),
-            hallucination_rate=cluster_rate(tally.whole.facts),
+            score=weighted_mean_interval(tally.whole.score, bounds=SCORE_BOUNDS),
+            sentence_level=weighted_mean_interval(tally.sentence_level, bounds=SCORE_BOUNDS),
+            hallucination_rate=weighted_rate(tally.whole.facts),
             eligible=tally.eligible,
             decided=tally.decided,
             coverage=tally.decided / tally.eligible if tally.eligible else None,
@@ -164,6 +168,7 @@ class Report:
                 tally.history.forgotten,
             ),
             group=group,
+            without_chance=tally.without_chance,
         )
 
 
@@ -262,8 +267,8 @@ def _bin(name: str, found: Bin, *, low: int | None = None, high: int | None = No
     return BinReport(
         name=name,
         responses=found.responses,
-        score=mean_interval(found.score, bounds=SCORE_BOUNDS),
-        hallucination_rate=cluster_rate(found.facts),
+        score=weighted_mean_interval(found.score, bounds=SCORE_BOUNDS),
+        hallucination_rate=weighted_rate(found.facts),
         low=low,
         high=high,
     )

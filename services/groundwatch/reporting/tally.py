@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
-from groundwatch.protocols.statistics import Moments, RatioSums
+from groundwatch.protocols.sampling import WeightedMoments, WeightedSums, representative, weight
 
 LENGTH_STARTS = (0, 11, 26, 51, 76, 101, 151, 201, 301)
 """First word counts of the bins of answer length (FaithScore's figure 3)."""
@@ -83,15 +83,15 @@ class Bin(msgspec.Struct):
     """Responses that have something in common, such as their length."""
 
     responses: int = 0
-    score: Moments = msgspec.field(default_factory=Moments)
-    facts: RatioSums = msgspec.field(default_factory=RatioSums)
+    score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
+    facts: WeightedSums = msgspec.field(default_factory=WeightedSums)
 
-    def add(self, score: float | None, refuted: int, decided: int) -> None:
+    def add(self, score: float | None, refuted: int, decided: int, weight: float = 1.0) -> None:
         """Count one response; one without a score is left out of the mean score only."""
         self.responses += 1
-        self.facts.add(refuted, decided)
+        self.facts.add(refuted, decided, weight)
         if score is not None:
-            self.score.add(score)
+            self.score.add(score, weight)
 
     def merge(self, other: Bin) -> None:
         """Take in what another one holds."""
@@ -111,8 +111,9 @@ class Tally:
         self.eligible = 0
         self.decided = 0
         self.whole = Bin()
-        self.sentence_level = Moments()
-        self.words = Moments()
+        self.without_chance = 0
+        self.sentence_level = WeightedMoments()
+        self.words = WeightedMoments()
         self.cost = 0.0
         self.categories: dict[str, Bin] = {}
         self.lengths: dict[int, Bin] = {}
@@ -134,34 +135,39 @@ class Tally:
         scored = event.outcome is OutcomeKind.SCORED
         decided, refuted = decisions(event) if scored else ({}, {})
         pair = (sum(refuted.values()), sum(decided.values()))
-        self.history.add(event.recorded_at, *pair)
+        # A change is looked for in responses that were drawn alike.
+        if representative(event.drawn, event.key):
+            self.history.add(event.recorded_at, *pair)
         if event.outcome is OutcomeKind.DECLINED:
             self.declined[event.reason] += 1
+            self.without_chance += event.drawn.probability <= 0
             return
+        each = weight(event.drawn)
         self.eligible += event.eligible
         self.decided += event.decided
         self.cost += event.usage.cost
         score = event.score if scored else None
-        self.lengths.setdefault(_start(LENGTH_STARTS, event.answer_words), Bin()).add(score, *pair)
-        self.words.add(event.answer_words)
+        self.lengths.setdefault(_start(LENGTH_STARTS, event.answer_words), Bin()).add(score, *pair, each)
+        self.words.add(event.answer_words, each)
         if not scored:
             self.unscored[event.reason] += 1
             return
         self.scored += 1
-        self.whole.add(score, *pair)
+        self.whole.add(score, *pair, each)
         if (sentence_level := event.values.get("sentence_level")) is not None:
-            self.sentence_level.add(sentence_level)
+            self.sentence_level.add(sentence_level, each)
         if (entities := event.values.get("entities")) is not None:
-            self.entities.setdefault(_start(ENTITY_STARTS, entities), Bin()).add(score, *pair)
+            self.entities.setdefault(_start(ENTITY_STARTS, entities), Bin()).add(score, *pair, each)
         for category, number in decided.items():
             share = event.values.get(f"{event.protocol}.{category}")
-            self.categories.setdefault(category, Bin()).add(share, refuted[category], number)
+            self.categories.setdefault(category, Bin()).add(share, refuted[category], number, each)
 
     def merge(self, other: Tally) -> None:
         """Take in the outcomes of another tally: one whose judges say nothing else than these."""
         self.scored += other.scored
         self.unscored += other.unscored
         self.declined += other.declined
+        self.without_chance += other.without_chance
         self.eligible += other.eligible
         self.decided += other.decided
         self.cost += other.cost

@@ -1,0 +1,52 @@
+"""`groundwatch budget` as it is typed, against a running system."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+
+def test_a_budget_is_set_used_shown_and_removed(up, written, answer):
+    assert up.json("budget", "list") == {"budgets": []}
+    assert "settings alone decide" in up("budget", "list").stdout
+    done = up("budget", "set", "small", "--tenant", "thrifty", "--responses-per-minute", 5)
+    assert (done.returncode, done.stdout) == (0, "budget small set\n"), done.stderr
+    time.sleep(1)
+    recorded = up.json("audit")["recorded"]
+    lines = [answer(f"thrifty-{number}", tenant="thrifty") for number in range(40)]
+    up.json("submit", written(*lines))
+    ledger = up.settled(recorded + 40)
+    assert ledger["balanced"]
+    # Five of each minute's; the forty may have come in two of them.
+    assert 30 <= ledger["reasons"]["declined: over_budget"] <= 39
+    shown = up.json("budget", "list")["budgets"]
+    assert [(one["name"], one["tenant"], one["responses_per_minute"]) for one in shown] == [
+        ("small", "thrifty", 5)
+    ]
+    assert "thrifty" in up("budget", "list").stdout
+    told = next(one for one in up.json("report")["models"] if "over_budget" in one["declined"])
+    assert told["without_chance"] <= told["declined"]["over_budget"]
+    changed = up.json("budget", "set", "small", "--tenant", "thrifty", "--rate", 0.5)
+    assert changed["new"] is False
+    assert up.json("budget", "remove", "small") == {"name": "small", "removed": True}
+    assert up.json("budget", "list") == {"budgets": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["set", "x"], "budget 'x' limits nothing"),
+        (["set", "a.b", "--rate", "0.5"], "a name is of letters"),
+        (["set", "x", "--rate", "2"], "--rate 2.0: must be from 0 to 1"),
+        (["set", "x", "--protocol", "gossip", "--rate", "0.5"], "no protocol 'gossip'; known are"),
+        (["set", "x", "--responses-per-minute", "many"], "many"),
+        (["remove", "nobody"], "no budget 'nobody'"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(up, arguments, message):
+    assert message in up.complaint("budget", *arguments)
+
+
+def test_without_a_server_the_command_says_so(nobody):
+    assert "no NATS server answers" in nobody.complaint("budget", "list", "--nats", "nats://127.0.0.1:1")
