@@ -1,0 +1,122 @@
+"""What the archive's tests share: outcomes as scoring makes them, and a real S3 server."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from groundwatch.archive.archive import Archive
+from groundwatch.archive.rows import Row
+from groundwatch.archive.store import Store
+from groundwatch.events import (
+    Decision,
+    Judge,
+    JudgedClaim,
+    Label,
+    OutcomeKind,
+    ResponseScored,
+    SubSentence,
+    Usage,
+)
+
+DAY = 1_772_323_200.0
+"""2026-03-01, midnight UTC."""
+
+STREAM = 1_772_000_000_000_000
+CATEGORIES = ("entity", "color", "count")
+
+
+def outcome(number: int, **changes: object) -> ResponseScored:
+    """An outcome with claims that its number decides; every seventh is unscored."""
+    scored = number % 7 != 0
+    decisions = [tuple(Decision)[(number + at) % 3] for at in range(number % 5)]
+    values = {
+        "id": f"response-{number}",
+        "tenant": f"tenant-{number % 2}",
+        "model": f"model-{number % 3}",
+        "protocol": "faithscore",
+        "outcome": OutcomeKind.SCORED if scored else OutcomeKind.UNSCORED,
+        "reason": "" if scored else "refused",
+        "score": (number % 11) / 10 if scored else None,
+        "values": {"faithscore.color": 0.5, "entities": 3.0} if scored else {},
+        "judges": {"extraction": Judge(engine="rules"), "verification": Judge(engine="llm", model="judge")},
+        "units": (SubSentence(start=0, end=7, text="A dog’s", label=Label.DESCRIPTIVE, confidence=0.9),),
+        "claims": tuple(
+            JudgedClaim(
+                text=f"There is thing {number}-{at}.",
+                category=CATEGORIES[(number + at) % 3],
+                unit=0,
+                decision=decision,
+                probability=at / 10 if at else None,
+                evidence="seen" if at % 2 else "",
+                parts=("a", "b")[:at],
+            )
+            for at, decision in enumerate(decisions)
+        ),
+        "eligible": len(decisions),
+        "decided": sum(decision is not Decision.UNDECIDED for decision in decisions),
+        "answer_words": number,
+        "usage": Usage(calls=2, input_tokens=100, output_tokens=10, cost=0.001),
+        "tags": {"version": "7", "strategy": f"s{number % 2}"} if number % 3 else {},
+        "recorded_at": DAY + 3_600.0 * number + 0.123456,
+        "scored_at": DAY + 3_600.0 * number + 2.5,
+    }
+    return ResponseScored(**(values | changes))
+
+
+def row(number: int, *, supersedes: int = 0, sequence: int = 0, **changes: object) -> Row:
+    """The outcome of this number at the stream's place of this number."""
+    event = outcome(number, **changes)
+    return Row(
+        event=event,
+        key=event.key,
+        stream=STREAM,
+        sequence=sequence or number,
+        stored_at=event.scored_at,
+        supersedes=supersedes,
+    )
+
+
+def rows(first: int, end: int) -> list[Row]:
+    """Several of them, `end` excluded."""
+    return [row(number) for number in range(first, end)]
+
+
+def add(archive: Archive, several: Sequence[Row]) -> None:
+    """Write them, up to the last one."""
+    archive.add(several, stream=STREAM, position=several[-1].sequence)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, object]]:
+    """Options for fsspec of a real S3-compatible server of this test process, with a bucket `bucket`."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
+    before = {name: os.environ.get(name) for name in keys}
+    os.environ.update(keys)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        options: dict[str, object] = {"endpoint_url": f"http://{host}:{port}"}
+        Store("s3://bucket", options).fs.mkdir("bucket")
+        yield options
+    finally:
+        server.stop()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@pytest.fixture(params=["folder", "s3"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """Opens one place anew, as another process would."""
+    if request.param == "folder":
+        return lambda: Store(str(tmp_path / "archive"))
+    options = request.getfixturevalue("s3")
+    return lambda: Store(f"s3://bucket/{tmp_path.name}", options)

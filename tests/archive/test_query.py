@@ -1,0 +1,121 @@
+"""SQL over archive and stream, shut in; and the report that is the same from rows and from events."""
+
+from __future__ import annotations
+
+import pytest
+from tests.archive.conftest import DAY, STREAM, add, row, rows
+
+from groundwatch.archive.archive import Archive
+from groundwatch.archive.manifest import Manifest, latest
+from groundwatch.archive.query import Session, Tail
+from groundwatch.archive.report import break_down
+from groundwatch.archive.store import Store
+from groundwatch.errors import UsageError
+from groundwatch.reporting import Breakdown
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(str(tmp_path / "archive"))
+    add(Archive(store), rows(1, 60))
+    return store
+
+
+async def several(*found):
+    for one in found:
+        yield one
+
+
+async def test_what_is_only_in_the_stream_is_there_too(open_store, tmp_path):
+    archive = Archive(open_store())
+    add(archive, rows(1, 10))
+    tail = Tail(tmp_path, ("version",))
+    await tail.read(several(row(4, sequence=10, supersedes=4), row(11)))
+    with Session(open_store(), latest(open_store()), tail) as session:
+        found = session.ask("SELECT sequence FROM outcomes ORDER BY ALL").rows
+        assert [one[0] for one in found] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
+        claims = session.ask("SELECT DISTINCT sequence FROM claims ORDER BY ALL").rows
+        assert [one[0] for one in claims] == [1, 2, 3, 6, 7, 8, 9, 10, 11]
+
+
+def test_an_empty_archive_has_its_columns():
+    with Session(None, Manifest()) as session:
+        assert session.ask("SELECT count(*), sum(refuted) FROM outcomes").rows == [[0, None]]
+        assert session.ask("SELECT verdict FROM claims").rows == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("selct 1", "syntax error"),
+        ("SELECT nothing FROM outcomes", "nothing"),
+        ("SELECT * FROM nowhere", "nowhere"),
+        ("SELECT 1; SELECT 2", "one SELECT is wanted"),
+        ("", "one SELECT is wanted"),
+        ("DROP VIEW outcomes", "one SELECT is wanted"),
+        ("CREATE TABLE mine AS SELECT 1", "one SELECT is wanted"),
+        ("COPY outcomes TO '/tmp/stolen.csv'", "one SELECT is wanted"),
+        ("EXPLAIN ANALYZE COPY outcomes TO '/tmp/stolen.csv'", "one SELECT is wanted"),
+        ("SET enable_external_access = true", "one SELECT is wanted"),
+        ("ATTACH '/tmp/some.db'", "one SELECT is wanted"),
+        ("INSTALL httpfs", "one SELECT is wanted"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "disabled by configuration"),
+        ("SELECT * FROM read_text('/etc/passwd')", "disabled by configuration"),
+        ("SELECT * FROM glob('/etc/*')", "disabled by configuration"),
+        ("SELECT * FROM '/etc/passwd'", "does not exist"),
+        ("SELECT * FROM tail", "does not exist"),
+        ("SELECT sequence / 0::INT, error('mine') FROM outcomes", "mine"),
+    ],
+)
+def test_nothing_else_can_be_read_or_done(store, sql, told):
+    tail = [1, 2, 3]
+    with Session(store, latest(store)) as session, pytest.raises(UsageError) as raised:
+        session.ask(sql)
+    assert told in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert len(tail) == 3
+
+
+def test_files_of_other_days_and_runs_are_not_opened(store):
+    from datetime import date
+
+    with Session(store, latest(store), since=date(2026, 3, 2), until=date(2026, 3, 2)) as session:
+        assert session.ask("SELECT DISTINCT day FROM outcomes").rows == [[date(2026, 3, 2)]]
+    with Session(store, latest(store), run="other") as session:
+        assert session.parts == ()
+
+
+@pytest.mark.parametrize(
+    "by", [("model",), ("model", "category"), ("strategy", "tenant"), ("day", "category"), ("it's no tag",)]
+)
+@pytest.mark.parametrize("hours", [None, (10, 30)])
+def test_the_report_is_the_same_from_rows_and_from_events(store, by, hours):
+    since, until = (DAY + 3_600 * hours[0], DAY + 3_600 * hours[1]) if hours else (None, None)
+    with Session(store, latest(store)) as session:
+        from_rows = break_down(session, by, since=since, until=until, run="live").rows()
+    from_events = Breakdown(by)
+    for number in range(1, 60):
+        event = row(number).event
+        if since is None or since <= event.recorded_at < until:
+            from_events.add(event)
+    wanted = from_events.rows()
+    assert len(from_rows) == len(wanted) > 0
+    for one, other in zip(from_rows, wanted, strict=True):
+        assert (one.by, one.fingerprint, one.responses, one.scored, one.unscored) == (
+            other.by,
+            other.fingerprint,
+            other.responses,
+            other.scored,
+            other.unscored,
+        )
+        assert one.hallucination_rate == other.hallucination_rate
+        assert one.coverage == other.coverage
+        assert (one.score is None) == (other.score is None)
+        if one.score is not None and other.score is not None:
+            assert (one.score.value, one.score.low) == pytest.approx((other.score.value, other.score.low))
+
+
+def test_rows_of_other_streams_are_others(store):
+    Archive(store).add([row(1, sequence=1)], stream=STREAM + 5, position=1)
+    with Session(store, latest(store)) as session:
+        assert session.ask("SELECT count(*) FROM outcomes WHERE sequence = 1").rows == [[2]]

@@ -1,0 +1,186 @@
+"""The archive writer killed −9 while it writes, and a disk that is full: the archive equals the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.archive.conftest import outcome
+
+from groundwatch.archive.manifest import latest
+from groundwatch.archive.query import Session
+from groundwatch.archive.reading import position_of, row_of
+from groundwatch.archive.service import ArchiveService
+from groundwatch.archive.store import Store
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.outcomes import outgoing
+from groundwatch.runtime.settings import ArchiveSettings, RetrySettings, Settings
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import OUTCOMES
+
+COUNT = 6_000
+PATIENCE = 180.0
+
+pytestmark = pytest.mark.faults
+
+
+async def fill(bus: Bus, first: int, end: int) -> None:
+    """Put outcomes into the stream as scoring would."""
+    receipts = []
+    for number in range(first, end):
+        receipts.append(await bus.start_create(outgoing(outcome(number))))
+        if len(receipts) == 500:
+            for receipt in receipts:
+                await receipt
+            receipts = []
+    for receipt in receipts:
+        await receipt
+
+
+async def settled(bus: Bus, store: Store) -> None:
+    """Wait until the archive has come to the end of the stream."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        at = await position_of(bus)
+        if latest(store).position(at.stream) >= at.last:
+            return
+        assert time.monotonic() < deadline, f"{latest(store).position(at.stream)} of {at.last}"
+        await asyncio.sleep(0.1)
+
+
+async def archived_as_streamed(bus: Bus, store: Store) -> int:
+    """Every outcome of the stream is in the archive once, with all of its claims. How many there are."""
+    at = await position_of(bus)
+    wanted, claims = [], []
+    async for read in read_stream(bus.js, OUTCOMES):
+        row = row_of(read, at.stream)
+        wanted.append([row.sequence, row.event.id, row.event.outcome.value, row.event.score])
+        claims += [
+            [row.sequence, number, claim.text, claim.decision.value, claim.probability]
+            for number, claim in enumerate(row.event.claims)
+        ]
+    with Session(store, latest(store)) as session:
+        assert session.ask(
+            "SELECT sequence, response_id, outcome, score FROM outcomes ORDER BY ALL"
+        ).rows == (sorted(wanted, key=lambda one: one[0]))
+        found = session.ask("SELECT sequence, claim, text, verdict, probability FROM claims ORDER BY ALL")
+        assert found.rows == claims
+    return len(wanted)
+
+
+class Writer:
+    """`groundwatch serve archive` in a process of its own."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._log = (folder / "archive.log").open("a")
+        self._environment = os.environ | {
+            "GROUNDWATCH_NATS__URL": url,
+            "GROUNDWATCH_ARCHIVE__URL": str(folder / "archive"),
+            "GROUNDWATCH_ARCHIVE__FLUSH_ROWS": "50",
+            "GROUNDWATCH_ARCHIVE__FLUSH_SECONDS": "0.2",
+            "GROUNDWATCH_ARCHIVE__MERGE_FILES": "3",
+        }
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from groundwatch.cli import main; main()", "serve", "archive"],
+            env=self._environment,
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_a_writer_killed_again_and_again_writes_everything_once(nats_server, bus, tmp_path):
+    store = Store(str(tmp_path / "archive"))
+    await fill(bus, 0, COUNT)
+    writer = Writer(nats_server.url, tmp_path)
+    chance, kills = random.Random(3), 0
+    try:
+        for _ in range(4):
+            before = latest(store).number
+            deadline = time.monotonic() + PATIENCE
+            while latest(store).number == before and time.monotonic() < deadline:
+                await asyncio.sleep(0.02)
+            # In the middle of one of the next additions, most likely.
+            await asyncio.sleep(chance.random() * 0.3)
+            writer.end(signal.SIGKILL)
+            kills += 1
+            writer.start()
+        await settled(bus, store)
+        await fill(bus, COUNT, COUNT + 20)
+        await settled(bus, store)
+        assert writer.end(signal.SIGTERM) == 0
+    finally:
+        if writer.process.poll() is None:
+            writer.end(signal.SIGKILL)
+    assert kills == 4
+    assert await archived_as_streamed(bus, store) == COUNT + 20
+
+
+@pytest.fixture
+async def small_disk(tmp_path: Path) -> AsyncIterator[Path]:
+    """A disk of 1 MB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_on_a_full_disk_the_stream_keeps_what_waits(bus, small_disk):
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 960_000)
+    metrics = Metrics()
+    service = ArchiveService(
+        Settings(
+            archive=ArchiveSettings(url=str(small_disk / "archive"), flush_rows=1_000, flush_seconds=0.2),
+            retry=RetrySettings(first_delay=0.1, max_delay=0.2),
+        ),
+        bus,
+        metrics,
+    )
+    store = Store(str(small_disk / "archive"))
+    await fill(bus, 0, 3_000)
+    await service.start()
+    try:
+        deadline = time.monotonic() + PATIENCE
+        full = metrics.archive_failures.labels("disk_full")
+        while full._value.get() < 3:
+            assert time.monotonic() < deadline, service.problems()
+            await asyncio.sleep(0.05)
+        assert "No space left on device" in " ".join(service.problems())
+        at = await position_of(bus)
+        assert latest(store).position(at.stream) < at.last
+        # The attempts leave nothing behind that would fill the disk further.
+        named = {part.name for part in latest(store).parts}
+        ballast.unlink()
+        await settled(bus, store)
+        assert await archived_as_streamed(bus, store) == 3_000
+        assert named <= {part.name for part in latest(store).parts}
+        while service.problems():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+    finally:
+        await service.drain(10)
