@@ -1,0 +1,33 @@
+# Triton with groundwatch's model code and a model repository. By default it serves the miniature checkpoints,
+# which the package carries; name others in a file as docs/models.md shows:
+#
+#   docker build -f docker/triton.Dockerfile --build-arg MODELS=/build/docker/served.toml -t groundwatch-triton .
+#
+# Checkpoints on a hub are fetched when Triton starts, into HF_HOME: give it a volume.
+ARG TRITON=nvcr.io/nvidia/tritonserver:25.02-py3
+
+# hadolint ignore=DL3006
+FROM ${TRITON}
+ARG MODELS=miniature
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_BREAK_SYSTEM_PACKAGES=1 \
+    PIP_CONSTRAINT=/build/docker/constraints.txt
+WORKDIR /build
+COPY docker/constraints.txt docker/requirements-triton.txt docker/
+RUN ["python3", "-m", "pip", "install", "--requirement", "docker/requirements-triton.txt"]
+COPY pyproject.toml README.md LICENSE ./
+COPY services services
+COPY docker docker
+RUN python3 -m pip install "/build[triton]" \
+    && groundwatch repository /models --models "${MODELS}"
+ENV HOME=/var/cache/models \
+    HF_HOME=/var/cache/models/huggingface \
+    PYTHONDONTWRITEBYTECODE=1
+RUN mkdir -p /var/cache/models && chown 1000:1000 /var/cache/models
+WORKDIR /tmp
+USER 1000:1000
+EXPOSE 8000 8001 8002
+HEALTHCHECK --interval=15s --timeout=6s --start-period=900s --retries=4 \
+    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/v2/health/ready', timeout=5)"]
+CMD ["tritonserver", "--model-repository=/models", "--model-control-mode=explicit", "--load-model=*", "--cache-config=local,size=268435456", "--exit-timeout-secs=60"]

@@ -1,0 +1,252 @@
+"""Dockerfiles and compose file: linted, checked by the compose specification, and against the code."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groundwatch.cli.system import STAGES
+from groundwatch.runtime.settings import load
+
+ROOT = Path(__file__).parents[3]
+DOCKER = ROOT / "docker"
+DOCKERFILES = sorted(DOCKER.glob("*Dockerfile"))
+yaml = pytest.importorskip("yaml")
+
+
+def binary(name: str) -> str:
+    """A tool beside this interpreter or on PATH; without it the test is skipped, and says so."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """The compose file as it is read, anchors resolved."""
+    found: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+    return found
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_hadolint_finds_nothing(file: Path) -> None:
+    done = subprocess.run([binary("hadolint"), str(file)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_hadolint_would_find_something(tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM debian\nRUN cd /tmp\n")
+    done = subprocess.run([binary("hadolint"), str(file)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "DL3006" in done.stdout
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_an_image_is_pinned_unprivileged_and_healthy(file: Path) -> None:
+    text = file.read_text()
+    bases = re.findall(r"^ARG (?:BASE|TRITON)=(.+)$", text, re.MULTILINE)
+    assert bases
+    for base in bases:
+        assert re.search(r":\d+\.\d+", base), f"{base} names no version"
+    last = text.rpartition("\nFROM ")[2]
+    user = re.findall(r"^USER (\d+):(\d+)$", last, re.MULTILINE)
+    assert user and user[-1][0] != "0"
+    assert "HEALTHCHECK" in last
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for source in copied.split():
+            assert (ROOT / source).exists(), source
+
+
+def test_what_the_image_installs_is_pinned_by_hash() -> None:
+    names = requirement_names((DOCKER / "requirements.txt").read_text())
+    pinned = (DOCKER / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
+    for line in filter(lambda line: line and not line.lstrip().startswith("#"), pinned):
+        assert re.match(r"[a-z0-9.-]+==\S+.*--hash=sha256:[0-9a-f]{64}", line), line
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["triton"]]
+    wanted += project["optional-dependencies"]["archive"]
+    for one in wanted:
+        assert re.match(r"[A-Za-z0-9-]+", one)[0].lower() in names, f"lock {one} (docker/README.md says how)"
+    assert "torch" not in names
+    assert "nvidia" not in " ".join(names)
+
+
+def test_constraints_and_lock_agree() -> None:
+    lock = versions((DOCKER / "requirements.txt").read_text())
+    constraints = versions((DOCKER / "constraints.txt").read_text())
+    assert {name: constraints.get(name) for name in lock} == lock
+    for name in requirement_names((DOCKER / "requirements-triton.txt").read_text()):
+        assert name in constraints, f"{name} has no version"
+    assert constraints["numpy"].startswith("1."), "the Triton stub breaks with numpy 2"
+
+
+def requirement_names(text: str) -> set[str]:
+    """The packages that a requirements file names."""
+    return {match[0] for match in re.finditer(r"^[a-z][a-z0-9.-]*", text, re.MULTILINE)}
+
+
+def versions(text: str) -> dict[str, str]:
+    """Versions by name."""
+    return dict(re.findall(r"^([a-z0-9.-]+)==([^\s;\\]+)", text, re.MULTILINE))
+
+
+def test_the_compose_file_keeps_to_the_specification(compose: dict[str, Any]) -> None:
+    specification = pytest.importorskip("compose_spec")
+    specification.PyCompose.from_json(json.dumps(compose)).validate()
+    compose["services"]["nats"]["restrat"] = "always"
+    with pytest.raises(ValueError, match="restrat"):
+        specification.PyCompose.from_json(json.dumps(compose))
+    del compose["services"]["nats"]["restrat"]
+
+
+def test_everything_that_the_compose_file_names_exists(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        assert re.search(r":(v?\d|local)", service["image"]), f"{name}: {service['image']} is not pinned"
+        waits = service.get("depends_on", {})
+        for other in waits:
+            assert other in services, f"{name} waits for {other}"
+            if isinstance(waits, dict) and waits[other]["condition"] == "service_healthy":
+                assert services[other]["healthcheck"]["test"]
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (DOCKER / source).exists(), f"{name}: {source}"
+                assert volume.endswith(":ro")
+            else:
+                assert source in compose["volumes"]
+        if build := service.get("build"):
+            assert (DOCKER / build["context"]).resolve() == ROOT
+            assert (ROOT / build["dockerfile"]).is_file()
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), f"{name}: {port} is open to other machines"
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["mem_limit"]
+    used = {volume.split(":")[0] for one in services.values() for volume in one.get("volumes", [])}
+    assert set(compose["volumes"]) == {one for one in used if not one.startswith(".")}
+    ports = [port for one in services.values() for port in one.get("ports", [])]
+    assert len(set(ports)) == len(ports)
+
+
+def test_every_service_runs_with_settings_that_are_right(compose: dict[str, Any]) -> None:
+    serving = {}
+    for name, service in compose["services"].items():
+        if service.get("command", [""])[0] == "serve":
+            serving[name] = service
+            assert service["command"] == ["serve", name]
+            settings = load(DOCKER / "groundwatch.toml", service["environment"])
+            assert settings.nats.url == "nats://nats:4222"
+            assert settings.telemetry.port == 9464
+            assert settings.gateway.host == settings.telemetry.host == "0.0.0.0"
+            engine = getattr(getattr(settings, name), "engine", "")
+            extras = service["build"].get("args", {}).get("EXTRAS", "")
+            assert ("embedded" in extras) == (engine in ("linguistic", "embedded", "similarity", "semantic"))
+    assert set(serving) == set(STAGES) - {"archive"}
+    assert compose["services"]["provision"]["command"] == ["provision"]
+
+
+def test_the_memory_that_the_server_may_use_is_there(compose: dict[str, Any]) -> None:
+    text = (DOCKER / "nats.conf").read_text()
+    assert int(re.search(r"max_payload: (\d+)", text)[1]) == load(None, {}).nats.max_payload
+    assert compose["services"]["nats"]["mem_limit"] == "2g"
+    done = subprocess.run(
+        [binary("nats-server"), "-t", "-c", str(DOCKER / "nats.conf")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_prometheus_takes_its_file_and_scrapes_every_service(compose: dict[str, Any], tmp_path: Path) -> None:
+    text = (DOCKER / "prometheus.yml").read_text()
+    targets = re.findall(r"([a-z]+):(\d+)", "\n".join(re.findall(r"^ *- ([a-z]+:\d+)$", text, re.MULTILINE)))
+    serving = {name for name, one in compose["services"].items() if one.get("command", [""])[0] == "serve"}
+    assert {name for name, port in targets if port == "9464"} == serving
+    (tmp_path / "rules").mkdir()
+    for mounted in compose["services"]["prometheus"]["volumes"]:
+        source, _, inside = mounted.removesuffix(":ro").partition(":")
+        if inside.startswith("/etc/prometheus/rules/"):
+            shutil.copy(DOCKER / source, tmp_path / "rules")
+    assert list((tmp_path / "rules").iterdir())
+    file = tmp_path / "prometheus.yml"
+    file.write_text(text.replace("/etc/prometheus/rules", str(tmp_path / "rules")))
+    done = subprocess.run(
+        [binary("promtool"), "check", "config", str(file)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_grafana_finds_its_dashboards(compose: dict[str, Any]) -> None:
+    grafana = compose["services"]["grafana"]
+    mounted = dict(volume.removesuffix(":ro").split(":") for volume in grafana["volumes"])
+    provider = yaml.safe_load((DOCKER / "grafana/dashboards.yaml").read_text())["providers"][0]
+    assert provider["options"]["path"] == mounted["../deploy/grafana/dashboards"]
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (ROOT / "deploy/grafana/dashboards" / Path(home).name).is_file()
+    source = yaml.safe_load((DOCKER / "grafana/datasources.yaml").read_text())["datasources"][0]
+    host, port = source["url"].removeprefix("http://").split(":")
+    assert host in compose["services"]
+    assert port == "9090"
+
+
+def test_the_health_check_asks_the_service(tmp_path: Path) -> None:
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/healthz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    def check(port: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(DOCKER / "healthcheck.py")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"GROUNDWATCH_TELEMETRY__PORT": str(port), "PATH": ""},
+        )
+
+    server = HTTPServer(("127.0.0.1", 0), Healthy)
+    Thread(target=server.serve_forever, daemon=True).start()
+    assert check(server.server_port).returncode == 0
+    server.shutdown()
+    server.server_close()
+    gone = check(server.server_port)
+    assert gone.returncode == 1
+    assert gone.stderr.count("\n") == 1
+    assert "telemetry.port is 0" in check(0).stderr
+
+
+def test_the_repository_of_the_triton_image_can_be_written(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "groundwatch",
+            "repository",
+            str(tmp_path / "models"),
+            "--models",
+            "miniature",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "models").glob("*/config.pbtxt"))) >= 2
