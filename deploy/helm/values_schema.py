@@ -1,4 +1,4 @@
-"""The schema of the chart's values, written from here: `python deploy/helm/values_schema.py`.
+"""The schema of the chart's values: `python deploy/helm/update.py` writes it.
 
 What stands under `settings` is taken from `groundwatch.runtime.settings`, so that a setting which the
 services do not know is refused when the chart is rendered. A test fails when the committed file is not what
@@ -8,7 +8,6 @@ this says.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from settings_schema import settings_definitions
@@ -16,8 +15,6 @@ from settings_schema import settings_definitions
 from groundwatch.topology import STAGES
 
 Schema = dict[str, Any]
-
-FILE = Path(__file__).with_name("groundwatch") / "values.schema.json"
 
 
 def text(pattern: str = "", **more: Any) -> Schema:
@@ -350,7 +347,3 @@ def nats() -> Schema:
 def rendered() -> str:
     """The file's text."""
     return json.dumps(values_schema(), indent=1, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    FILE.write_text(rendered(), "utf-8")

@@ -1,0 +1,209 @@
+"""Rendering the chart with the real helm, for the tests beside this file."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "deploy" / "helm" / "groundwatch"
+RELEASE = "gw"
+NAMESPACE = "watch"
+
+LLM: Object = {"llm": {"baseUrl": "https://llm.example/v1", "model": "judge", "apiKey": {"secret": "openai"}}}
+EXTERNAL_NATS: Object = {
+    "nats": {
+        "enabled": False,
+        "url": "tls://nats-0.example:4222,tls://nats-1.example:4222",
+        "streamReplicas": 3,
+        "monitoring": {"endpoint": "nats.example:8222", "account": "watch", "useHttps": True},
+    }
+}
+AUTH = {
+    "enabled": True,
+    "caSecret": "ca",
+    "serverConfigSecret": "users",
+    "secrets": {
+        name: f"nkey-{name}"
+        for name in (
+            *("gateway", "extraction", "captioning", "generation", "matching", "verification", "scoring"),
+            *("archive", "provision", "cli"),
+        )
+    },
+}
+CASES: dict[str, tuple[tuple[str, ...], Object]] = {
+    "default": ((), LLM),
+    "small": (("small",), LLM),
+    "production": (("production",), LLM),
+    "gpu": (("gpu",), LLM),
+    "production-gpu": (("production", "gpu"), LLM),
+    "external-nats": ((), {**LLM, **EXTERNAL_NATS, "autoscaling": {"enabled": True}}),
+    "auth": (
+        (),
+        {**LLM, "nats": {"auth": AUTH, "tls": {"secret": "certificate"}}, "archive": {"enabled": True}},
+    ),
+    "everything": (
+        ("production", "gpu"),
+        {
+            **LLM,
+            "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64},
+            "imagePullSecrets": ["pull"],
+            "priorityClassName": "high",
+            "archive": {"enabled": True},
+            "gateway": {
+                "ingress": {
+                    "enabled": True,
+                    "host": "watch.example",
+                    "tlsSecret": "tls",
+                    "className": "nginx",
+                },
+                "env": [{"name": "LANG", "value": "C.UTF-8"}],
+                "affinity": {"nodeAffinity": {}},
+                "podAnnotations": {"a": "b"},
+            },
+            "networkPolicy": {
+                "gatewayClients": [{"namespaceSelector": {"matchLabels": {"team": "models"}}}],
+                "modelHubEgress": [{"ports": [{"port": 443, "protocol": "TCP"}]}],
+            },
+            "monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+        },
+    ),
+    "archive-in-s3": (
+        (),
+        {**LLM, "archive": {"enabled": True}, "settings": {"archive": {"url": "s3://b/p"}}},
+    ),
+    "models-apart": (
+        (),
+        {
+            "settings": {
+                "extraction": {
+                    "engine": "llm",
+                    "llm": {"base_url": "http://llm.models.svc/v1", "model": "a"},
+                },
+                "verification": {"engine": "reference"},
+                "captioning": {
+                    "models": {
+                        "osprey 13b": {
+                            "base_url": "https://osprey.example:8443/v1",
+                            "model": "osprey",
+                            "api_key_env": "OSPREY_KEY",
+                        }
+                    }
+                },
+                "generation": {"engine": "openai", "llm": {"base_url": "https://d.example/v1", "model": "d"}},
+                "triton": {"url": "triton.models.svc:8001"},
+                "gateway": {"sampling": [{"rate": 0.1, "tenant": 'a "quoted" one'}, {"rate": 1}]},
+                "faithscore": {"weights": {"count": 2, "color": 0.5}},
+            },
+            "apiKeys": {"OSPREY_KEY": {"secret": "osprey", "key": "key"}},
+            "networkPolicy": {
+                "llmEgress": [
+                    {"to": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "ports": [{"port": 8000}]}
+                ]
+            },
+        },
+    ),
+    "without-extras": (
+        (),
+        {
+            **LLM,
+            "networkPolicy": {"enabled": False},
+            "podDisruptionBudgets": {"enabled": False},
+            "topologySpread": {"enabled": False},
+            "provisioning": {"enabled": False},
+            "stages": {"captioning": {"enabled": False}, "generation": {"enabled": False}},
+        },
+    ),
+}
+"""Values that must render, by name: profiles, then what is set on top."""
+
+
+def find_helm() -> str | None:
+    """`GROUNDWATCH_HELM`, else beside this interpreter (fetch_helm.py), else on PATH."""
+    beside = Path(sys.executable).with_name("helm")
+    return os.environ.get("GROUNDWATCH_HELM") or (str(beside) if beside.is_file() else shutil.which("helm"))
+
+
+def helm(*arguments: str, values: Object | None = None) -> subprocess.CompletedProcess[str]:
+    """Run helm; `values` come on top of what the arguments name."""
+    binary = find_helm()
+    assert binary is not None
+    return subprocess.run(
+        [binary, *arguments, *(["--values", "-"] if values is not None else [])],
+        input=json.dumps(values) if values is not None else None,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def template(profiles: tuple[str, ...], values: Object) -> subprocess.CompletedProcess[str]:
+    """`helm template` with these profiles and values."""
+    files = [part for name in profiles for part in ("--values", str(CHART / f"values-{name}.yaml"))]
+    return helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *files, values=values)
+
+
+@functools.cache
+def _rendered(case: str) -> str:
+    done = template(*CASES[case])
+    assert done.returncode == 0, done.stderr
+    return json.dumps([one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one])
+
+
+def rendered(case: str) -> list[Object]:
+    """Every object of a case, the caller's own to change."""
+    found: list[Object] = json.loads(_rendered(case))
+    return found
+
+
+def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
+    """Those of these kinds."""
+    return [one for one in objects if one["kind"] in kinds]
+
+
+def named(objects: list[Object], kind: str, name: str) -> Object:
+    """The one of this kind and name, without the release's prefix."""
+    (found,) = (
+        one for one in of_kind(objects, kind) if one["metadata"]["name"] == f"{RELEASE}-groundwatch-{name}"
+    )
+    return found
+
+
+def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
+    """Every pod's template as (what makes it, metadata and spec)."""
+    for one in objects:
+        if one["kind"] == "Pod":
+            yield one["metadata"]["name"], one
+        elif one["kind"] in ("Deployment", "StatefulSet", "Job"):
+            yield f"{one['kind']} {one['metadata']['name']}", one["spec"]["template"]
+
+
+def containers(pod: Object) -> list[Object]:
+    """All of a pod's containers."""
+    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+
+
+def closed(schema: Any) -> Any:
+    """The schema with unknown fields refused, as the API server's strict validation does."""
+    if isinstance(schema, dict):
+        free = schema.get("x-kubernetes-preserve-unknown-fields")
+        if schema.get("type") == "object" and "properties" in schema and not free:
+            schema.setdefault("additionalProperties", False)
+        for value in schema.values():
+            closed(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            closed(value)
+    return schema

@@ -1,0 +1,260 @@
+"""Every misuse of the values ends at rendering, with a sentence that names the value."""
+
+from __future__ import annotations
+
+import pytest
+from tests.deploy.helm.charts import AUTH, EXTERNAL_NATS, LLM, Object, template
+
+
+def over(base: Object, change: Object) -> Object:
+    """Values with others on top."""
+    return {
+        **base,
+        **{
+            key: over(base[key], value)
+            if isinstance(value, dict) and isinstance(base.get(key), dict)
+            else value
+            for key, value in change.items()
+        },
+    }
+
+
+SCALED: Object = {"autoscaling": {"enabled": True}}
+TRITON: Object = {"triton": {"enabled": True}, "settings": {"verification": {"engine": "triton"}}}
+EXTERNAL: Object = {"nats": {"enabled": False, "url": "nats://nats.example:4222"}}
+
+MISUSES: dict[str, tuple[Object, str, str]] = {
+    # The schema: misspelled, of the wrong type, out of bounds.
+    "misspelled": ({"stagse": {}}, "at ''", "additional properties 'stagse' not allowed"),
+    "misspelled-stage": ({"stages": {"extracton": {}}}, "at '/stages'", "'extracton' not allowed"),
+    "misspelled-key": (
+        {"stages": {"scoring": {"replcas": 2}}},
+        "at '/stages/scoring'",
+        "'replcas' not allowed",
+    ),
+    "misspelled-setting": ({"settings": {"retry": {"atempts": 3}}}, "at '/settings/retry'", "'atempts'"),
+    "misspelled-engine": (
+        {"settings": {"verification": {"engine": "lm"}}},
+        "at '/settings/verification/engine'",
+        "must be one of",
+    ),
+    "misspelled-service": (
+        {"nats": {"auth": {"secrets": {"scorin": "a"}}}},
+        "at '/nats/auth/secrets'",
+        "'scorin'",
+    ),
+    "chart-decides": (
+        {"settings": {"nats": {"url": "nats://a:4222"}}},
+        "at '/settings/nats'",
+        "'url' not allowed",
+    ),
+    "port-of-settings": ({"settings": {"telemetry": {"port": 1}}}, "at '/settings/telemetry'", "'port'"),
+    "text-for-a-number": ({"gateway": {"replicas": "2"}}, "at '/gateway/replicas'", "want integer"),
+    "no-gateway": ({"gateway": {"replicas": 0}}, "at '/gateway/replicas'", "minimum"),
+    "two-servers": ({"nats": {"replicas": 2}}, "at '/nats/replicas'", "must be one of 1, 3, 5"),
+    "sync": ({"nats": {"sync": "sometimes"}}, "at '/nats/sync'", "pattern"),
+    "disk": ({"nats": {"storage": {"size": "20GB"}}}, "at '/nats/storage/size'", "pattern"),
+    "quantity": (
+        {"stageDefaults": {"resources": {"limits": {"memory": "512MB"}}}},
+        "at '/stageDefaults/resources/limits/memory'",
+        "pattern",
+    ),
+    "digest": ({"image": {"digest": "sha256:abc"}}, "at '/image/digest'", "pattern"),
+    "rate": (
+        {"settings": {"gateway": {"sampling": [{"rate": 10}]}}},
+        "at '/settings/gateway/sampling/0/rate'",
+        "maximum",
+    ),
+    "root": ({"runAsUser": 0}, "at '/runAsUser'", "minimum"),
+    "short-grace": ({"terminationGracePeriodSeconds": 10}, "at '/terminationGracePeriodSeconds'", "minimum"),
+    "secret-name": ({"nats": {"auth": {"caSecret": "My Secret"}}}, "at '/nats/auth/caSecret'", "pattern"),
+    "secret-value": (
+        {"apiKeys": {"OPENAI_API_KEY": "sk-123"}},
+        "at '/apiKeys/OPENAI_API_KEY'",
+        "want object",
+    ),
+    "peer": (
+        {"networkPolicy": {"gatewayClients": [{"podselector": {}}]}},
+        "gatewayClients/0",
+        "'podselector'",
+    ),
+    "service-type": (
+        {"gateway": {"service": {"type": "Public"}}},
+        "at '/gateway/service/type'",
+        "must be one of",
+    ),
+    "llm-address": ({"llm": {"baseUrl": "llm.example"}}, "at '/llm/baseUrl'", "pattern"),
+    # What the schema cannot say.
+    "no-model": (
+        {"llm": {"baseUrl": "", "model": "", "apiKey": {"secret": ""}}},
+        "llm.baseUrl",
+        "stage extraction",
+    ),
+    "no-model-name": ({"llm": {"model": ""}}, "llm.model", "name the model"),
+    "model-without-address": ({"llm": {"baseUrl": ""}}, "llm.baseUrl", "is empty, but"),
+    "nobody-asks": (
+        {"settings": {"extraction": {"engine": "noop"}, "verification": {"engine": "reference"}}},
+        "llm.baseUrl",
+        "no stage would ask it",
+    ),
+    "generator": (
+        {"settings": {"generation": {"engine": "openai"}}},
+        "settings.generation.llm",
+        "base_url and model",
+    ),
+    "heavy-engine": (
+        {"settings": {"matching": {"engine": "semantic"}}},
+        "settings.matching.engine",
+        "light image lacks",
+    ),
+    "latest": ({"image": {"tag": "latest"}}, "image.tag", "name a version"),
+    "latest-nats": ({"nats": {"image": {"tag": "latest"}}}, "nats.image.tag", "name a version"),
+    "latest-stage": (
+        {"stages": {"scoring": {"image": {"tag": "latest"}}}},
+        "stages.scoring.image.tag",
+        "name a version",
+    ),
+    "secret-in-env": (
+        {"stages": {"scoring": {"env": [{"name": "MY_TOKEN", "value": "x"}]}}},
+        "stages.scoring.env",
+        "MY_TOKEN looks like a secret",
+    ),
+    "setting-in-env": (
+        {"gateway": {"env": [{"name": "GROUNDWATCH_GATEWAY__PORT", "value": "1"}]}},
+        "gateway.env",
+        "is a setting",
+    ),
+    "key-nobody-uses": (
+        {"apiKeys": {"OTHER_KEY": {"secret": "a", "key": "b"}}},
+        "apiKeys.OTHER_KEY",
+        "no stage's settings name it",
+    ),
+    "both-nats": ({"nats": {"url": "nats://a:4222"}}, "nats.url", "nats.enabled=false"),
+    "no-nats": ({"nats": {"enabled": False}}, "nats.url", "is needed"),
+    "password": (
+        {"nats": {"enabled": False, "url": "nats://me:secret@a:4222"}},
+        "nats.url",
+        "without user and password",
+    ),
+    "nats-scheme": ({"nats": {"enabled": False, "url": "http://a:4222"}}, "nats.url", "no address such as"),
+    "keda-in-the-dark": (over(EXTERNAL, SCALED), "nats.monitoring.endpoint", "KEDA needs"),
+    "own-monitoring": (
+        {"nats": {"monitoring": {"endpoint": "a:8222"}}},
+        "nats.monitoring.endpoint",
+        "existing NATS",
+    ),
+    "copies": ({"nats": {"streamReplicas": 3}}, "nats.streamReplicas", "3 copies do not fit"),
+    "foreign-certificate": (
+        over(EXTERNAL_NATS, {"nats": {"tls": {"secret": "a"}}}),
+        "nats.tls.secret",
+        "has its certificate",
+    ),
+    "no-trust": ({"nats": {"tls": {"secret": "a"}}}, "nats.auth.caSecret", "is needed"),
+    "no-certificate": ({"nats": {"auth": {"caSecret": "a"}}}, "nats.tls.secret", "is needed"),
+    "no-users": (
+        {"nats": {"tls": {"secret": "a"}, "auth": {**AUTH, "serverConfigSecret": ""}}},
+        "nats.auth.serverConfigSecret",
+        "auth.conf",
+    ),
+    "no-seed": (
+        {
+            "nats": {
+                "tls": {"secret": "a"},
+                "auth": {**AUTH, "secrets": {k: v for k, v in AUTH["secrets"].items() if k != "scoring"}},
+            }
+        },
+        "nats.auth.secrets.scoring",
+        "name the Secret",
+    ),
+    "auth-off": ({"nats": {"auth": {"secrets": {"gateway": "a"}}}}, "nats.auth.enabled", "is false, but"),
+    "no-extraction": (
+        {"stages": {"extraction": {"enabled": False}}},
+        "stages.extraction.enabled",
+        "every response",
+    ),
+    "no-scoring": ({"stages": {"scoring": {"enabled": False}}}, "stages.scoring.enabled", "every response"),
+    "fewest-above-most": (
+        over(SCALED, {"stages": {"matching": {"autoscaling": {"minReplicas": 11}}}}),
+        "stages.matching.autoscaling",
+        "minReplicas 11 is above maxReplicas 10",
+    ),
+    "two-deciders": (
+        over(SCALED, {"stages": {"matching": {"replicas": 2}}}),
+        "stages.matching.replicas",
+        "autoscaling decides",
+    ),
+    "two-thresholds": (
+        over(SCALED, {"stages": {"matching": {"autoscaling": {"lagThreshold": 5, "targetDelaySeconds": 9}}}}),
+        "stages.matching.autoscaling",
+        "the same thing",
+    ),
+    "idle-scaling": (
+        {"stages": {"matching": {"autoscaling": {"maxReplicas": 5}}}},
+        "stages.matching.autoscaling",
+        "does nothing",
+    ),
+    "no-triton": (
+        {"settings": {"verification": {"engine": "triton"}}},
+        "settings.verification.engine",
+        "set triton.enabled=true",
+    ),
+    "idle-triton": ({"triton": {"enabled": True}}, "triton.enabled", "no stage would ask it"),
+    "two-tritons": (
+        over(TRITON, {"settings": {"triton": {"url": "a:8001"}}}),
+        "settings.triton.url",
+        "leave one of them out",
+    ),
+    "shared-volume": (
+        over(TRITON, {"triton": {"replicas": 2, "cache": {"size": "10Gi"}}}),
+        "triton.cache.accessMode",
+        "ReadWriteMany",
+    ),
+    "blind-triton": (
+        over(TRITON, {"triton": {"autoscaling": {"enabled": True}}}),
+        "triton.autoscaling.prometheusUrl",
+        "name the Prometheus",
+    ),
+    "triton-off": (
+        {"triton": {"autoscaling": {"enabled": True}}},
+        "triton.autoscaling.enabled",
+        "nothing to scale",
+    ),
+    "request-above-limit": (
+        {"stages": {"scoring": {"resources": {"requests": {"memory": "2Gi"}}}}},
+        "stages.scoring.resources.requests.memory",
+        "2Gi is more than the limit 512Mi",
+    ),
+    "cores-above-limit": (
+        {"gateway": {"resources": {"requests": {"cpu": "2500m"}}}},
+        "gateway.resources.requests.cpu",
+        "more than the limit",
+    ),
+    "no-limit": (
+        {"nats": {"resources": {"limits": {"memory": None}}}},
+        "nats.resources.limits.memory",
+        "is needed",
+    ),
+    "no-host": ({"gateway": {"ingress": {"enabled": True}}}, "gateway.ingress.host", "name the host"),
+    "ingress-off": (
+        {"gateway": {"ingress": {"host": "a.example"}}},
+        "gateway.ingress.enabled",
+        "is false, but",
+    ),
+    "same-port": ({"telemetry": {"port": 8787}}, "telemetry.port", "gateway's own"),
+    "model-inside": (
+        {"llm": {"baseUrl": "http://vllm.models.svc:8000/v1"}},
+        "networkPolicy.llmEgress",
+        "llm.baseUrl is http://vllm.models.svc:8000/v1, inside the cluster",
+    ),
+    "archive-off": ({"settings": {"archive": {"url": "s3://a/b"}}}, "archive.enabled", "is false, but"),
+    "delays": ({"settings": {"retry": {"max_delay": 0.5}}}, "settings.retry.max_delay", "must not be below"),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_misuse_is_refused_by_name(misuse: str) -> None:
+    values, named, why = MISUSES[misuse]
+    done = template((), over(LLM, values))
+    assert done.returncode != 0
+    assert not done.stdout
+    assert any(named in line and why in line for line in done.stderr.splitlines()), done.stderr

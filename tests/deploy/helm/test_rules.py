@@ -1,0 +1,264 @@
+"""What a schema cannot know: that the objects fit each other, and what no pod of ours may lack."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from tests.deploy.helm.charts import CASES, Object, containers, named, of_kind, pods, rendered
+
+from groundwatch.runtime.run import DRAIN_SECONDS
+from groundwatch.topology import STAGES
+
+every_case = pytest.mark.parametrize("case", CASES)
+
+QUANTITY = re.compile(r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")
+UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
+    f"{unit}i": 1024.0**power for power, unit in enumerate("KMGT", 1)
+}
+
+
+def amount(quantity: Any) -> float:
+    """A quantity in its unit."""
+    written = str(quantity)
+    assert QUANTITY.match(written), written
+    unit = written.lstrip("0123456789.")
+    return float(written.removesuffix(unit)) * UNITS[unit]
+
+
+def selects(selector: Object, labels: dict[str, str]) -> bool:
+    """Whether a label selector takes these labels."""
+    for one in selector.get("matchExpressions", ()):
+        assert one["operator"] == "In"
+        if labels.get(one["key"]) not in one["values"]:
+            return False
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+
+
+@every_case
+def test_limits_and_requests(case: str) -> None:
+    for _, pod in pods(rendered(case)):
+        for container in containers(pod):
+            requests, limits = container["resources"]["requests"], container["resources"]["limits"]
+            for unit in ("cpu", "memory"):
+                assert 0 < amount(requests[unit]) <= amount(limits[unit]), container["name"]
+        for volume in pod["spec"].get("volumes", ()):
+            if size := volume.get("emptyDir", {}).get("sizeLimit"):
+                assert amount(size) > 0
+
+
+@every_case
+def test_no_pod_is_root_or_may_write_or_ask_the_api_server(case: str) -> None:
+    objects = rendered(case)
+    accounts = {one["metadata"]["name"]: one for one in of_kind(objects, "ServiceAccount")}
+    assert not of_kind(objects, "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+    for name, pod in pods(objects):
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False, name
+        assert accounts[spec["serviceAccountName"]]["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in containers(pod):
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+        for volume in spec.get("volumes", ()):
+            assert "hostPath" not in volume
+
+
+@every_case
+def test_images_have_a_version(case: str) -> None:
+    for _, pod in pods(rendered(case)):
+        for container in containers(pod):
+            image = container["image"]
+            assert "@sha256:" in image or re.search(r":\d[\w.-]*$", image), image
+
+
+@every_case
+def test_probes_ask_ports_that_there_are(case: str) -> None:
+    for name, pod in pods(rendered(case)):
+        if pod.get("kind") == "Pod" or name.startswith("Job "):
+            continue
+        (container,) = pod["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert len(set(ports.values())) == len(ports)
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container[probe]["httpGet"]["port"] in ports, (name, probe)
+
+
+@pytest.mark.parametrize("service", ("gateway", *STAGES))
+def test_ready_means_that_the_consumer_is_there(service: str) -> None:
+    pod = named(rendered("default"), "Deployment", service)["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["args"][:2] == ["serve", service]
+    paths = {
+        probe: container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "readiness", "liveness")
+    }
+    assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
+    startup = container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] > int(container["args"][-1])
+    assert pod["spec"]["terminationGracePeriodSeconds"] > DRAIN_SECONDS
+
+
+@every_case
+def test_selectors_take_their_own_pods_and_no_others(case: str) -> None:
+    objects = rendered(case)
+    labels = {name: pod["metadata"]["labels"] for name, pod in pods(objects)}
+    for one in of_kind(objects, "Deployment", "StatefulSet"):
+        own = f"{one['kind']} {one['metadata']['name']}"
+        taken = [name for name, found in labels.items() if selects(one["spec"]["selector"], found)]
+        assert taken == [own]
+        for constraint in one["spec"]["template"]["spec"].get("topologySpreadConstraints", ()):
+            assert [
+                name for name, found in labels.items() if selects(constraint["labelSelector"], found)
+            ] == [own]
+    for one in of_kind(objects, "PodDisruptionBudget"):
+        assert sum(selects(one["spec"]["selector"], found) for found in labels.values()) == 1
+    ports = {
+        name: {port["name"] for container in containers(pod) for port in container.get("ports", ())}
+        for name, pod in pods(objects)
+    }
+    for one in of_kind(objects, "Service"):
+        (pod,) = (
+            name for name, found in labels.items() if selects({"matchLabels": one["spec"]["selector"]}, found)
+        )
+        assert {port["targetPort"] for port in one["spec"]["ports"]} <= ports[pod]
+
+
+@every_case
+def test_mounts_and_references_are_there(case: str) -> None:
+    objects = rendered(case)
+    maps = {one["metadata"]["name"] for one in of_kind(objects, "ConfigMap")}
+    claims = {one["metadata"]["name"] for one in of_kind(objects, "PersistentVolumeClaim")}
+    templates = {
+        f"StatefulSet {one['metadata']['name']}": {
+            claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", ())
+        }
+        for one in of_kind(objects, "StatefulSet")
+    }
+    for name, pod in pods(objects):
+        volumes = {volume["name"] for volume in pod["spec"].get("volumes", ())} | templates.get(name, set())
+        mounted = {mount["name"] for one in containers(pod) for mount in one.get("volumeMounts", ())}
+        assert mounted == volumes, name
+        for volume in pod["spec"].get("volumes", ()):
+            assert volume.get("configMap", {}).get("name", "") in {"", *maps}
+            assert volume.get("persistentVolumeClaim", {}).get("claimName", "") in {"", *claims}
+
+
+@every_case
+def test_secrets_only_by_reference(case: str) -> None:
+    objects = rendered(case)
+    assert not of_kind(objects, "Secret")
+    for name, pod in pods(objects):
+        for container in containers(pod):
+            for variable in container.get("env", ()):
+                if re.search(r"(?i)(key|token|secret|password)$", variable["name"]):
+                    assert "secretKeyRef" in variable["valueFrom"], (name, variable["name"])
+
+
+def test_a_key_goes_only_to_the_stage_that_uses_it() -> None:
+    holders = {
+        variable["name"]: name
+        for name, pod in pods(rendered("models-apart"))
+        for container in containers(pod)
+        for variable in container.get("env", ())
+        if "valueFrom" in variable
+    }
+    assert holders["OSPREY_KEY"] == "Deployment gw-groundwatch-captioning"
+    holders = {
+        name
+        for name, pod in pods(rendered("default"))
+        for container in containers(pod)
+        for variable in container.get("env", ())
+        if variable["name"] == "LLM_API_KEY"
+    }
+    assert holders == {"Deployment gw-groundwatch-extraction", "Deployment gw-groundwatch-verification"}
+
+
+def test_each_service_has_its_own_seed() -> None:
+    seeds = {
+        name: volume["secret"]["secretName"]
+        for name, pod in pods(rendered("auth"))
+        for volume in pod["spec"].get("volumes", ())
+        if volume["name"] == "nats-seed"
+    }
+    assert len(seeds) == len(set(seeds.values())) == len(STAGES) + 4
+    for name, pod in pods(rendered("auth")):
+        variables = {one["name"]: one.get("value") for item in containers(pod) for one in item.get("env", ())}
+        if name in seeds:
+            assert variables["GROUNDWATCH_NATS__NKEY_SEED_FILE"] == "/run/secrets/groundwatch/nats/seed"
+            assert variables["GROUNDWATCH_NATS__TLS_CA"] == "/run/secrets/groundwatch/ca/ca.crt"
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name != "without-extras"])
+def test_every_pod_has_one_network_policy(case: str) -> None:
+    objects = rendered(case)
+    policies = of_kind(objects, "NetworkPolicy")
+    for name, pod in pods(objects):
+        found = [one for one in policies if selects(one["spec"]["podSelector"], pod["metadata"]["labels"])]
+        assert len(found) == 1, name
+        assert found[0]["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def reach(objects: list[Object], source: str, target: str) -> set[int]:
+    """The ports at which the policies let one component's pods reach another's: both sides must agree."""
+
+    def labels(component: str) -> dict[str, str]:
+        (found,) = (
+            pod["metadata"]["labels"]
+            for _, pod in pods(objects)
+            if pod["metadata"]["labels"]["app.kubernetes.io/component"] == component
+        )
+        return dict(found)
+
+    def allowed(own: str, other: str, direction: str, side: str) -> set[int]:
+        (policy,) = (
+            one
+            for one in of_kind(objects, "NetworkPolicy")
+            if selects(one["spec"]["podSelector"], labels(own))
+        )
+        ports: set[int] = set()
+        for rule in policy["spec"].get(direction) or ():
+            peers = rule.get(side)
+            if peers is None or any(
+                "namespaceSelector" not in peer
+                and selects(peer.get("podSelector", {"matchLabels": {"": ""}}), labels(other))
+                for peer in peers
+            ):
+                ports |= {port["port"] for port in rule["ports"]}
+        return ports
+
+    return allowed(source, target, "egress", "to") & allowed(target, source, "ingress", "from")
+
+
+def test_each_pod_reaches_exactly_what_it_needs() -> None:
+    objects = rendered("everything")
+    components = ("gateway", *STAGES, "archive", "provisioning", "test", "nats", "triton")
+    found = {
+        (source, target): ports
+        for source in components
+        for target in components
+        if (ports := reach(objects, source, target))
+    }
+    clients = ("gateway", *STAGES, "archive", "provisioning", "test")
+    assert found == {
+        **{(client, "nats"): {4222} for client in clients},
+        ("nats", "nats"): {6222},
+        ("verification", "triton"): {8001},
+        ("captioning", "triton"): {8001},
+        ("test", "gateway"): {8787},
+    }
+
+
+def test_only_stages_with_an_endpoint_reach_the_world() -> None:
+    def leaves(one: Object) -> bool:
+        return any("ipBlock" in peer for rule in one["spec"]["egress"] for peer in rule.get("to", ()))
+
+    policies = of_kind(rendered("default"), "NetworkPolicy")
+    assert {one["metadata"]["name"] for one in policies if leaves(one)} == {
+        "gw-groundwatch-extraction",
+        "gw-groundwatch-verification",
+    }

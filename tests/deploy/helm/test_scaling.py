@@ -1,0 +1,154 @@
+"""Autoscaling: the very streams and consumers that the code provisions, and KEDA's own schema."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from tests.deploy.helm.charts import CASES, LLM, ROOT, Object, closed, named, of_kind, rendered, template
+
+from groundwatch.topology import CONSUMERS
+
+CRDS = ROOT.parent / "shared" / "data" / "k8s"
+SCALED = [
+    name for name in CASES if name in ("production", "production-gpu", "everything", "external-nats", "gpu")
+]
+
+
+def triggers(objects: list[Object], kind: str) -> list[tuple[str, dict[str, str]]]:
+    """(target, metadata) of every trigger of this kind."""
+    return [
+        (one["spec"]["scaleTargetRef"]["name"], trigger["metadata"])
+        for one in of_kind(objects, "ScaledObject")
+        for trigger in one["spec"]["triggers"]
+        if trigger["type"] == kind
+    ]
+
+
+@pytest.mark.parametrize("case", ["production", "everything", "external-nats"])
+def test_streams_and_consumers_are_those_that_are_provisioned(case: str) -> None:
+    found = {
+        (target.removeprefix("gw-groundwatch-"), metadata["stream"], metadata["consumer"])
+        for target, metadata in triggers(rendered(case), "nats-jetstream")
+    }
+    assert found == {(spec.service, spec.stream, spec.name) for spec in CONSUMERS}
+
+
+def test_keda_asks_each_server_by_its_name() -> None:
+    """It takes the server's name before the endpoint, so the endpoint must be the headless Service's."""
+    objects = rendered("production")
+    service = named(objects, "Service", "nats-headless")
+    assert service["spec"]["clusterIP"] == "None"
+    endpoints = {
+        metadata["natsServerMonitoringEndpoint"] for _, metadata in triggers(objects, "nats-jetstream")
+    }
+    assert endpoints == {"gw-groundwatch-nats-headless.watch.svc:8222"}
+    config = named(objects, "ConfigMap", "nats-config")["data"]["nats.conf"]
+    assert "server_name: $POD_NAME" in config
+    assert "no_advertise: true" in config
+
+
+def test_an_existing_nats_is_asked_where_the_values_say() -> None:
+    for _, metadata in triggers(rendered("external-nats"), "nats-jetstream"):
+        assert metadata["natsServerMonitoringEndpoint"] == "nats.example:8222"
+        assert (metadata["account"], metadata["useHttps"]) == ("watch", "true")
+
+
+@pytest.mark.parametrize(("delay", "rate"), [(30, 8), (30, 0.5), (10, 0.05), (45.5, 7.3), (1, 200)])
+def test_the_threshold_is_the_backlog_that_one_replica_clears_in_time(delay: float, rate: float) -> None:
+    done = template(
+        (),
+        {
+            **LLM,
+            "autoscaling": {"enabled": True, "targetDelaySeconds": delay},
+            "stages": {"extraction": {"eventsPerSecond": rate}},
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    objects = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
+    thresholds = {
+        metadata["lagThreshold"]
+        for target, metadata in triggers(objects, "nats-jetstream")
+        if target == "gw-groundwatch-extraction"
+    }
+    assert thresholds == {str(max(1, math.floor(delay * rate)))}
+
+
+def test_stages_scale_to_zero_unless_they_are_told_to_stay() -> None:
+    fewest = {
+        one["metadata"]["name"].removeprefix("gw-groundwatch-"): one["spec"]["minReplicaCount"]
+        for one in of_kind(rendered("production"), "ScaledObject")
+    }
+    assert fewest == {
+        "extraction": 2,
+        "verification": 2,
+        "scoring": 2,
+        "captioning": 0,
+        "generation": 0,
+        "matching": 0,
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_who_is_scaled_has_no_number_of_its_own(case: str) -> None:
+    """An upgrade would otherwise set it back."""
+    objects = rendered(case)
+    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in of_kind(objects, "ScaledObject")}
+    for one in of_kind(objects, "Deployment"):
+        assert ("replicas" in one["spec"]) == (one["metadata"]["name"] not in scaled)
+
+
+@pytest.fixture(scope="module")
+def keda() -> jsonschema.Draft7Validator:
+    """KEDA's ScaledObject as its own definition says."""
+    if not CRDS.is_dir():
+        why = f"KEDA's definitions are not at {CRDS}"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
+    definition = yaml.safe_load((CRDS / "keda.sh_scaledobjects.yaml").read_text())
+    (version,) = (one for one in definition["spec"]["versions"] if one["name"] == "v1alpha1")
+    schema = closed(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}
+    return jsonschema.Draft7Validator(schema)
+
+
+@pytest.mark.parametrize("case", SCALED)
+def test_keda_takes_its_objects(case: str, keda: jsonschema.Draft7Validator) -> None:
+    found = of_kind(rendered(case), "ScaledObject")
+    assert found
+    for one in found:
+        keda.validate(one)
+        spec = one["spec"]
+        assert spec["minReplicaCount"] <= spec["maxReplicaCount"]
+        names = [trigger["name"] for trigger in spec["triggers"] if "name" in trigger]
+        assert len(names) == len(set(names))
+
+
+def test_that_check_finds_a_misspelled_field(keda: jsonschema.Draft7Validator) -> None:
+    one = json.loads(json.dumps(of_kind(rendered("production"), "ScaledObject")[0]))
+    one["spec"]["maxReplicaCuont"] = 3
+    assert not keda.is_valid(one)
+
+
+@pytest.mark.parametrize("case", SCALED)
+def test_scalers_know_every_parameter(case: str, keda: jsonschema.Draft7Validator) -> None:
+    scalers = json.loads(Path(CRDS / "keda-scalers-schema.json").read_text())["scalers"]
+    for kind in ("nats-jetstream", "prometheus"):
+        (parameters,) = (one["parameters"] for one in scalers if one["type"] == kind)
+        known = {one["name"] for one in parameters}
+        needed = {one["name"] for one in parameters if not one.get("optional") and "default" not in one}
+        for _, metadata in triggers(rendered(case), kind):
+            assert needed <= set(metadata) <= known
+            assert all(isinstance(value, str) for value in metadata.values())
+
+
+def test_triton_scales_on_its_queue_and_its_gpus() -> None:
+    queue, gpu = (metadata for _, metadata in triggers(rendered("gpu"), "prometheus"))
+    assert "nv_inference_queue_duration_us" in queue["query"]
+    assert 'namespace="watch",pod=~"gw-groundwatch-triton-.*"' in queue["query"]
+    assert "nv_gpu_utilization" in gpu["query"]
+    assert (queue["threshold"], gpu["threshold"]) == ("100", "0.8")
