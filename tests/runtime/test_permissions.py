@@ -284,3 +284,25 @@ def _covers(pattern: str, subject: str) -> bool:
 
 async def _silent(error: Exception) -> None:
     await asyncio.sleep(0)
+
+
+def test_the_page_shows_every_users_rights() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
+    shown = [line for line in page.splitlines() if line.startswith("| `")]
+    assert shown == [_row(user) for user in USERS]
+
+
+def _row(user: str) -> str:
+    """A user in the table of docs/security.md."""
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(f"`{one}`" for one in dict.fromkeys(names)) or "–"
+
+    own = [one.name for one in CHANNELS if user in one.publishers]
+    consumers = [one.name for one in CONSUMERS if one.service == user]
+    reads = [one.name for one in CHANNELS if user in one.readers and user not in one.lookups]
+    looks = [one.name for one in CHANNELS if user in one.lookups]
+    buckets = [f"`{one.name}` (writes)" for one in BUCKETS if user in one.writers]
+    buckets += [f"`{one.name}`" for one in BUCKETS if user in one.readers]
+    cells = (listed(own), listed(consumers), listed(reads), listed(looks), ", ".join(buckets) or "–")
+    return f"| `{user}` | {' | '.join(cells)} |"

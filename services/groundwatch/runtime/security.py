@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import ssl
 import time
@@ -180,6 +181,7 @@ def _tls(settings: NatsSettings) -> ssl.SSLContext | None:
     except ssl.SSLError as error:
         raise SettingsError(f"setting 'nats.tls_ca': {settings.tls_ca} is no certificate in PEM") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    logging.getLogger("asyncio").addFilter(_no_word_of_eof)
     if settings.tls_cert:
         _read(Path(settings.tls_cert), "nats.tls_cert")
         _read(Path(settings.tls_key), "nats.tls_key")
@@ -191,6 +193,11 @@ def _tls(settings: NatsSettings) -> ssl.SSLContext | None:
                 f"its key in PEM ({error.reason})"
             ) from error
     return context
+
+
+def _no_word_of_eof(record: logging.LogRecord) -> bool:
+    """Every connection that the client library has upgraded to TLS ends with this, to no effect."""
+    return not record.getMessage().startswith("returning true from eof_received() has no effect")
 
 
 def _seed(path: Path) -> str:
