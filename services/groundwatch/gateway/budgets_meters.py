@@ -188,7 +188,10 @@ class Meter:
                     window=window,
                     leased=_sum(count.leased, grant),
                     seen=_sum(count.seen, fresh),
-                    before=_sum(count.before, late),
+                    before={
+                        name: count.before.get(name, 0.0) + late.get(name, 0)
+                        for name in {**count.before, **late}
+                    },
                 )
                 if not await self._put(new):
                     continue
