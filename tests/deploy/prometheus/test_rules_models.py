@@ -39,6 +39,11 @@ def sibling(version: str) -> list[dict[str, str]]:
     ]
 
 
+def gauge(category: str, pod: str = "a") -> str:
+    labels = f'model="heron", protocol="faithscore", category="{category}", pod="{pod}"'
+    return f"groundwatch_alarm_raised{{{labels}}}"
+
+
 def outcomes(scored: list[tuple[float, int]], unscored: list[tuple[float, int]]) -> Series:
     labels = 'model="heron", protocol="faithscore", tenant="t"'
     return {
@@ -110,10 +115,10 @@ FIRES = {
     ),
     "an alarm is raised": Case(
         series={
-            'groundwatch_alarm_raised{model="heron", protocol="faithscore", category="all", pod="a"}': "0x4 1x6",
-            'groundwatch_alarm_raised{model="heron", protocol="faithscore", category="all", pod="b"}': "0x4 1x6",
-            'groundwatch_alarm_raised{model="heron", protocol="faithscore", category="color", pod="a"}': "2x10",
-            'groundwatch_alarm_raised{model="heron", protocol="faithscore", category="count", pod="a"}': "0x10",
+            gauge("all", pod="a"): "0x4 1x6",
+            gauge("all", pod="b"): "0x4 1x6",
+            gauge("color", pod="a"): "2x10",
+            gauge("count", pod="a"): "0x10",
         },
         at=6,
         fires=[
@@ -181,19 +186,14 @@ SILENT = {
     # A third of the facts, but all from few answers: chance is not ruled out.
     "above it by chance": Case(
         series={
-            name: values
-            for moment, per_minute in (
-                ("responses", 1.0),
-                ("facts", 5.0),
-                ("refuted", 1.1),
-                ("facts_squared", 300.0),
-                ("refuted_squared", 300.0),
-                ("product", 300.0),
-            )
-            for name, values in {
-                f'groundwatch_fact_moments_total{{model="heron", protocol="faithscore", moment="{moment}"}}': steady(
-                    per_minute, 90
-                )
+            f'groundwatch_fact_moments_total{{model="a", protocol="faithscore", moment="{moment}"}}': values
+            for moment, values in {
+                "responses": steady(1, 90),
+                "facts": steady(5, 90),
+                "refuted": steady(1.1, 90),
+                "facts_squared": steady(300, 90),
+                "refuted_squared": steady(300, 90),
+                "product": steady(300, 90),
             }.items()
         },
         at=90,
@@ -230,7 +230,7 @@ SILENT = {
         at=115,
     ),
     "an alarm that has ended": Case(
-        series={'groundwatch_alarm_raised{model="heron", protocol="faithscore", category="all"}': "1x4 0x6"},
+        series={gauge("all"): "1x4 0x6"},
         at=8,
     ),
     "coverage as before": Case(series=outcomes([(9, BEFORE + HOUR)], [(1, BEFORE + HOUR)]), at=BEFORE + HOUR),

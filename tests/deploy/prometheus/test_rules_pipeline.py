@@ -89,7 +89,17 @@ FIRES = {
     "more than 100 dollars a day": Case(
         series={'groundwatch_engine_cost_dollars_total{stage="verification"}': steady(2, 90)},
         at=90,
-        fires=[alert("CostOverBudget", "warning")],
+        fires=[alert("CostOverBudget", "warning", of="all")],
+    ),
+    "a tenant's budget is used up": Case(
+        series={
+            'groundwatch_budget_used{budget="acme", resource="cost_per_day", pod="a"}': "4+0.1x30",
+            'groundwatch_budget_limit{budget="acme", resource="cost_per_day", pod="a"}': "5x30",
+            'groundwatch_budget_used{budget="acme", resource="responses_per_minute", pod="a"}': "60x30",
+            'groundwatch_budget_limit{budget="acme", resource="responses_per_minute", pod="a"}': "60x30",
+        },
+        at=20,
+        fires=[alert("CostOverBudget", "warning", of="tenants", budget="acme", resource="cost_per_day")],
     ),
     "more than what was allowed": Case(
         series={
@@ -97,7 +107,7 @@ FIRES = {
             "groundwatch:cost_budget:dollars1d": "10x90",
         },
         at=90,
-        fires=[alert("CostOverBudget", "warning")],
+        fires=[alert("CostOverBudget", "warning", of="all")],
     ),
     "one outcome in ten is late": Case(
         series=delays(1, 9, 60),
@@ -170,6 +180,15 @@ SILENT = {
     # A process that restarts has used nothing again.
     "cost that begins anew": Case(
         series={'groundwatch_engine_cost_dollars_total{stage="verification"}': "0+1x30 0+1x30 0+1x30"}, at=90
+    ),
+    "budgets with room, and one without a limit": Case(
+        series={
+            'groundwatch_budget_used{budget="acme", resource="cost_per_day"}': "4.9x30",
+            'groundwatch_budget_limit{budget="acme", resource="cost_per_day"}': "5x30",
+            'groundwatch_budget_used{budget="other", resource="tokens_per_day"}': "10x30",
+            'groundwatch_budget_limit{budget="other", resource="tokens_per_day"}': "0x30",
+        },
+        at=20,
     ),
     "one outcome in two hundred is late": Case(series=delays(1, 199, 60), at=30),
     "late, but hardly any": Case(series=delays(1, 1, 60), at=30),
