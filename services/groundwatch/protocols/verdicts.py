@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -49,13 +50,13 @@ def read_verdicts(path: Path) -> list[PersonsVerdict]:
     """Read the file. Raises `FileFormatError` naming file, line and key."""
     found = []
     for place, record in json_lines(path):
-        claim = place.take(record, "claim", (str, int), "the claim's text, or its number from 0")
+        claim: object = place.take(record, "claim", (str, int), "the claim's text, or its number from 0")
         found.append(
             PersonsVerdict(
                 id=place.take(record, "id", str, "a text"),
                 tenant=place.take(record, "tenant", str, "a text") if "tenant" in record else "default",
                 protocol=place.take(record, "protocol", str, "a text"),
-                claim=claim,
+                claim=cast("str | int", claim),
                 holds=place.take(record, "holds", bool, "true or false"),
                 place=place,
             )
