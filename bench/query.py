@@ -245,15 +245,18 @@ def _seconds(day: date) -> float:
 def _timed(ask: Any, rounds: int) -> dict[str, Any]:
     ask()
     process = psutil.Process()
-    times, read = [], []
+    times, read, cpu = [], [], []
     for _ in range(rounds):
+        used = time.process_time()
         before, began = process.io_counters().read_chars, time.perf_counter()
         ask()
         times.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - used)
         read.append(process.io_counters().read_chars - before)
     times.sort()
     return {
         "median_s": round(statistics.median(times), 3),
         "p95_s": round(statistics.quantiles(times, n=20, method="inclusive")[-1], 3),
+        "cpu_s": round(statistics.median(cpu), 3),
         "bytes_read": round(statistics.median(read)),
     }

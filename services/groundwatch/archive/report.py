@@ -38,22 +38,26 @@ def break_down(
     if until is not None:
         conditions += [f"recorded_at < {_moment(until)}", f"day <= {_moment(until)}::DATE"]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    names = ", ".join([*(_expression(name) for name in by), "run", "protocol", "fingerprint"])
-    keep = "run, protocol, fingerprint, outcome, model, tenant, day, tags"
+    # Only what is asked for may pass the unnesting: each of its columns is repeated for every category.
+    names = [f"{_expression(name)} AS by_{at}" for at, name in enumerate(by) if name != CATEGORY]
+    kept = [f"by_{at}" if name != CATEGORY else "category" for at, name in enumerate(by)]
+    kept += ["run", "protocol", "fingerprint"]
+    scoped = ", ".join([*names, "run", "protocol", "fingerprint"])
+    passed = ", ".join(one for one in kept if one != CATEGORY)
     if CATEGORY in by:
         source = f"""
-            SELECT {keep}, one.category AS category, one.score AS score, one.refuted AS wrong,
-                one.supported + one.refuted AS known, 0 AS eligible, 0 AS decided
-            FROM (SELECT {keep}, unnest(categories) AS one FROM outcomes {where})
+            SELECT {passed}, 'scored' AS outcome, one.category AS category, one.score AS score,
+                one.refuted AS wrong, one.supported + one.refuted AS known, 0 AS eligible, 0 AS decided
+            FROM (SELECT {scoped}, unnest(categories) AS one FROM outcomes {where})
         """
     else:
         source = f"""
-            SELECT {keep}, score, eligible, decided,
+            SELECT {scoped}, outcome, score, eligible, decided,
                 CASE WHEN outcome = 'scored' THEN refuted ELSE 0 END AS wrong,
                 CASE WHEN outcome = 'scored' THEN supported + refuted ELSE 0 END AS known
             FROM outcomes {where}
         """
-    answer = session.ask(f"SELECT {names}, {_WHOLE} FROM ({source}) GROUP BY ALL")
+    answer = session.ask(f"SELECT {', '.join(kept)}, {_WHOLE} FROM ({source}) GROUP BY ALL")
     for row in answer.rows:
         values, rest = row[: len(by)], row[len(by) :]
         run_name, protocol, fingerprint = rest[:3]
