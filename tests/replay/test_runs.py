@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import msgspec
 import psutil
@@ -43,7 +44,7 @@ def test_every_sequence_is_in_one_page() -> None:
             break
         pages.append((page.first, page.last))
     assert pages[0][0] == 1 and pages[-1][1] == 100_000
-    assert all(before[1] + 1 == after[0] for before, after in zip(pages, pages[1:], strict=False))
+    assert all(before[1] + 1 == after[0] for before, after in pairwise(pages))
     assert 32 <= len(pages) <= 128
 
 

@@ -121,8 +121,10 @@ async def _dry_run(settings: Settings, spec: Spec, allow_gap: bool) -> Plan:
 
 
 async def _replay(settings: Settings, spec: Spec, file: Path | None, *, allow_gap: bool, quiet: bool) -> Run:
+    from groundwatch.replay.courtesy import prefer_others
     from groundwatch.replay.running import begin, work
 
+    prefer_others()
     async with connected(settings, REPLAY, user=REPLAY) as bus:
         if file is not None:
             from groundwatch.replay.importing import begin_file

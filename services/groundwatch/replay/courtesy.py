@@ -29,6 +29,12 @@ SHARE = 0.5
 NICE = 10
 
 
+def prefer_others() -> None:
+    """Let the operating system give this whole process less than others: for one that only replays."""
+    with contextlib.suppress(OSError):
+        os.nice(max(0, NICE - os.nice(0)))
+
+
 class Courtesy:
     """Watches the consumers of live traffic; `turn` returns when a replay may go on."""
 
@@ -43,9 +49,7 @@ class Courtesy:
         self.waited = 0.0
 
     def start(self) -> None:
-        """Begin to watch, and let the operating system prefer others."""
-        with contextlib.suppress(OSError):
-            os.nice(max(0, NICE - os.nice(0)))
+        """Begin to watch."""
         self._watching = asyncio.create_task(self._watch(), name="replay-courtesy")
 
     async def stop(self) -> None:

@@ -122,12 +122,13 @@ def _check(reader: ExportReader, at: int, choosing: Choosing, stage: str, record
     subject = _subject(stage, "check", record)
     address = parse_subject(subject)
     message = Message(subject, record.data, record.headers, 1)
-    items = choosing.choose([message], with_chains=True).items if address is not None else []
-    if address is None or not items:
+    chosen = choosing.choose([message], with_chains=True) if address is not None else None
+    if address is None or chosen is None or not chosen.responses:
         raise reader.wrong(at, f"has an event on '{record.subject}', which is nowhere of ours")
-    item = items[0]
-    if item.event is None:
-        raise reader.wrong(at, f"has an event that is none: {item.broken}")
+    item = chosen.items[0] if chosen.items else None
+    if item is None or item.event is None:
+        why = item.broken if item else "does not decode, or asks for no protocol"
+        raise reader.wrong(at, f"has an event that is none: {why}")
     if item.response.key != address.key:
         raise reader.wrong(at, f"has an event of response '{item.response.id}' under another one's subject")
     if set(record.headers) - set(KEPT):

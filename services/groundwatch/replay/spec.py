@@ -159,9 +159,11 @@ class Selection:
 
     def chains(self, response: ResponseRecorded) -> int:
         """How many protocols of a recorded response are left out for being chains."""
-        return sum(
-            is_chain(name) for name in response.protocols if not self._protocols or name in self._protocols
-        )
+        found = 0
+        for name in response.protocols:
+            if is_chain(name) and (not self._protocols or name in self._protocols):
+                found += 1
+        return found
 
     def named(self, header: str) -> tuple[str, ...]:
         """The same by the header of a recorded response, for one whose body does not decode."""

@@ -1,0 +1,245 @@
+"""Kill −9 the replayer or the server at any event: the run's ledger balances, and is that of a calm run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from tests.faults.harness import Child
+
+from groundwatch.events import NoAnswer, ResponseRecorded, ResponseScored
+from groundwatch.replay.auditing import audit
+from groundwatch.replay.pairs import judgement
+from groundwatch.replay.runs import Run, Runs
+from groundwatch.runtime.audit import Ledger
+from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, settle
+from groundwatch.runtime.natsserver import find_binary, free_port
+from groundwatch.runtime.provision import provision
+from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+
+COUNT = int(os.environ.get("GROUNDWATCH_FAULT_EVENTS", "20000"))
+COMMAND = (sys.executable, "-c", "from groundwatch.cli import main; main()")
+PATIENCE = 120.0
+
+T = TypeVar("T")
+
+
+def response(number: int) -> ResponseRecorded:
+    """Most are judged; some are declined, some have no answer."""
+    return ResponseRecorded(
+        id=f"r{number}",
+        model=f"model-{number % 3}",
+        answer=f"There are {number} dogs. " * (number % 5 + 1),
+        protocols=("faithscore",),
+        declined={"faithscore": "sampled_out"} if number % 7 == 0 else {},
+        unanswered=NoAnswer(reason="refused") if number % 11 == 0 else None,
+        recorded_at=1_000.0 + number,
+    )
+
+
+class Stage:
+    """A server with recorded responses, and replays of them as processes of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"nats://127.0.0.1:{free_port()}"
+        port = self.url.rpartition(":")[2]
+        command = (find_binary(), "-js", "-sd", str(folder / "nats"), "-a", "127.0.0.1", "-p", port)
+        self.server = Child("nats", command, {}, folder / "nats.log")
+        self.children: list[Child] = [self.server]
+
+    def start(self) -> None:
+        """Start the server and record."""
+        self.server.start()
+        self.ask(self._record)
+
+    async def _record(self, bus: Bus) -> None:
+        await provision(bus.js)
+        for start in range(0, COUNT, 1_000):
+            receipts = []
+            for number in range(start, min(start + 1_000, COUNT)):
+                event = response(number)
+                subject = recorded_subject("live", event.key)
+                headers = {HEADER_PROTOCOLS: ",".join(event.protocols)}
+                out = Outgoing(subject=subject, payload=ENCODER.encode(event), headers=headers)
+                receipts.append(await bus.start_create(out))
+            await settle(receipts)
+            for receipt in receipts:
+                receipt.result()
+
+    def replay(self, *arguments: str) -> Child:
+        """Start a replaying process."""
+        child = Child(
+            "replay",
+            (*COMMAND, *arguments, "--json", "--nats", self.url),
+            {
+                "GROUNDWATCH_EXTRACTION__ENGINE": "noop",
+                "GROUNDWATCH_VERIFICATION__ENGINE": "noop",
+                "GROUNDWATCH_NATS__PUBLISH_TIMEOUT": "3",
+            },
+            self.folder / f"replay-{len(self.children)}.log",
+        )
+        self.children.append(child)
+        child.start()
+        return child
+
+    def finished(self, child: Child) -> dict[str, Any]:
+        """What the process told at its end."""
+        status = child.wait(PATIENCE)
+        text = child.log.read_text()
+        assert status == 0, text[-2_000:]
+        return dict(json.loads(text[text.index("{\n") :]))
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
+        for child in reversed(self.children):
+            if child.alive:
+                child.end(9)
+
+    def ask(self, question: Callable[[Bus], Awaitable[T]], *, patience: float = 30.0) -> T:
+        """Ask the server over a connection of one's own."""
+
+        async def work() -> T:
+            bus = Bus(NatsSettings(url=self.url), name="question")
+            await bus.connect(patience=patience)
+            try:
+                return await question(bus)
+            finally:
+                await bus.close()
+
+        return asyncio.run(work())
+
+    def at(self, count: int) -> None:
+        """Wait until the outcomes stream has so many messages."""
+
+        async def look(bus: Bus) -> None:
+            deadline = time.monotonic() + PATIENCE
+            while (await bus.js.stream_info(OUTCOMES)).state.messages < count:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+
+        self.ask(look)
+
+    def stored(self) -> int:
+        """Outcomes of all runs."""
+
+        async def look(bus: Bus) -> int:
+            return int((await bus.js.stream_info(OUTCOMES)).state.messages)
+
+        return self.ask(look)
+
+    def run_of(self, name: str) -> Run:
+        """What the bucket knows."""
+
+        async def look(bus: Bus) -> Run:
+            return await (await Runs.open(bus.js)).get(name)
+
+        return self.ask(look)
+
+    def books(self, name: str) -> tuple[Ledger, dict[str, bytes]]:
+        """The ledger, and what was judged; an outcome that took another's place shows in its sequence."""
+
+        async def look(bus: Bus) -> tuple[Ledger, dict[str, bytes]]:
+            found: dict[str, bytes] = {}
+            async for message in read_stream(bus.js, OUTCOMES, subjects=(f"gw.outcome.{name}.>",)):
+                outcome = msgspec.json.decode(message.data, type=ResponseScored)
+                assert outcome.id not in found
+                found[outcome.id] = judgement(outcome)
+            state = (await bus.js.stream_info(OUTCOMES)).state
+            assert state.messages == state.last_seq
+            return await audit(bus.js, name), found
+
+        return self.ask(look)
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """One server for all of these tests."""
+    prefix = "groundwatch-faults-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        made = Stage(Path(folder))
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+
+
+@pytest.fixture(scope="module")
+def calm(stage: Stage) -> tuple[Ledger, dict[str, bytes]]:
+    """A run in which nothing happened."""
+    told = stage.finished(stage.replay("replay", "--run", "calm"))
+    assert told["status"] == "done" and told["counts"]["outcomes"] == COUNT
+    return stage.books("calm")
+
+
+def check(stage: Stage, name: str, calm: tuple[Ledger, dict[str, bytes]]) -> None:
+    """The run is done, its books are those of the calm one, and what it counted is what there is."""
+    ledger, judged = stage.books(name)
+    assert ledger.balanced and ledger.recorded == COUNT and not ledger.in_flight, ledger
+    assert msgspec.structs.replace(ledger, run="calm") == calm[0]
+    assert judged == calm[1]
+    run = stage.run_of(name)
+    assert run.status == "done" and run.pages == ()
+    counts = run.counts
+    assert (counts.scored, counts.unscored, counts.declined) == (
+        ledger.scored,
+        ledger.unscored,
+        ledger.declined,
+    )
+    assert counts.events == counts.responses == COUNT
+
+
+def moments(name: str, count: int) -> list[int]:
+    """Numbers of outcomes at which something happens."""
+    return sorted(random.Random(name).sample(range(COUNT // 20, COUNT * 9 // 10), count))
+
+
+def test_the_replayer_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]]) -> None:
+    before = stage.stored()
+    child = stage.replay("replay", "--run", "killed")
+    for moment in moments("replayer", 3):
+        stage.at(before + moment)
+        assert child.alive, "it was too quick for this test"
+        child.end(9)
+        child = stage.replay("runs", "resume", "killed")
+    stage.finished(child)
+    check(stage, "killed", calm)
+    # It died with work in its hands, or this test proves nothing.
+    assert stage.run_of("killed").counts.repeated > 0
+
+
+def test_one_of_two_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]]) -> None:
+    before = stage.stored()
+    first = stage.replay("replay", "--run", "shared")
+    stage.at(before + 1)
+    second = stage.replay("runs", "resume", "shared")
+    stage.at(before + COUNT // 2)
+    first.end(9)
+    stage.finished(second)
+    check(stage, "shared", calm)
+
+
+def test_the_server_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]]) -> None:
+    before = stage.stored()
+    child = stage.replay("replay", "--run", "stormy")
+    for moment in moments("server", 2):
+        stage.at(before + moment)
+        stage.server.end(9)
+        stage.server.start()
+    stage.finished(child)
+    check(stage, "stormy", calm)

@@ -1,0 +1,230 @@
+"""An exported file is enough to replay elsewhere; one that is damaged brings nothing in."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zlib
+from pathlib import Path
+
+import msgspec
+import pytest
+from PIL import Image
+from tests.replay.conftest import Replays, outcomes, record, response, settings_of
+
+from groundwatch.errors import UsageError
+from groundwatch.events import ResponseRecorded
+from groundwatch.replay.auditing import audit
+from groundwatch.replay.engines import overlaid
+from groundwatch.replay.exporting import export
+from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record
+from groundwatch.replay.importing import begin_file, verify
+from groundwatch.replay.pairs import judgement
+from groundwatch.replay.runs import Runs
+from groundwatch.replay.spec import Spec
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.images import ImageStore, check_image
+from groundwatch.runtime.provision import provision
+from groundwatch.runtime.settings import IntakeSettings, Settings
+from groundwatch.topology import BUCKETS, STREAMS
+
+
+def png(shade: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), (shade, 0, 0)).save(out, "PNG")
+    return out.getvalue()
+
+
+async def anew(bus: Bus) -> None:
+    """Another system: nothing of the old one is left."""
+    for name in (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS)):
+        await bus.js.delete_stream(name)
+    await provision(bus.js)
+
+
+async def test_a_file_is_enough_elsewhere(replays: Replays, bus: Bus, tmp_path: Path) -> None:
+    image = check_image(png(200), IntakeSettings())
+    await ImageStore(bus.js).put(image)
+    await record(
+        bus,
+        *(response(f"r{number}", images=(image.sha256,) if number % 2 else ()) for number in range(30)),
+        response("lost", images=("0" * 64,)),
+        response("other", model="osprey-13b"),
+    )
+    settings = settings_of(bus)
+    await replays.done("here", models=("heron-7b",))
+    here = await outcomes(bus, "here")
+    path = tmp_path / "stretch.gwx"
+    manifest = await export(bus.js, Spec(run="export", models=("heron-7b",)), path)
+    assert (manifest.events, manifest.images, manifest.missing_images) == (31, 1, 1)
+    assert os.listdir(tmp_path) == ["stretch.gwx"]
+
+    await anew(bus)
+    spec = Spec(run="there", source="there", settings=overlaid(settings, None))
+    run = await begin_file(bus, settings, spec, path)
+    done = await (await replays.replayer(run)).work()
+    assert done.status == "done" and done.counts.scored == 31
+    there = await outcomes(bus, "there")
+    assert {name: judgement(one) for name, one in here.items()} == {
+        name: judgement(one) for name, one in there.items()
+    }
+    assert (await ImageStore(bus.js).load(image.sha256))[0] == image.data
+    ledger = await audit(bus.js, "there")
+    assert ledger.balanced and ledger.recorded == 31
+    # Live traffic has not grown by it.
+    assert (await audit(bus.js)).recorded == 0
+    with pytest.raises(UsageError, match="exists already"):
+        await begin_file(bus, settings, spec, path)
+
+
+async def test_later_stages_go_by_file_too(replays: Replays, bus: Bus, tmp_path: Path) -> None:
+    await record(bus, *(response(f"r{number}") for number in range(10)))
+    await replays.done("here", keep=True)
+    path = tmp_path / "claims.gwx"
+    spec = Spec(run="export", source="here", stage="verification")
+    assert (await export(bus.js, spec, path)).stage == "verification"
+    await anew(bus)
+    settings = settings_of(bus)
+    wanted = Spec(run="there", source="there", settings=overlaid(settings, None))
+    run = await begin_file(bus, settings, wanted, path)
+    assert run.spec.stage == "verification"
+    assert (await (await replays.replayer(run)).work()).counts.scored == 10
+
+
+async def test_an_import_that_broke_off_goes_on(replays: Replays, bus: Bus, tmp_path: Path) -> None:
+    await record(bus, *(response(f"r{number}") for number in range(10)))
+    path = tmp_path / "f"
+    await export(bus.js, Spec(run="export"), path)
+    settings = settings_of(bus)
+    spec = Spec(run="broken", source="broken", settings=overlaid(settings, None))
+    run = await begin_file(bus, settings, spec, path)
+    runs = await Runs.open(bus.js)
+    await runs.change("broken", lambda run: msgspec.structs.replace(run, status="importing"))
+    await bus.js.purge_stream("GW_RESPONSES", subject=f"gw.recorded.broken.{response('r3').key}")
+    # The server remembers the message id of what was purged for minutes, as after a crash it does not.
+    await runs.change("broken", lambda run: msgspec.structs.replace(run, nonce="other"))
+    run = await begin_file(bus, settings, spec, path)
+    assert run.status == "running"
+    assert (await (await replays.replayer(run)).work()).counts.scored == 10
+
+
+def written(path: Path, *, events: int = 3) -> bytes:
+    """A small file, and what is in it."""
+    with path.open("wb") as out:
+        writer = ExportWriter(out)
+        for number in range(events):
+            one = response(f"r{number}")
+            writer.event(Record(one.key, {"Gw-Protocols": "faithscore"}, msgspec.json.encode(one)))
+        data = png(7)
+        writer.image(hashlib.sha256(data).hexdigest(), data)
+        writer.end(Manifest(stage="extraction", source="live", events=events, images=1))
+    return path.read_bytes()
+
+
+def refused(path: Path) -> str:
+    """The one line."""
+    with pytest.raises(UsageError) as caught:
+        verify(ExportReader(path), Settings())
+    told = str(caught.value)
+    assert told.startswith(f"{path}: byte ") and "\n" not in told and "nothing was imported" in told
+    return told
+
+
+def test_whole_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    written(path)
+    assert verify(ExportReader(path), Settings()).events == 3
+
+
+def test_any_byte_that_changes_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    whole = written(path)
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :])
+        refused(path)
+
+
+def test_any_cut_is_noticed_at_its_byte(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    whole = written(path)
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        told = refused(path)
+        if length > len(MAGIC):
+            assert f"byte {length}:" in told
+    path.write_bytes(whole + b"\0")
+    assert f"byte {len(whole)}: goes on" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "byte 0: is no export"),
+        (b"PAR1" + bytes(100), "byte 0: is no export"),
+        (b"GWEX", "byte 4: is no export"),
+        (MAGIC[:-1] + b"\x02", "byte 8: is an export of version 2"),
+        (MAGIC + b"WHAT" + bytes(48), "byte 9: has a section of an unknown kind"),
+        (MAGIC + HEADER.pack(b"EVTS", 1 << 40, 5, bytes(32)), "byte 13: has a section of"),
+    ],
+    ids=range(6),
+)
+def test_foreign_files(tmp_path: Path, data: bytes, told: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    assert told in refused(path)
+
+
+def section(tag: bytes, plain: bytes, *, size: int | None = None) -> bytes:
+    """A section whose checksum is right, whatever else is wrong with it."""
+    packed = zlib.compress(plain)
+    head = HEADER.pack(tag, len(packed), len(plain) if size is None else size, bytes(32))[:20]
+    return head + hashlib.sha256(head + packed).digest() + packed
+
+
+def records(*events: tuple[str, ResponseRecorded | bytes]) -> bytes:
+    return msgspec.msgpack.encode(
+        [
+            Record(subject, {}, event if isinstance(event, bytes) else msgspec.json.encode(event))
+            for subject, event in events
+        ]
+    )
+
+
+ONE = response("r")
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (section(b"EVTS", b"\xff"), "cannot be read"),
+        (section(b"EVTS", bytes(1_000_000), size=10), "does not unpack to its 10 bytes"),
+        (section(b"IMGS", bytes(32) + b"x"), "not what its SHA-256"),
+        (section(b"IMGS", hashlib.sha256(b"x").digest() + b"x"), "not let in"),
+        (section(b"EVTS", records((ONE.key, b"{"))), "an event that is none"),
+        (section(b"EVTS", records(("0" * 32, ONE))), "under another one's subject"),
+        (section(b"EVTS", records(("what.ever." + ONE.key, ONE))), "nowhere of ours"),
+        (section(b"EVTS", records((f"{ONE.key}.>", ONE))), "nowhere of ours"),
+        (section(b"DONE", b'{"stage":"extraction","source":"live","events":5,"images":0}'), "says 5 events"),
+        (section(b"DONE", b'{"stage":"fun","source":"live","events":0,"images":0}'), "begins at 'fun'"),
+    ],
+    ids=range(10),
+)
+def test_well_packed_nonsense(tmp_path: Path, part: bytes, told: str) -> None:
+    path = tmp_path / "f"
+    end = section(b"DONE", b'{"stage":"extraction","source":"live","events":1,"images":0}')
+    path.write_bytes(MAGIC + part + (b"" if b"DONE" in part[:4] else end))
+    assert told in refused(path)
+
+
+async def test_nothing_is_half_imported(replays: Replays, bus: Bus, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    whole = written(path)
+    path.write_bytes(whole[:-1] + bytes((whole[-1] ^ 1,)))
+    settings = settings_of(bus)
+    with pytest.raises(UsageError, match="nothing was imported"):
+        await begin_file(bus, settings, Spec(run="half", source="half"), path)
+    assert (await bus.js.stream_info("GW_RESPONSES")).state.messages == 0
+    assert await (await Runs.open(bus.js)).find("half") is None
+    with pytest.raises(UsageError, match="cannot be read"):
+        await begin_file(bus, settings, Spec(run="half", source="half"), tmp_path / "absent")
