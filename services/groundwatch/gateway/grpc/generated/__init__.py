@@ -1,0 +1,1 @@
+"""Made from proto/groundwatch/v1 by proto/generate.py; never edited."""
