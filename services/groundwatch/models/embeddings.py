@@ -129,7 +129,15 @@ class FolderEmbedder(SentenceEmbedder):
 
 
 def embedder(folder: str = "", *, cached: int = 4096) -> SentenceEmbedder:
-    """The embedded model, or the one in `folder`."""
+    """The embedded model, or the one in `folder`.
+
+    Raises `MissingExtraError` at once where the extra `embedded` is absent: a service that began without it
+    would find out at its first event.
+    """
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise MissingExtraError("sentence-transformers", "embedded")
+    if not folder:
+        _model_folder()
     return FolderEmbedder(Path(folder), cached=cached) if folder else SentenceEmbedder(cached=cached)
 
 

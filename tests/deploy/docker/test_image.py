@@ -169,7 +169,9 @@ async def test_a_service_whose_engine_is_missing_ends_with_one_line(
 
     entry = ("run", *variables(GROUNDWATCH_NATS__URL=server.url), container, "--", "groundwatch")
     await asyncio.to_thread(buildah, *entry, "provision")
-    for stage in ("extraction", "verification"):
+    # A service that does not end is told to, by `timeout` in the container, and its status is another.
+    entry = (*entry[:-1], "timeout", "120", "groundwatch")
+    for stage in ("extraction", "verification", "matching"):
         done = await asyncio.to_thread(lambda stage=stage: buildah(*entry, "serve", stage, check=False))
         assert done.returncode == 2
         told = [line for line in done.stderr.splitlines() if line.startswith("groundwatch: ")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwatch.errors import SettingsError, UsageError
+from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.matching.engines.listed import ListedFirst
 from groundwatch.models.chat_settings import OnCall
@@ -32,6 +32,8 @@ def _named(settings: StageSettings, on_call: OnCall | None) -> MatchingEngine:
 
             try:
                 return SemanticEngine(embedder(settings.embedding_model))
+            except MissingExtraError:
+                raise
             except UsageError as error:
                 raise SettingsError(f"setting 'matching.embedding_model': {error}") from error
         case "llm":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from groundwatch.errors import SettingsError, UsageError
+from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.models.chat_settings import OnCall
 from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.runtime.settings import StageSettings, VisualSettings
@@ -86,5 +86,7 @@ def _similarity(settings: StageSettings) -> SimilarityEngine:
 
     try:
         return SimilarityEngine(embedder(settings.embedding_model))
+    except MissingExtraError:
+        raise
     except UsageError as error:
         raise SettingsError(f"setting 'verification.embedding_model': {error}") from error
