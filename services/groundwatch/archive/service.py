@@ -74,6 +74,8 @@ class ArchiveService:
         self._monitor: asyncio.Task[None] | None = None
         self._draining = asyncio.Event()
         self._position = 0
+        self._stream = 0
+        self.held = 0
         self._problem = ""
         self._maintained = 0.0
 
@@ -132,6 +134,7 @@ class ArchiveService:
                 stream_begins_at=at.first,
                 meaning="outcomes between were erased, replaced, or cut by retention too early",
             )
+        self._stream = at.stream
         arrived: asyncio.Queue[Read] = asyncio.Queue(AHEAD)
         reader = asyncio.create_task(self._read(arrived, self._position + 1))
         try:
@@ -153,14 +156,19 @@ class ArchiveService:
     ) -> None:
         """Gather and write until the service drains, the reading ends or the stream is another one."""
         held = Held(rows=[])
+        self.held = 0
         limits = self._settings.archive
         while True:
+            if self._stream != at.stream:
+                # Made anew: what is held is of a stream that is no more, and can be archived no further.
+                return
             if self._draining.is_set():
                 reader.cancel()
             ending = self._draining.is_set() or reader.done()
             read = None if ending and arrived.empty() else await self._next(arrived, held)
             if read is not None:
                 self._take(held, read, at)
+            self.held = len(held.rows)
             full = len(held.rows) >= limits.flush_rows or held.bytes >= MAX_BYTES
             late = held.position and time.monotonic() - held.since >= limits.flush_seconds
             if held.position and (full or late or (ending and read is None)):
@@ -250,6 +258,9 @@ class ArchiveService:
         while True:
             with contextlib.suppress(*FAULTS):
                 at = await position_of(self._bus)
+                if self._stream and at.stream != self._stream:
+                    logger.warning("archive.another_stream", meaning="the outcome stream was made anew")
+                    self._stream = 0
                 self._metrics.archive_lag.labels(OUTCOMES).set(max(0, at.last - self._position))
             await asyncio.sleep(MONITOR_SECONDS)
 
