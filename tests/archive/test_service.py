@@ -116,7 +116,9 @@ async def test_draining_writes_what_was_read(bus, tmp_path):
     await service.start()
     await bus.create(outgoing(outcome(1)))
     async with asyncio.timeout(60):
-        while not service.held:
+        while True:
+            if service.held:
+                break
             await asyncio.sleep(0.05)
     await service.drain(20)
     assert len(Archive(Store(str(tmp_path / "archive"))).state().of("outcomes")) == 1

@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.archive.conftest import outcome
+from tests.archive.conftest import DAY, outcome
 
 from groundwatch.archive.manifest import latest
 from groundwatch.archive.query import Session
@@ -37,13 +37,21 @@ async def fill(bus: Bus, first: int, end: int) -> None:
     """Put outcomes into the stream as scoring would."""
     receipts = []
     for number in range(first, end):
-        receipts.append(await bus.start_create(outgoing(outcome(number))))
+        receipts.append(await bus.start_create(outgoing(outcome(number, recorded_at=DAY + number))))
         if len(receipts) == 500:
             for receipt in receipts:
                 await receipt
             receipts = []
     for receipt in receipts:
         await receipt
+
+
+async def beyond(store: Store, number: int) -> None:
+    """Wait until the archive has a later state than this one."""
+    while True:
+        if latest(store).number > number:
+            return
+        await asyncio.sleep(0.02)
 
 
 async def settled(bus: Bus, store: Store) -> None:
@@ -113,9 +121,8 @@ async def test_a_writer_killed_again_and_again_writes_everything_once(nats_serve
     try:
         for _ in range(4):
             before = latest(store).number
-            deadline = time.monotonic() + PATIENCE
-            while latest(store).number == before and time.monotonic() < deadline:
-                await asyncio.sleep(0.02)
+            async with asyncio.timeout(PATIENCE):
+                await beyond(store, before)
             # In the middle of one of the next additions, most likely.
             await asyncio.sleep(chance.random() * 0.3)
             writer.end(signal.SIGKILL)
@@ -133,12 +140,12 @@ async def test_a_writer_killed_again_and_again_writes_everything_once(nats_serve
 
 
 @pytest.fixture
-async def small_disk(tmp_path: Path) -> AsyncIterator[Path]:
-    """A disk of 1 MB of its own."""
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB of its own."""
     folder = tmp_path / "disk"
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True
     )
     if done.returncode != 0:
         pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
@@ -151,7 +158,7 @@ async def small_disk(tmp_path: Path) -> AsyncIterator[Path]:
 @pytest.mark.usefixtures("clean_streams")
 async def test_on_a_full_disk_the_stream_keeps_what_waits(bus, small_disk):
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 960_000)
+    ballast.write_bytes(b"x" * 4_150_000)
     metrics = Metrics()
     service = ArchiveService(
         Settings(
