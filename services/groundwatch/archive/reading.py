@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
 
 import msgspec
 
@@ -31,10 +30,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 async def position_of(bus: Bus) -> Position:
     """Look at the stream. Raises what NATS raises."""
     info = await bus.js.stream_info(OUTCOMES)
-    created = info.created
-    if isinstance(created, str):
-        created = datetime.fromisoformat(created)
-    stream = round(created.timestamp() * 1e6) if created is not None else 0
+    stream = round(info.created.timestamp() * 1e6) if info.created is not None else 0
     return Position(stream=stream, first=info.state.first_seq, last=info.state.last_seq)
 
 

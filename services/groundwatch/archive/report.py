@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from groundwatch.archive.query import Session
 from groundwatch.protocols.statistics import Moments, RatioSums
@@ -65,8 +66,13 @@ def break_down(
         facts = RatioSums(*(int(count or 0) for count in counts[6:12]))
         score = Moments(int(counts[12]), counts[13] or 0.0, counts[14] or 0.0)
         group = Group(tuple(str(value or "") for value in values), run_name, protocol, fingerprint)
-        found.merge(group, Sums(*(int(count) for count in counts[:6]), facts=facts, score=score))
+        found.merge(group, _sums(counts, facts, score))
     return found
+
+
+def _sums(counts: Sequence[Any], facts: RatioSums, score: Moments) -> Sums:
+    responses, scored, unscored, declined, eligible, decided = map(int, counts[:6])
+    return Sums(responses, scored, unscored, declined, eligible, decided, facts, score)
 
 
 def _expression(name: str) -> str:

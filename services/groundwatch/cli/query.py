@@ -84,13 +84,14 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         for table in ("outcomes", "claims")
     }
     days = sorted({part.day.isoformat() for part in manifest.parts})
+    runs = sorted({part.run for part in manifest.parts})
     told = {
         "url": store.url,
         "number": manifest.number,
         "tables": tables,
         "first_day": days[0] if days else None,
         "last_day": days[-1] if days else None,
-        "runs": sorted({part.run for part in manifest.parts}),
+        "runs": runs,
         "positions": manifest.positions,
     }
     if as_json:
@@ -103,7 +104,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             f"  {table:<9} {found['rows']:>13,} rows  {found['files']:>6,} files  {megabytes:>10,.1f} MB"
         )
     if days:
-        typer.echo(f"  days {days[0]} to {days[-1]}, runs {', '.join(told['runs'])}")
+        typer.echo(f"  days {days[0]} to {days[-1]}, runs {', '.join(runs)}")
 
 
 def _write_lines(session: Session, sql: str, out: Path) -> int:
