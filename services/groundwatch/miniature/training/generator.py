@@ -34,9 +34,6 @@ HELD_OUT = 10**9 + 7
 MANNERS = (0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 4, 5, -1)
 """How often each manner of describing is the prompt; -1 is a reference caption."""
 
-NOISE = 1.5
-"""Mean of the noise's log-odds: most steps are taken where only the prompt can say what is there."""
-
 UNPROMPTED = 0.1
 """Share of images without a prompt, so that guidance has something to lead away from."""
 
@@ -109,6 +106,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--start", type=Path, help="a checkpoint to go on from")
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=1.5,
+        help="mean of the noise's log-odds: the higher, the more only the prompt can say what is there",
+    )
     chosen = parser.parse_args()
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
@@ -138,7 +141,7 @@ def main() -> None:
         clean = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1
         prompts = ["" if random.random() < UNPROMPTED else prompt_of(one, random) for one in shown]
         states, mask = pipe._encode(prompts)
-        sigma = torch.sigmoid(torch.randn(len(shown)) * 1.2 + NOISE)[:, None, None, None]
+        sigma = torch.sigmoid(torch.randn(len(shown)) * 1.2 + chosen.noise)[:, None, None, None]
         noisy = (1 - sigma) * clean + sigma * torch.randn_like(clean)
         guessed = transformer(
             noisy,
