@@ -10,6 +10,7 @@ import pytest
 from tests.archive.conftest import STREAM, add, outcome, row, rows
 
 from groundwatch.archive import archive as module
+from groundwatch.archive import merging
 from groundwatch.archive import rows as schema
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.manifest import Erasure, Manifest, commit, latest
@@ -123,7 +124,7 @@ def test_small_files_become_one(open_store: Opener, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_day_that_is_over_is_merged(open_store: Opener, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(merging, "SETTLED_SECONDS", -1.0)
     archive = Archive(open_store())
     add(archive, rows(1, 3))
     add(archive, rows(3, 6))

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pyarrow as pa
@@ -25,24 +24,15 @@ from groundwatch.archive.manifest import (
     part_name,
     tidy,
 )
+from groundwatch.archive.merging import ROW_GROUP, due, grouped
 from groundwatch.archive.rows import CLAIMS, OUTCOMES, SCHEMA, SCHEMAS, TABLES, Row, conform, to_tables
 from groundwatch.archive.store import Store
 from groundwatch.errors import TransientError
-
-ROW_GROUP = 122_880
-"""Rows of a row group: what DuckDB reads at a time."""
 
 BATCH = 65_536
 GRACE_SECONDS = 600.0
 """How long a replaced file stays for queries that have begun."""
 
-SETTLED_SECONDS = 3_600.0
-"""A day that is over and got nothing for so long has all its files merged."""
-
-TIERS = 8
-"""Each tier of file sizes is so many times the one below it; so a row is merged few times."""
-
-SMALL = 1024 * 1024
 ATTEMPTS = 20
 
 Draft = Callable[[Manifest, int], Manifest | None]
@@ -142,7 +132,7 @@ class Archive:
     def maintain(self) -> int:
         """Merge small files, and delete those that nothing needs any more. How many files were merged."""
         merged = 0
-        while (several := self._due(self.state())) is not None:
+        while (several := due(self.state().parts, self._merge_files, self._file_bytes)) is not None:
             merged += self._merge(several)
         self._collect(GRACE_SECONDS)
         return merged
@@ -273,7 +263,7 @@ class Archive:
             self.store.writing(part.name) as file,
             pq.ParquetWriter(file, SCHEMAS[part.table], compression="zstd", write_batch_size=8_192) as writer,
         ):
-            for table in _grouped(batches, SCHEMAS[part.table]):
+            for table in grouped(batches, SCHEMAS[part.table]):
                 writer.write_table(table, row_group_size=ROW_GROUP)
                 rows += len(table)
                 bounds = pc.min_max(table["sequence"]).as_py()
@@ -325,25 +315,6 @@ class Archive:
         with self.store.open(part.name) as file:
             batches = pq.ParquetFile(file).iter_batches(BATCH, columns=list(columns))
             return sum(pc.sum(unwanted(pa.Table.from_batches([one]))).as_py() or 0 for one in batches)
-
-    def _due(self, base: Manifest) -> tuple[Part, ...] | None:
-        """Files that should become one: enough of a size, or all the small ones of a day that is over."""
-        groups: dict[tuple[object, ...], list[Part]] = {}
-        for part in base.parts:
-            if part.bytes < self._file_bytes // 2:
-                groups.setdefault((part.table, part.day, part.run, part.stream), []).append(part)
-        yesterday = datetime.now(UTC).date() - timedelta(days=1)
-        for parts in groups.values():
-            tiers: dict[int, list[Part]] = {}
-            for part in parts:
-                tiers.setdefault(_tier(part.bytes), []).append(part)
-            for several in tiers.values():
-                if len(several) >= self._merge_files:
-                    return tuple(several)
-            settled = time.time() - max(part.created for part in parts) > SETTLED_SECONDS
-            if len(parts) > 1 and parts[0].day < yesterday and settled:
-                return tuple(parts)
-        return None
 
     def _merge(self, several: Sequence[Part]) -> int:
         """Put files of one table, day and run into one."""
@@ -412,27 +383,3 @@ def _concerned(table: pa.Table, erasure: Erasure) -> pa.Array:
 
 def _spans(part: Part, sequences: Iterable[int]) -> bool:
     return any(part.first <= one <= part.last for one in sequences)
-
-
-def _tier(size: int) -> int:
-    tier, limit = 0, SMALL
-    while size >= limit:
-        tier, limit = tier + 1, limit * TIERS
-    return tier
-
-
-def _grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The batches by whole row groups, so that many small files do not become many small groups."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        held.append(batch)
-        rows += batch.num_rows
-        while rows >= ROW_GROUP:
-            table = pa.Table.from_batches(held, schema)
-            yield table.slice(0, ROW_GROUP)
-            held, rows = table.slice(ROW_GROUP).to_batches(), rows - ROW_GROUP
-    if rows:
-        yield pa.Table.from_batches(held, schema)
