@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -116,6 +116,15 @@ def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits)
         return _lone_surrogate(line) or Refusal(message=f"not JSON ({error})")
 
 
+def convert_record(values: dict[str, Any], kind: type[R]) -> R | Refusal:
+    """The same for values that came in another way than JSON."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        message, path = _where(error)
+        return Refusal(field=path, message=message, id=str(values.get("id", ""))[:256])
+
+
 def recorded(record: Described, name: str, images: tuple[str, ...]) -> ResponseRecorded:
     """The event of a record, under this id and with these images."""
     return ResponseRecorded(
@@ -217,13 +226,19 @@ def _refuse(name: str, field: str, message: str) -> Refusal:
     return Refusal(field=field, message=message, id=name)
 
 
-def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
+def _where(error: msgspec.ValidationError) -> tuple[str, str]:
+    """What is wrong, and the path of the field."""
     message = str(error)
     path = ""
     if where := _WHERE.search(message):
         message, path = message[: where.start()], where[1]
     if missing := _MISSING.match(message):
         path, message = f"{path}.{missing[1]}".lstrip("."), "is missing"
+    return message, path
+
+
+def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
+    message, path = _where(error)
     try:
         name = _NAMED.decode(line).id
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -28,6 +28,7 @@ from groundwatch.events import (
     SubSentence,
 )
 from groundwatch.gateway import GatewayService
+from groundwatch.gateway.replays import Replays
 from groundwatch.runtime import outcomes
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings
@@ -71,7 +72,10 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
     async with contextlib.AsyncExitStack() as stack:
 
         async def make(
-            nats: dict[str, Any] | None = None, alarm: AlarmSettings | None = None, **gateway: Any
+            nats: dict[str, Any] | None = None,
+            alarm: AlarmSettings | None = None,
+            replays: Replays | None = None,
+            **gateway: Any,
         ) -> Running:
             bus = await bus_factory("gateway", **(nats or {}))
             metrics = Metrics()
@@ -79,7 +83,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
                 gateway=msgspec.convert({"port": 0} | gateway, GatewaySettings),
                 alarm=alarm or AlarmSettings(),
             )
-            service = GatewayService(settings, bus, metrics)
+            service = GatewayService(settings, bus, metrics, replays)
             await service.start()
             stack.push_async_callback(service.drain, 1.0)
             http = await stack.enter_async_context(

@@ -12,7 +12,7 @@ import pytest
 
 from groundwatch.events import OutcomeKind
 from groundwatch.gateway import live
-from groundwatch.gateway.live import Filter, Watcher
+from groundwatch.gateway.live import Filter, Missed, Watcher
 
 
 class Events:
@@ -135,13 +135,13 @@ async def test_heartbeats(gateway_factory, monkeypatch):
 
 
 async def test_who_falls_behind_is_told_how_much_was_missed():
-    watcher = Watcher(Filter(), size=3)
+    watcher = Watcher[bytes](Filter(), size=3)
     for number in range(1, 9):
         watcher.offer(number, b"%d;" % number)
-    assert await watcher.next(1) == b'1;2;3;event: missed\ndata: {"count":5,"since":3}\n\n'
+    assert await watcher.next(1) == ([(1, b"1;"), (2, b"2;"), (3, b"3;")], Missed(5, 3))
     watcher.offer(9, b"9;")
-    assert await watcher.next(1) == b"9;"
-    assert await watcher.next(0.01) == b": heartbeat\n\n"
+    assert await watcher.next(1) == ([(9, b"9;")], None)
+    assert await watcher.next(0.01) == ([], None)
 
 
 async def test_a_slow_watcher_does_not_hold_up_the_others(gateway_factory, publish, monkeypatch):

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -30,6 +30,9 @@ HEARTBEAT_SECONDS = 15.0
 QUEUE = 1_000
 TOGETHER = 64
 REBUILD_SECONDS = 10.0
+HEARTBEAT = b": heartbeat\n\n"
+
+Item = TypeVar("Item")
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
 
@@ -50,46 +53,52 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Watcher:
+class Missed(msgspec.Struct, frozen=True):
+    """So many outcomes were left out because they were not read in time; those behind `after` are kept."""
+
+    count: int
+    after: int
+
+
+class Watcher(Generic[Item]):
     """One who watches: a bounded queue, and how many did not fit."""
 
     def __init__(self, wanted: Filter, size: int = QUEUE) -> None:
         self.wanted = wanted
         self._size = size
-        self._queue: deque[tuple[int, bytes]] = deque()
+        self._queue: deque[tuple[int, Item]] = deque()
         self._awake = asyncio.Event()
         self._missed = 0
         self._last = 0
 
-    def offer(self, sequence: int, frame: bytes) -> None:
+    def offer(self, sequence: int, item: Item) -> None:
         """Take an outcome, or count it as missed until the queue has been emptied."""
         if self._missed or len(self._queue) >= self._size:
             self._missed += 1
         else:
-            self._queue.append((sequence, frame))
+            self._queue.append((sequence, item))
         self._awake.set()
 
     def wake(self) -> None:
         """Let it look whether it should end."""
         self._awake.set()
 
-    async def next(self, patience: float) -> bytes:
-        """What to send next; a comment when there is nothing for `patience` seconds."""
+    async def next(self, patience: float) -> tuple[list[tuple[int, Item]], Missed | None]:
+        """What to send next and what was missed behind it; nothing if nothing came for `patience` seconds."""
         if not self._queue and not self._missed:
             self._awake.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._awake.wait()
-            except TimeoutError:
-                return b": heartbeat\n\n"
-        frames: list[bytes] = []
-        while self._queue and len(frames) < TOGETHER:
-            self._last, frame = self._queue.popleft()
-            frames.append(frame)
+        found: list[tuple[int, Item]] = []
+        while self._queue and len(found) < TOGETHER:
+            found.append(self._queue.popleft())
+            self._last = found[-1][0]
+        missed = None
         if not self._queue and self._missed:
-            frames.append(b'event: missed\ndata: {"count":%d,"since":%d}\n\n' % (self._missed, self._last))
+            missed = Missed(self._missed, self._last)
             self._missed = 0
-        return b"".join(frames)
+        return found, missed
 
 
 class Live:
@@ -101,7 +110,8 @@ class Live:
         self._budgets = budgets
         self._heartbeat = HEARTBEAT_SECONDS
         self._queue = QUEUE
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[Watcher[bytes]] = set()
+        self._listeners: set[Watcher[ResponseScored]] = set()
         self._board = Board()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
@@ -117,7 +127,7 @@ class Live:
     def close(self) -> None:
         """End every watcher's stream."""
         self._closing = True
-        for watcher in self._watchers:
+        for watcher in (*self._watchers, *self._listeners):
             watcher.wake()
 
     async def stop(self) -> None:
@@ -132,7 +142,7 @@ class Live:
     @property
     def watchers(self) -> int:
         """How many watch now."""
-        return len(self._watchers)
+        return len(self._watchers) + len(self._listeners)
 
     async def report(self) -> dict[str, Any]:
         """The report of live traffic. `sequence` is how far it has read, `complete` whether that is all."""
@@ -155,26 +165,57 @@ class Live:
     async def frames(self, wanted: Filter, since: int | None) -> AsyncIterator[bytes]:
         """Server-sent events: outcomes after sequence `since`, or from now on, until the gateway closes."""
         yield b"retry: 2000\n: groundwatch\n\n"
-        while not self._caught_up.is_set() and not self._closing:
-            try:
-                async with asyncio.timeout(self._heartbeat):
-                    await self._caught_up.wait()
-            except TimeoutError:
-                yield b": heartbeat\n\n"
+        while not await self._ready():
+            yield HEARTBEAT
         if since is not None:
-            async for frame in self._past(wanted, since):
-                yield frame
-        watcher = Watcher(wanted, self._queue)
+            async for past in self._past(wanted, since):
+                yield b": waiting\n\n" if past is None else _frame(past[0], past[2])
+        watcher = Watcher[bytes](wanted, self._queue)
         self._watchers.add(watcher)
         try:
             while not self._closing:
-                if frame := await watcher.next(self._heartbeat):
-                    yield frame
+                found, missed = await watcher.next(self._heartbeat)
+                frames = [frame for _, frame in found]
+                if missed:
+                    told = b'event: missed\ndata: {"count":%d,"since":%d}\n\n'
+                    frames.append(told % (missed.count, missed.after))
+                yield b"".join(frames) or HEARTBEAT
         finally:
             self._watchers.discard(watcher)
 
-    async def _past(self, wanted: Filter, since: int) -> AsyncIterator[bytes]:
-        """From the stream itself, until nothing lies between it and what is fanned out."""
+    async def outcomes(
+        self, wanted: Filter, after: int | None
+    ) -> AsyncIterator[tuple[int, ResponseScored] | Missed | None]:
+        """The same as values: an outcome with its sequence, what was missed, None for a heartbeat."""
+        while not await self._ready():
+            yield None
+        if after is not None:
+            async for past in self._past(wanted, after):
+                yield None if past is None else past[:2]
+        watcher = Watcher[ResponseScored](wanted, self._queue)
+        self._listeners.add(watcher)
+        try:
+            while not self._closing:
+                found, missed = await watcher.next(self._heartbeat)
+                for one in found:
+                    yield one
+                if missed or not found:
+                    yield missed
+        finally:
+            self._listeners.discard(watcher)
+
+    async def _ready(self) -> bool:
+        """Wait until what was there is read, at most for a heartbeat."""
+        if not self._closing:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat):
+                    await self._caught_up.wait()
+        return self._closing or self._caught_up.is_set()
+
+    async def _past(
+        self, wanted: Filter, since: int
+    ) -> AsyncIterator[tuple[int, ResponseScored, bytes] | None]:
+        """From the stream itself, until nothing lies between it and what is fanned out; None: must wait."""
         position = min(since, self.position)
         while position < self.position and not self._closing:
             last = self.position
@@ -188,10 +229,10 @@ class Live:
                 ):
                     event = _decode(read.subject, read.data)
                     if event is not None and wanted.matches(event):
-                        yield _frame(read.sequence, read.data)
+                        yield read.sequence, event, read.data
                     position = read.sequence
             except FAULTS:
-                yield b": waiting\n\n"
+                yield None
                 await asyncio.sleep(1.0)
                 continue
             position = last
@@ -229,6 +270,9 @@ class Live:
             self._alarms.take(event, new=self._caught_up.is_set())
             if self._budgets is not None:
                 self._budgets.charge(event, sequence)
+            for listener in self._listeners:
+                if listener.wanted.matches(event):
+                    listener.offer(sequence, event)
             if not self._watchers:
                 continue
             frame = _frame(sequence, data)

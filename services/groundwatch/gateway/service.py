@@ -1,6 +1,9 @@
-"""The gateway as a service: a web server in the running loop, and what it serves."""
+"""The gateway as a service: the servers of HTTP and gRPC in the running loop, and what they serve."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
 
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.backlog import Backlog
@@ -9,6 +12,7 @@ from groundwatch.gateway.gauges import StreamGauges
 from groundwatch.gateway.http import Door
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Live
+from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.logs import logger
@@ -16,14 +20,20 @@ from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import HttpServer
 
+if TYPE_CHECKING:
+    from groundwatch.gateway.grpc import GrpcDoor
+
 
 class GatewayService:
     """The outside world's way in, and its view of the scores."""
 
     name = "gateway"
 
-    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, bus: Bus, metrics: Metrics, replays: Replays | None = None
+    ) -> None:
         self._settings = settings.gateway
+        self._replays = replays
         self._bus = bus
         self._metrics = metrics
         self._backlog = Backlog(bus, settings.gateway.intake.max_backlog)
@@ -33,7 +43,9 @@ class GatewayService:
         self._live = Live(bus, AlarmDesk(settings.alarm, bus, metrics), self.budgets)
         self._server: HttpServer | None = None
         self._intake: Intake | None = None
+        self._grpc: GrpcDoor | None = None
         self.port = 0
+        self.grpc_port = 0
 
     @property
     def url(self) -> str:
@@ -62,6 +74,19 @@ class GatewayService:
             live=self._live,
             problems=self.problems,
         )
+        if self._settings.grpc_port >= 0:
+            # Imported only when wanted: it is a large library.
+            from groundwatch.gateway.grpc import GrpcDoor
+
+            self._grpc = GrpcDoor(
+                self._settings,
+                self._bus,
+                self._intake,
+                self._backlog,
+                self._live,
+                self._replays,
+                self.problems,
+            )
         await self.budgets.start()
         await self._backlog.look()
         self._backlog.start()
@@ -70,14 +95,21 @@ class GatewayService:
         server = HttpServer(door.app(), host=self._settings.host, port=self._settings.port)
         await server.start()
         self._server, self.port = server, server.port
+        if self._grpc is not None:
+            await self._grpc.start()
+            self.grpc_port = self._grpc.port
         logger.info("gateway.listening", url=self.url)
 
     async def drain(self, patience: float) -> None:
         """Accept nothing more, finish open requests, end the streams of live scores."""
         self._backlog.close()
         self._live.close()
-        if self._server is not None:
-            await self._server.stop(patience)
+        async with asyncio.TaskGroup() as doors:
+            for door in (self._server, self._grpc):
+                if door is not None:
+                    doors.create_task(door.stop(patience))
+        if self._replays is not None:
+            await self._replays.close()
         self._backlog.stop()
         await self._gauges.stop()
         await self._live.stop()

@@ -1,9 +1,10 @@
-"""What a caller writes over HTTP, read into events and attachments."""
+"""What a caller writes, read into events and attachments."""
 
 from __future__ import annotations
 
 import uuid
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,7 +12,15 @@ from groundwatch.errors import InputError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.attachments import Attachment, Encoded, read_attachment
 from groundwatch.gateway.results import Reason, Refused
-from groundwatch.records import Described, Limits, Refusal, check_record, decode_record, recorded
+from groundwatch.records import (
+    Described,
+    Limits,
+    Refusal,
+    check_record,
+    convert_record,
+    decode_record,
+    recorded,
+)
 from groundwatch.runtime.settings import IntakeSettings
 
 
@@ -63,6 +72,24 @@ def read_submission(line: bytes, bounds: Limits) -> Submission | Refused:
     if isinstance(sent, Refusal):
         return _refused(sent, "malformed" if not sent.field else "invalid")
     return _submission(sent, bounds)
+
+
+def take_submission(
+    values: dict[str, Any], images: Sequence[Attachment | Refused], bounds: Limits
+) -> Submission | Refused:
+    """The same for a response that came as values, beside its images, which are looked at in their turn."""
+    sent = convert_record(values, Sent)
+    if isinstance(sent, Refusal):
+        return _refused(sent, "invalid")
+    name = sent.id or uuid.uuid4().hex
+    if wrong := check_record(sent, name, images, bounds):
+        return _refused(wrong, "invalid")
+    given: list[Attachment] = []
+    for image in images:
+        if isinstance(image, Refused):
+            return msgspec.structs.replace(image, id=name)
+        given.append(image)
+    return Submission(response=recorded(sent, name, ()), images=tuple(given))
 
 
 def read_question(line: bytes, bounds: Limits) -> Question | Refused:

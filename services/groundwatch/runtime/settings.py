@@ -139,11 +139,30 @@ class IntakeSettings(Section, frozen=True, kw_only=True):
     in_flight: int = 256
 
 
+class GrpcSettings(Section, frozen=True, kw_only=True):
+    """The gRPC door beside HTTP; files by their paths.
+
+    `tokens_file` has a line `TENANT TOKEN` for each token, with `*` for the tenant of one that is good for
+    all; empty: nobody is asked who they are. `replays` is how many processes for replays that were begun here
+    this gateway runs at once, and `replay_nkey_seed_file` says who these are to NATS.
+    """
+
+    tokens_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    watchers: int = 500
+    deadline: float = 60.0
+    replays: int = 1
+    replay_nkey_seed_file: str = ""
+
+
 class GatewaySettings(Section, frozen=True, kw_only=True):
-    """Where the gateway listens. Port 0 takes a free one."""
+    """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC."""
 
     host: str = "127.0.0.1"
     port: int = 8787
+    grpc_port: int = -1
+    grpc: GrpcSettings = GrpcSettings()
     protocols: tuple[str, ...] = ("faithscore",)
     intake: IntakeSettings = IntakeSettings()
     sampling: tuple[SamplingRule, ...] = ()
@@ -305,6 +324,15 @@ def check(settings: Settings) -> None:
         ("visual.threshold", 0 < settings.visual.threshold < 1, "must be between 0 and 1"),
         ("visual.top_logprobs", 0 <= settings.visual.top_logprobs <= 20, "must be 0 to 20"),
         ("gateway.port", 0 <= settings.gateway.port < 65536, "must be 0 to 65535"),
+        ("gateway.grpc_port", -1 <= settings.gateway.grpc_port < 65536, "must be 0 to 65535, or -1 for none"),
+        ("gateway.grpc.watchers", settings.gateway.grpc.watchers >= 0, "must not be negative"),
+        ("gateway.grpc.deadline", settings.gateway.grpc.deadline > 0, "must be above 0 seconds"),
+        ("gateway.grpc.replays", settings.gateway.grpc.replays >= 0, "must not be negative"),
+        (
+            "gateway.grpc.tls_key",
+            bool(settings.gateway.grpc.tls_cert) == bool(settings.gateway.grpc.tls_key),
+            "a certificate (gateway.grpc.tls_cert) and its key go together",
+        ),
         ("telemetry.port", 0 <= settings.telemetry.port < 65536, "must be 0 to 65535"),
         ("telemetry.max_labels", settings.telemetry.max_labels >= 1, "must be at least 1"),
         (

@@ -1,0 +1,5 @@
+"""The gRPC door: the same core as HTTP, behind proto/groundwatch/v1/monitor.proto."""
+
+from groundwatch.gateway.grpc.server import GrpcDoor
+
+__all__ = ["GrpcDoor"]

@@ -1,0 +1,267 @@
+"""The calls of the contract: thin translations between messages and what the core does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.events import ResponseScored
+from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.grpc import convert
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
+from groundwatch.gateway.grpc.replaying import ReplayCalls
+from groundwatch.gateway.grpc.statuses import Failure, failure_of, invalid, unavailable
+from groundwatch.gateway.grpc.stream import Stream
+from groundwatch.gateway.grpc.tokens import Tokens
+from groundwatch.gateway.intake import Intake
+from groundwatch.gateway.live import Filter, Live, Missed
+from groundwatch.gateway.lookup import look_up
+from groundwatch.gateway.replays import Replays
+from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.wire import limits
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.settings import GatewaySettings
+
+T = TypeVar("T")
+
+Context = grpc.aio.ServicerContext
+
+
+class Monitor(MonitorServiceServicer):  # type: ignore[misc]
+    """Every call of `groundwatch.v1.MonitorService`."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        bus: Bus,
+        intake: Intake,
+        backlog: Backlog,
+        live: Live,
+        replays: Replays | None,
+    ) -> None:
+        self._settings = settings.grpc
+        self._in_flight = settings.intake.in_flight
+        self._bounds = limits(settings.intake)
+        self._bus = bus
+        self._intake = intake
+        self._backlog = backlog
+        self._live = live
+        self._tokens = Tokens(settings.grpc.tokens_file)
+        self._replays = ReplayCalls(replays)
+        self._streams: set[Stream] = set()
+        self._watching = 0
+        self._behind: set[asyncio.Task[Any]] = set()
+
+    def close(self) -> None:
+        """Let streams of responses and replays that are followed come to their end."""
+        self._replays.close()
+        for stream in self._streams:
+            stream.close()
+
+    async def settled(self) -> None:
+        """Wait for what callers have left in the air."""
+        if self._behind:
+            await asyncio.wait(self._behind)
+
+    async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
+        """Record one response."""
+        return await self._answer(context, self._submit(request, context))
+
+    async def SubmitStream(  # noqa: N802
+        self, requests: AsyncIterator[pb.SubmitStreamRequest], context: Context
+    ) -> None:
+        """Record many, with an acknowledgement for each."""
+        async with self._told(context):
+            caller = self._tokens.caller(context)
+            stream = Stream(self._intake, self._backlog, self._bounds, caller, in_flight=self._in_flight)
+            self._streams.add(stream)
+            try:
+                await stream.run(requests, context.write)
+            finally:
+                self._streams.discard(stream)
+                # What was sent in full is recorded and counted, whatever became of the caller.
+                self._leave(stream.drain())
+
+    async def WatchScores(  # noqa: N802
+        self, request: pb.WatchScoresRequest, context: Context
+    ) -> AsyncIterator[pb.WatchScoresResponse]:
+        """Outcomes as they happen."""
+        async with self._told(context):
+            tenant = self._tokens.caller(context).tenant(request.tenant)
+            after = request.after if request.HasField("after") else None
+            if after is not None and after < 0:
+                raise invalid("after", "is not the position of an outcome")
+            if self._watching >= self._settings.watchers:
+                raise Failure(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    "watchers",
+                    f"{self._settings.watchers} others watch already",
+                    again=True,
+                )
+            wanted = Filter(model=request.model, tenant=tenant, protocol=request.protocol)
+            self._watching += 1
+            try:
+                async with contextlib.aclosing(self._live.outcomes(wanted, after)) as outcomes:
+                    async for one in outcomes:
+                        yield self._event(one)
+            finally:
+                self._watching -= 1
+            raise unavailable("the gateway is going down; watch again behind the last position")
+
+    async def GetResponse(  # noqa: N802
+        self, request: pb.GetResponseRequest, context: Context
+    ) -> pb.GetResponseResponse:
+        """One response with its outcomes."""
+        return await self._answer(context, self._get(request, context))
+
+    async def StartReplay(  # noqa: N802
+        self, request: pb.StartReplayRequest, context: Context
+    ) -> pb.StartReplayResponse:
+        """Begin a replay."""
+
+        async def start() -> pb.StartReplayResponse:
+            state = await self._replays.start(request, self._tokens.caller(context))
+            return pb.StartReplayResponse(replay=convert.replay(state))
+
+        return await self._answer(context, start())
+
+    async def FollowReplay(  # noqa: N802
+        self, request: pb.FollowReplayRequest, context: Context
+    ) -> AsyncIterator[pb.FollowReplayResponse]:
+        """How far a replay is."""
+        async with self._told(context):
+            async for state in self._replays.follow(request.run, self._tokens.caller(context)):
+                yield pb.FollowReplayResponse(replay=convert.replay(state))
+
+    async def CancelReplay(  # noqa: N802
+        self, request: pb.CancelReplayRequest, context: Context
+    ) -> pb.CancelReplayResponse:
+        """End a replay."""
+
+        async def cancel() -> pb.CancelReplayResponse:
+            state = await self._replays.cancel(request.run, self._tokens.caller(context))
+            return pb.CancelReplayResponse(replay=convert.replay(state))
+
+        return await self._answer(context, cancel())
+
+    async def Compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:  # noqa: N802
+        """Two runs beside each other."""
+
+        async def compare() -> pb.CompareResponse:
+            found = await self._replays.compare(request, self._tokens.caller(context))
+            told = pb.CompareResponse()
+            told.comparison.update(found)
+            return told
+
+        return await self._answer(context, compare())
+
+    async def _submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:
+        tenant = self._tokens.caller(context).tenant(request.response.tenant, "response.tenant")
+        if self._backlog.closed:
+            ended: Recorded | Refused = self._refused("unavailable", "the gateway is going down")
+        elif self._backlog.full:
+            ended = self._refused("backlog", self._backlog.refusal())
+        else:
+            read = convert.submission(request.response, tenant, self._bounds)
+            if isinstance(read, Refused):
+                ended = self._intake.refuse(read)
+            else:
+                ended = await self._leave(self._intake.record(read.response, read.images))
+        if isinstance(ended, Refused):
+            raise failure_of(ended, "response.")
+        if ended.status == "recorded":
+            self._backlog.sent()
+        return pb.SubmitResponse(id=ended.id, status=convert.RECORDED[ended.status])
+
+    def _refused(self, reason: Any, message: str) -> Refused:
+        return self._intake.refuse(Refused(reason=reason, message=message))
+
+    async def _get(self, request: pb.GetResponseRequest, context: Context) -> pb.GetResponseResponse:
+        tenant = self._tokens.caller(context).tenant(request.tenant) or "default"
+        found = await look_up(self._bus, tenant, request.id)
+        if found is None:
+            raise Failure(
+                grpc.StatusCode.NOT_FOUND,
+                "not_found",
+                f"no response '{request.id[:256]}' of tenant '{tenant[:256]}' is recorded",
+                field="id",
+            )
+        return pb.GetResponseResponse(
+            response=convert.response(found["response"]),
+            outcomes=[convert.outcome(one) for one in found["outcomes"].values()],
+            waiting=found["waiting"],
+        )
+
+    def _event(self, one: tuple[int, ResponseScored] | Missed | None) -> pb.WatchScoresResponse:
+        if one is None:
+            heartbeat = pb.WatchScoresResponse.Heartbeat(position=self._live.position)
+            return pb.WatchScoresResponse(heartbeat=heartbeat)
+        if isinstance(one, Missed):
+            missed = pb.WatchScoresResponse.Missed(count=one.count, after=one.after)
+            return pb.WatchScoresResponse(missed=missed)
+        position, event = one
+        scored = pb.WatchScoresResponse.Scored(position=position, outcome=convert.outcome(event))
+        return pb.WatchScoresResponse(scored=scored)
+
+    def _leave(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Let work go on when the caller has gone: an event that was sent is settled and counted."""
+        task = asyncio.ensure_future(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+        return asyncio.shield(task)
+
+    async def _answer(self, context: Context, work: Coroutine[Any, Any, T]) -> T:
+        """What a call with one answer says, within the deadline that callers without one have."""
+        async with self._told(context):
+            try:
+                async with asyncio.timeout(self._settings.deadline):
+                    return await work
+            except TimeoutError:
+                seconds = self._settings.deadline
+                raise Failure(
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                    "deadline",
+                    f"no answer within {seconds:g} s",
+                    again=True,
+                ) from None
+        raise AssertionError
+
+    @contextlib.asynccontextmanager
+    async def _told(self, context: Context) -> AsyncIterator[None]:
+        """End the call with a status for whatever goes wrong inside."""
+        try:
+            with _translated():
+                yield
+        except Failure as failure:
+            await _end(context, failure)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (Failure, grpc.aio.AbortError, asyncio.CancelledError, GeneratorExit):
+        raise
+    except TransientError as error:
+        raise unavailable(str(error)) from error
+    except UsageError as error:
+        raise Failure(grpc.StatusCode.FAILED_PRECONDITION, "refused", str(error)) from error
+    except Exception as error:
+        logger.error("grpc.bug", error=repr(error), exc_info=True)
+        raise Failure(
+            grpc.StatusCode.INTERNAL,
+            "internal",
+            f"an error of the gateway, in its log: {type(error).__name__}",
+        ) from error
+
+
+async def _end(context: Context, failure: Failure) -> NoReturn:
+    await context.abort(failure.code, failure.message, failure.trailing)
+    raise AssertionError

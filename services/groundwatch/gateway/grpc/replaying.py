@@ -1,0 +1,144 @@
+"""Calls about replays, in the bounds of who calls: a tenant sees and ends only replays of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from groundwatch.errors import UsageError
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.grpc.statuses import Failure, invalid, unavailable
+from groundwatch.gateway.grpc.tokens import Caller
+from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
+
+LOOK_SECONDS = 0.5
+HEARTBEAT_SECONDS = 15.0
+
+
+class ReplayCalls:
+    """What the calls do. Raises `Failure`."""
+
+    def __init__(self, replays: Replays | None) -> None:
+        self._replays = replays
+        self._closing = False
+
+    def close(self) -> None:
+        """Let those who follow come to their end."""
+        self._closing = True
+
+    async def start(self, request: pb.StartReplayRequest, caller: Caller) -> Replay:
+        """Begin one."""
+        replays = self._there()
+        for field in ("sample", "seed", "since", "until", "speed", "max_tokens", "max_cost"):
+            value = getattr(request, field)
+            if not 0 <= value < float("inf"):
+                raise invalid(field, f"{value} is not a number of at least 0")
+        if not request.run:
+            raise invalid("run", "is missing: name the new run")
+        if await replays.find(request.run) is not None:
+            raise Failure(
+                grpc.StatusCode.ALREADY_EXISTS,
+                "run_exists",
+                f"run '{request.run}' exists already",
+                field="run",
+            )
+        wanted = Wanted(
+            run=request.run,
+            source=request.source,
+            stage=request.stage,
+            since=request.since,
+            until=request.until,
+            models=tuple(request.models),
+            tenants=caller.tenants(request.tenants),
+            ids=tuple(request.ids),
+            protocols=tuple(request.protocols),
+            sample=request.sample,
+            seed=request.seed,
+            speed=request.speed,
+            max_tokens=request.max_tokens,
+            max_cost=request.max_cost,
+            keep=request.keep,
+            settings=request.settings,
+            allow_gap=request.allow_gap,
+        )
+        if wanted.settings and caller.only is not None:
+            raise Failure(
+                grpc.StatusCode.PERMISSION_DENIED,
+                "not_for_tenants",
+                "a tenant's replay is judged by the judges in use: settings need a token for all tenants",
+                field="settings",
+            )
+        try:
+            return await replays.start(wanted)
+        except UsageError as error:
+            raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", str(error)) from error
+
+    async def follow(self, run: str, caller: Caller) -> AsyncIterator[Replay]:
+        """Its state now and after each change, until it is over."""
+        loop = asyncio.get_running_loop()
+        told: Replay | None = None
+        at = 0.0
+        while True:
+            state = await self._get(run, caller)
+            if state != told or loop.time() - at > HEARTBEAT_SECONDS:
+                yield state
+                told, at = state, loop.time()
+            if state.status in OVER:
+                return
+            if self._closing:
+                raise unavailable("the gateway is going down; follow the replay again")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def cancel(self, run: str, caller: Caller) -> Replay:
+        """End one."""
+        state = await self._get(run, caller)
+        if state.status in OVER:
+            raise Failure(
+                grpc.StatusCode.FAILED_PRECONDITION, "over", f"run '{run}' is {state.status}", field="run"
+            )
+        return await self._there().cancel(run)
+
+    async def compare(self, request: pb.CompareRequest, caller: Caller) -> dict[str, Any]:
+        """Two runs beside each other."""
+        for field in ("first", "second"):
+            if not getattr(request, field):
+                raise invalid(field, "is missing: name a run, live traffic is 'live'")
+        if caller.only is not None:
+            raise Failure(
+                grpc.StatusCode.PERMISSION_DENIED,
+                "not_for_tenants",
+                "runs are compared over all tenants: this needs a token for all",
+            )
+        found = await self._there().compare(request.first, request.second, request.model)
+        if found is None:
+            raise Failure(
+                grpc.StatusCode.UNIMPLEMENTED,
+                "unimplemented",
+                "this gateway does not compare runs: use groundwatch compare, or groundwatch report --run",
+            )
+        return found
+
+    async def _get(self, run: str, caller: Caller) -> Replay:
+        if not run:
+            raise invalid("run", "is missing")
+        state = await self._there().find(run)
+        if state is None:
+            raise Failure(grpc.StatusCode.NOT_FOUND, "not_found", f"no run '{run[:64]}'", field="run")
+        if caller.only is not None and set(state.tenants) != {caller.only}:
+            raise Failure(
+                grpc.StatusCode.PERMISSION_DENIED,
+                "other_tenant",
+                f"this token is good for replays of tenant '{caller.only}' alone",
+                field="run",
+            )
+        return state
+
+    def _there(self) -> Replays:
+        if self._replays is None:
+            raise Failure(
+                grpc.StatusCode.UNIMPLEMENTED, "unimplemented", "this gateway has nobody who keeps replays"
+            )
+        return self._replays

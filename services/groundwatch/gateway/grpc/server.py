@@ -1,0 +1,136 @@
+"""The server beside HTTP: where it listens, for how much, and how it goes down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from groundwatch.errors import SettingsError, UsageError
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
+from groundwatch.gateway.grpc.monitor import Monitor
+from groundwatch.runtime.logs import logger
+
+if TYPE_CHECKING:
+    from groundwatch.gateway.backlog import Backlog
+    from groundwatch.gateway.intake import Intake
+    from groundwatch.gateway.live import Live
+    from groundwatch.gateway.replays import Replays
+    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.settings import GatewaySettings
+
+SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
+HEALTH_SECONDS = 0.5
+STREAMS = 1_000
+"""Calls at once on one connection."""
+
+
+class GrpcDoor:
+    """`groundwatch.v1.MonitorService` with health and reflection, inside the running event loop."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        bus: Bus,
+        intake: Intake,
+        backlog: Backlog,
+        live: Live,
+        replays: Replays | None = None,
+        problems: Callable[[], list[str]] = list,
+    ) -> None:
+        self._settings = settings
+        self._problems = problems
+        self._telling: asyncio.Task[None] | None = None
+        self._monitor = Monitor(settings, bus, intake, backlog, live, replays)
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen, then serve. Raises `UsageError` when the port cannot be had."""
+        server = grpc.aio.server(options=self._options())
+        add_MonitorServiceServicer_to_server(self._monitor, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        host = self._settings.host or "[::]"
+        address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self._settings.grpc_port}"
+        credentials = self._credentials()
+        try:
+            if credentials is None:
+                self.port = server.add_insecure_port(address)
+            else:
+                self.port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise UsageError(
+                f"cannot listen on {address} for gRPC: choose another port (gateway.grpc_port)"
+            ) from error
+        await server.start()
+        self._server = server
+        self._telling = asyncio.create_task(self._tell_health(), name="grpc-health")
+        logger.info("grpc.listening", address=f"{host}:{self.port}", tls=credentials is not None)
+
+    async def stop(self, patience: float) -> None:
+        """Take no more calls, finish those that are open within `patience` seconds."""
+        if self._telling is not None:
+            self._telling.cancel()
+        await self._health.enter_graceful_shutdown()
+        self._monitor.close()
+        if self._server is not None:
+            await self._server.stop(patience)
+        await self._monitor.settled()
+
+    async def _tell_health(self) -> None:
+        """Serving while the gateway is ready."""
+        answer = health_pb2.HealthCheckResponse
+        while True:
+            status = answer.NOT_SERVING if self._problems() else answer.SERVING
+            for name in ("", SERVICE):
+                await self._health.set(name, status)
+            await asyncio.sleep(HEALTH_SECONDS)
+
+    def _options(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", self._settings.intake.max_line),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", STREAMS),
+            # A watcher that has gone without a word is noticed.
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ]
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        settings = self._settings.grpc
+        if not settings.tls_cert:
+            return None
+        key = _read(settings.tls_key, "gateway.grpc.tls_key")
+        certificate = _read(settings.tls_cert, "gateway.grpc.tls_cert")
+        _check(settings.tls_cert, settings.tls_key)
+        return grpc.ssl_server_credentials([(key, certificate)])
+
+
+def _check(certificate: str, key: str) -> None:
+    """The library would listen with what is no certificate, and refuse every caller."""
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise SettingsError(
+            f"setting 'gateway.grpc.tls_cert': {certificate} and {key} are no certificate and its key in PEM "
+            f"({error.reason})"
+        ) from error
+
+
+def _read(path: str, setting: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"setting '{setting}': cannot read {path} ({error.strerror})") from error

@@ -1,0 +1,78 @@
+"""Errors in the terms of gRPC: a status, one line, and details in the form of google.rpc."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf import duration_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from groundwatch.gateway.replies import RETRY_AFTER, one_line
+from groundwatch.gateway.results import Reason, Refused
+
+DOMAIN = "groundwatch"
+DETAILS = "grpc-status-details-bin"
+
+STATUS: dict[Reason, grpc.StatusCode] = {
+    "malformed": grpc.StatusCode.INVALID_ARGUMENT,
+    "invalid": grpc.StatusCode.INVALID_ARGUMENT,
+    "too_large": grpc.StatusCode.INVALID_ARGUMENT,
+    "unknown_protocol": grpc.StatusCode.INVALID_ARGUMENT,
+    "image": grpc.StatusCode.INVALID_ARGUMENT,
+    "image_missing": grpc.StatusCode.FAILED_PRECONDITION,
+    "conflict": grpc.StatusCode.ALREADY_EXISTS,
+    "backlog": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "unavailable": grpc.StatusCode.UNAVAILABLE,
+}
+
+
+class Failure(Exception):
+    """What ends a call. `reason` is a bounded slug, `field` the path of what is wrong in the request.
+
+    `again` says that the same call may succeed later.
+    """
+
+    def __init__(
+        self, code: grpc.StatusCode, reason: str, message: str, *, field: str = "", again: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = one_line(f"{field}: {message}" if field else message)
+        self.field = field
+        self.again = again
+
+    @property
+    def trailing(self) -> tuple[tuple[str, bytes], ...]:
+        """The details as metadata, where clients of every language look for them."""
+        status = status_pb2.Status(code=self.code.value[0], message=self.message)
+        details: list[Message] = [error_details_pb2.ErrorInfo(reason=self.reason.upper(), domain=DOMAIN)]
+        if self.field:
+            violation = error_details_pb2.BadRequest.FieldViolation(
+                field=self.field, description=self.message, reason=self.reason.upper()
+            )
+            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        if self.again:
+            delay = duration_pb2.Duration(seconds=int(RETRY_AFTER))
+            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+        for detail in details:
+            status.details.add().Pack(detail)
+        return ((DETAILS, status.SerializeToString()),)
+
+
+def failure_of(refused: Refused, prefix: str = "") -> Failure:
+    """A refusal as the end of a call; `prefix` is where the response stands in the request."""
+    field = f"{prefix}{refused.field}" if refused.field else ""
+    return Failure(
+        STATUS[refused.reason], refused.reason, refused.message, field=field, again=refused.passing
+    )
+
+
+def invalid(field: str, message: str) -> Failure:
+    """Something in the request is wrong."""
+    return Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid", message, field=field)
+
+
+def unavailable(message: str) -> Failure:
+    """Not now."""
+    return Failure(grpc.StatusCode.UNAVAILABLE, "unavailable", message, again=True)

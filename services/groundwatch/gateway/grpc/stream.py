@@ -1,0 +1,129 @@
+"""Many responses over one stream: acknowledged in order, as soon as the stream of events has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.grpc.convert import result, submission
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.grpc.statuses import Failure, failure_of, unavailable
+from groundwatch.gateway.grpc.tokens import Caller
+from groundwatch.gateway.intake import Intake
+from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.window import PATIENCE, Window
+from groundwatch.records import Limits
+from groundwatch.runtime.bus import Receipt
+
+TOGETHER = 256
+"""Results in one message at most."""
+
+LINGER = 0.002
+"""Seconds that results wait for others, where others are in the air."""
+
+Write = Callable[[pb.SubmitStreamResponse], Awaitable[None]]
+
+
+class Stream(Window):
+    """One stream: one task takes what is sent, another acknowledges it.
+
+    A client that does not read its acknowledgements is not read from either.
+    """
+
+    def __init__(
+        self, intake: Intake, backlog: Backlog, bounds: Limits, caller: Caller, *, in_flight: int
+    ) -> None:
+        super().__init__(intake, backlog, self._result, in_flight=in_flight, patience=PATIENCE)
+        self._bounds = bounds
+        self._caller = caller
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._results: list[pb.SubmitResult] = []
+        self._first = 1
+        self._taken = 0
+        self._all = False
+        self._reader: asyncio.Task[None] | None = None
+        self._failure: Failure | None = None
+
+    async def run(self, requests: AsyncIterator[pb.SubmitStreamRequest], write: Write) -> None:
+        """Until the client has sent all and every result is written. Raises `Failure`."""
+        self._reader = asyncio.create_task(self._read(requests), name="grpc-submit-stream")
+        try:
+            await self._acknowledge(write)
+            if not self._reader.cancelled():
+                await self._reader
+        finally:
+            self._reader.cancel()
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Take nothing more; what is in the air is still acknowledged."""
+        self._failure = unavailable("the gateway is going down; send the rest again")
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def _read(self, requests: AsyncIterator[pb.SubmitStreamRequest]) -> None:
+        try:
+            async for request in requests:
+                for sent in request.responses:
+                    tenant = self._caller.tenant(sent.tenant, f"responses[{self._taken}].tenant")
+                    self._taken += 1
+                    await self.put(
+                        self._taken, sent.ByteSize(), partial(submission, sent, tenant, self._bounds)
+                    )
+                    if self.given_up is not None:
+                        self._failure = failure_of(self.given_up)
+                        return
+        except Failure as failure:
+            self._failure = failure
+        finally:
+            self._all = True
+            self._some.set()
+
+    async def _acknowledge(self, write: Write) -> None:
+        lingered = False
+        while True:
+            if not self._waiting:
+                if self._all:
+                    return
+                self._some.clear()
+                await self._some.wait()
+                continue
+            await self._settle()
+            self._room.set()
+            if len(self._results) < TOGETHER:
+                if self._next_is_known():
+                    continue
+                if self._waiting and not lingered:
+                    lingered = True
+                    await asyncio.sleep(LINGER)
+                    if self._next_is_known():
+                        continue
+            lingered = False
+            results, self._results = self._results, []
+            await write(pb.SubmitStreamResponse(first=self._first, results=results))
+            self._first += len(results)
+
+    def _next_is_known(self) -> bool:
+        if not self._waiting:
+            return False
+        ending = self._waiting[0].ending
+        if isinstance(ending, Receipt):
+            return ending.future.done()
+        return not isinstance(ending, asyncio.Future) or ending.done()
+
+    def _added(self) -> None:
+        self._some.set()
+
+    async def _make_room(self) -> None:
+        self._room.clear()
+        await self._room.wait()
+
+    def _result(self, number: int, ended: Recorded | Refused) -> None:
+        if isinstance(ended, Recorded):
+            # A stream may live for weeks: what once went wrong does not count for ever.
+            self._patience = PATIENCE
+        self._results.append(result(ended))

@@ -1,0 +1,87 @@
+"""What the gateway asks of whoever keeps the replays: they are no business of its own.
+
+The command line brings the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from groundwatch.events import Usage
+
+OVER = ("done", "cancelled")
+
+ReplayStatus = Literal["importing", "running", "paused", "done", "cancelled", "deleting"]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay to begin, as `groundwatch replay` takes it. Times in seconds since the epoch, 0: no bound.
+
+    `settings` is TOML.
+    """
+
+    run: str
+    source: str = ""
+    stage: str = ""
+    since: float = 0.0
+    until: float = 0.0
+    models: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    sample: int = 0
+    seed: int = 0
+    speed: float = 0.0
+    max_tokens: int = 0
+    max_cost: float = 0.0
+    keep: bool = False
+    settings: str = ""
+    allow_gap: bool = False
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay and how far it is. `share` is 0 to 1, times are in seconds since the epoch."""
+
+    run: str
+    source: str
+    stage: str
+    status: ReplayStatus
+    reason: str = ""
+    tenants: tuple[str, ...] = ()
+    share: float = 0.0
+    events: int = 0
+    responses: int = 0
+    scored: int = 0
+    unscored: int = 0
+    declined: int = 0
+    usage: Usage = Usage()
+    workers: int = 0
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    seconds_left: float | None = None
+
+
+class Replays(Protocol):
+    """Whoever keeps the replays. Everything raises `UsageError` in one line, `TransientError` for later."""
+
+    async def start(self, wanted: Wanted) -> Replay:
+        """Begin a replay."""
+        ...
+
+    async def find(self, run: str) -> Replay | None:
+        """The replay of this name, if there is one."""
+        ...
+
+    async def cancel(self, run: str) -> Replay:
+        """End a replay where it is."""
+        ...
+
+    async def compare(self, first: str, second: str, model: str) -> dict[str, Any] | None:
+        """Two runs beside each other as JSON has it; None where that is not to be had."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and processes: what they work at goes on elsewhere, or later."""
+        ...

@@ -1,0 +1,422 @@
+"""What holds at every door: the same cases over HTTP and gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+import msgspec
+import pytest
+
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+
+STATUSES = {
+    "malformed": (422, "INVALID_ARGUMENT"),
+    "invalid": (422, "INVALID_ARGUMENT"),
+    "too_large": (413, "INVALID_ARGUMENT"),
+    "unknown_protocol": (422, "INVALID_ARGUMENT"),
+    "image": (422, "INVALID_ARGUMENT"),
+    "image_missing": (422, "FAILED_PRECONDITION"),
+    "conflict": (409, "ALREADY_EXISTS"),
+    "backlog": (503, "RESOURCE_EXHAUSTED"),
+    "unavailable": (503, "UNAVAILABLE"),
+}
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """How sending a response ended: `how` is recorded, duplicate, or the reason of a refusal."""
+
+    how: str
+    id: str = ""
+    field: str = ""
+    message: str = ""
+    again: bool = False
+
+
+class Client(Protocol):
+    """One door from outside."""
+
+    async def submit(self, said: dict[str, Any]) -> Told: ...
+
+    async def submit_many(self, said: list[dict[str, Any]]) -> list[str]: ...
+
+    async def get(self, name: str, tenant: str = "") -> dict[str, Any] | None: ...
+
+    def watch(self, after: int | None = None, **wanted: str) -> AsyncIterator[tuple[int, str]]: ...
+
+
+class OverHttp:
+    def __init__(self, gateway: Any) -> None:
+        self._http = gateway.http
+
+    async def submit(self, said: dict[str, Any]) -> Told:
+        reply = await self._http.post("/v1/responses", json=_encoded(said))
+        told = reply.json()
+        if reply.status_code in (200, 202):
+            return Told(how=told["status"], id=told["id"])
+        assert reply.status_code == STATUSES[told["reason"]][0]
+        return Told(
+            how=told["reason"],
+            field=told.get("field", ""),
+            message=told["error"],
+            again="retry-after" in reply.headers,
+        )
+
+    async def submit_many(self, said: list[dict[str, Any]]) -> list[str]:
+        lines = b"".join(json.dumps(_encoded(one)).encode() + b"\n" for one in said)
+        reply = await self._http.post(
+            "/v1/responses", content=lines, headers={"Content-Type": "application/x-ndjson"}
+        )
+        told = reply.json()
+        ended = {error["line"]: error["reason"] for error in told["errors"]}
+        assert told["accepted"] + told["duplicates"] + told["refused"] == len(said)
+        return [ended.get(number, "taken") for number in range(1, len(said) + 1)]
+
+    async def get(self, name: str, tenant: str = "") -> dict[str, Any] | None:
+        reply = await self._http.get(f"/v1/responses/{name}", params={"tenant": tenant})
+        if reply.status_code == 404:
+            return None
+        found = reply.json()
+        return {
+            "answer": found["response"].get("answer", ""),
+            "images": found["response"].get("images", []),
+            "outcomes": {
+                name: (one["outcome"], one.get("score"), [claim["decision"] for claim in one["claims"]])
+                for name, one in found["outcomes"].items()
+            },
+            "waiting": found["waiting"],
+        }
+
+    async def watch(self, after: int | None = None, **wanted: str) -> AsyncIterator[tuple[int, str]]:
+        params = wanted | ({"since": str(after)} if after is not None else {})
+        async with self._http.stream("GET", "/v1/scores", params=params) as reply:
+            number = 0
+            async for line in reply.aiter_lines():
+                name, _, value = line.partition(": ")
+                if name == "id":
+                    number = int(value)
+                if name == "data":
+                    yield number, json.loads(value)["id"]
+
+
+class OverGrpc:
+    def __init__(self, stub: Any, message: Callable[[dict[str, Any]], pb.Response]) -> None:
+        self._stub = stub
+        self._message = message
+
+    async def submit(self, said: dict[str, Any]) -> Told:
+        from grpc_status import rpc_status
+
+        try:
+            told = await self._stub.Submit(pb.SubmitRequest(response=self._message(said)), timeout=20)
+        except grpc.aio.AioRpcError as error:
+            status = rpc_status.from_call(_Call(error))
+            details = {detail.type_url.rpartition(".")[2]: detail for detail in status.details}
+            info, wrong = _details(details)
+            assert error.code().name == STATUSES[info.reason.lower()][1]
+            return Told(
+                how=info.reason.lower(),
+                field=wrong.removeprefix("response."),
+                message=error.details() or "",
+                again="RetryInfo" in details,
+            )
+        return Told(how=_name(told.status), id=told.id)
+
+    async def submit_many(self, said: list[dict[str, Any]]) -> list[str]:
+        async def requests() -> AsyncIterator[pb.SubmitStreamRequest]:
+            for start in range(0, len(said), 3):
+                yield pb.SubmitStreamRequest(responses=map(self._message, said[start : start + 3]))
+
+        found: list[str] = []
+        async for told in self._stub.SubmitStream(requests(), timeout=60):
+            assert told.first == len(found) + 1
+            found += [result.reason or "taken" for result in told.results]
+        return found
+
+    async def get(self, name: str, tenant: str = "") -> dict[str, Any] | None:
+        try:
+            found = await self._stub.GetResponse(pb.GetResponseRequest(id=name, tenant=tenant), timeout=20)
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.NOT_FOUND
+            return None
+        return {
+            "answer": found.response.answer,
+            "images": [image.sha256 for image in found.response.images],
+            "outcomes": {
+                one.protocol: (
+                    pb.OutcomeKind.Name(one.kind).removeprefix("OUTCOME_KIND_").lower(),
+                    one.score if one.HasField("score") else None,
+                    [
+                        pb.Decision.Name(claim.decision).removeprefix("DECISION_").lower()
+                        for claim in one.claims
+                    ],
+                )
+                for one in found.outcomes
+            },
+            "waiting": list(found.waiting),
+        }
+
+    async def watch(self, after: int | None = None, **wanted: str) -> AsyncIterator[tuple[int, str]]:
+        call = self._stub.WatchScores(pb.WatchScoresRequest(after=after, **wanted))
+        try:
+            async for event in call:
+                if event.WhichOneof("event") == "scored":
+                    yield event.scored.position, event.scored.outcome.id
+        finally:
+            call.cancel()
+
+
+class _Call:
+    """An error of the asynchronous client, as the helper for the other kind of client wants it."""
+
+    def __init__(self, error: grpc.aio.AioRpcError) -> None:
+        self._error = error
+
+    def trailing_metadata(self) -> Any:
+        return tuple(self._error.trailing_metadata())
+
+    def code(self) -> grpc.StatusCode:
+        return self._error.code()
+
+    def details(self) -> str | None:
+        return self._error.details()
+
+
+def _details(details: dict[str, Any]) -> tuple[Any, str]:
+    from google.rpc import error_details_pb2
+
+    info, wrong = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    assert details["ErrorInfo"].Unpack(info)
+    assert info.domain == "groundwatch"
+    if "BadRequest" not in details:
+        return info, ""
+    assert details["BadRequest"].Unpack(wrong)
+    return info, wrong.field_violations[0].field
+
+
+def _name(status: int) -> str:
+    return pb.SubmitStatus.Name(status).removeprefix("SUBMIT_STATUS_").lower()
+
+
+def _encoded(said: dict[str, Any]) -> dict[str, Any]:
+    if "images" not in said:
+        return said
+    images = [
+        {"base64": base64.b64encode(image).decode()} if isinstance(image, bytes) else image
+        for image in said["images"]
+    ]
+    return said | {"images": images}
+
+
+Opened = Callable[..., Awaitable[tuple[Any, Client]]]
+
+
+@pytest.fixture(params=["http", "grpc"])
+def opened(request: Any, gateway_factory: Any, stub_factory: Any, message: Any) -> Opened:
+    """Starts a gateway and gives it with one of its doors."""
+
+    async def make(**gateway: Any) -> tuple[Any, Client]:
+        running = await gateway_factory(grpc_port=0, **gateway)
+        if request.param == "http":
+            return running, OverHttp(running)
+        return running, OverGrpc(await stub_factory(running), message)
+
+    return make
+
+
+async def test_a_response_is_in_the_stream_when_the_door_says_so(opened, response):
+    gateway, door = await opened()
+    said = response(
+        prompt="What is there?",
+        tenant="acme",
+        tags={"version": "3"},
+        reference={
+            "facts": [{"text": "There is a dog.", "holds": True}],
+            "objects": ["dog", "mat"],
+            "triplets": [["dog", "on", "mat"]],
+            "complete": True,
+        },
+    )
+    assert await door.submit(said) == Told(how="recorded", id=said["id"])
+    [event] = await gateway.events()
+    assert (event.id, event.model, event.answer, event.prompt, event.tenant) == (
+        said["id"],
+        said["model"],
+        said["answer"],
+        said["prompt"],
+        "acme",
+    )
+    assert event.tags == {"version": "3"}
+    assert event.protocols == ("faithscore",)
+    assert event.recorded_at > 1.7e9
+    assert event.reference is not None
+    assert event.reference.complete
+    assert event.reference.facts[0].holds
+    assert event.reference.triplets == (("dog", "on", "mat"),)
+    assert gateway.count("groundwatch_responses_total", tenant="acme", model="heron-7b") == 1
+
+
+async def test_ids_are_made_up_repeats_told_and_conflicts_refused(opened, response):
+    gateway, door = await opened()
+    said = response()
+    nameless = {name: value for name, value in said.items() if name != "id"}
+    made = [await door.submit(nameless) for _ in range(2)]
+    assert {one.how for one in made} == {"recorded"}
+    assert len({one.id for one in made}) == 2
+    assert (await door.submit(said)).how == "recorded"
+    assert (await door.submit(said)).how == "duplicate"
+    conflict = await door.submit(said | {"answer": "Else."})
+    assert (conflict.how, conflict.field) == ("conflict", "id")
+    assert len(await gateway.events()) == 3
+    assert gateway.count("groundwatch_refused_responses_total", reason="conflict") == 1
+
+
+async def test_the_same_at_both_doors_is_one_response(gateway, stub, message, response):
+    said = response(tags={"b": "1", "a": "2"}, reference={"objects": ["dog"]})
+    assert (await OverHttp(gateway).submit(said)).how == "recorded"
+    assert (await OverGrpc(stub, message).submit(said)).how == "duplicate"
+    assert len(await gateway.events()) == 1
+
+
+REFUSED = {
+    "no model": ({"model": ""}, "invalid", "model", "length"),
+    "id too long": ({"id": "i" * 257}, "invalid", "id", "256"),
+    "tenant too long": ({"tenant": "t" * 257}, "invalid", "tenant", "256"),
+    "answer too long": ({"answer": "a" * 200_001}, "invalid", "answer", "200000"),
+    "prompt too long": ({"prompt": "p" * 50_001}, "invalid", "prompt", "50000"),
+    "too many images": ({"images": ["0" * 64] * 17}, "invalid", "images", "16"),
+    "too much reference": ({"reference": {"objects": ["o"] * 2001}}, "invalid", "reference", "2000"),
+    "a long tag": ({"tags": {"k": "v" * 1024}}, "invalid", "tags.k", "1024"),
+    "a time that is none": ({"recorded_at": -1.0}, "invalid", "recorded_at", "time"),
+    "unknown protocol": ({"protocols": ["faithscore", "vibes"]}, "unknown_protocol", "protocols", "vibes"),
+    "an address for an image": ({"images": ["http://x/a.png"]}, "image", "images[0]", "send the image"),
+    "no image at all": ({"images": [b"GIF89a"]}, "image", "images[0]", ""),
+    "an image not stored": ({"images": ["0" * 64]}, "image_missing", "images[0]", "stored"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason", "field", "word"), REFUSED.values(), ids=REFUSED.keys())
+async def test_refusals_name_reason_and_field(opened, response, change, reason, field, word):
+    gateway, door = await opened()
+    told = await door.submit(response(**change))
+    assert (told.how, told.field, told.again) == (reason, field, False)
+    assert word in told.message
+    assert "\n" not in told.message
+    assert await gateway.events() == []
+    assert gateway.count("groundwatch_refused_responses_total", reason=reason) == 1
+
+
+async def test_an_image_is_stored_under_its_hash(opened, response, pictures):
+    gateway, door = await opened()
+    picture = pictures.encoded("PNG")
+    said = response(images=[picture])
+    assert (await door.submit(said)).how == "recorded"
+    [event] = await gateway.events()
+    assert (await door.submit(response(images=list(event.images)))).how == "recorded"
+    found = await door.get(said["id"])
+    assert found is not None
+    assert found["images"] == list(event.images)
+
+
+async def test_a_full_backlog_is_to_be_tried_again(opened, response, bus):
+    gateway, door = await opened(intake={"max_backlog": 2})
+    sent = [await door.submit(response()) for _ in range(4)]
+    assert [one.how for one in sent] == ["recorded"] * 3 + ["backlog"]
+    assert sent[-1].again
+    assert len(await gateway.events()) == 3
+
+
+async def test_an_absent_stream_is_to_be_tried_again(opened, response, bus):
+    _, door = await opened(nats={"publish_timeout": 0.5})
+    await bus.js.delete_stream("GW_RESPONSES")
+    told = await door.submit(response())
+    assert (told.how, told.again) == ("unavailable", True)
+
+
+async def test_of_many_each_ends_on_its_own(opened, response, pictures):
+    gateway, door = await opened(intake={"in_flight": 4})
+    same = response()
+    many = [
+        response(),
+        same,
+        response(model=""),
+        response(images=[pictures.encoded("PNG")]),
+        same,
+        same | {"answer": "Else."},
+        response(protocols=["vibes"]),
+        *(response() for _ in range(50)),
+        response(images=["0" * 64]),
+        response(),
+    ]
+    ended = await door.submit_many(many)
+    wrong = {index: how for index, how in enumerate(ended) if how != "taken"}
+    assert wrong == {2: "invalid", 5: "conflict", 6: "unknown_protocol", 57: "image_missing"}
+    assert len(await gateway.events()) == 54
+
+
+async def test_a_response_comes_back_with_all_of_its_judgements(opened, response, publish):
+    _, door = await opened(protocols=["faithscore", "chair"])
+    said = response(tenant="acme", answer="Ein Hund 🐕.")
+    assert await door.get(said["id"], "acme") is None
+    await door.submit(said)
+    await publish(said["id"], tenant="acme", refuted=1, supported=1)
+    found = await door.get(said["id"], "acme")
+    assert found == {
+        "answer": "Ein Hund 🐕.",
+        "images": [],
+        "outcomes": {"faithscore": ("scored", 0.5, ["refuted", "supported"])},
+        "waiting": ["chair"],
+    }
+    assert await door.get(said["id"]) is None
+
+
+async def take(watching: AsyncIterator[tuple[int, str]], number: int) -> list[tuple[int, str]]:
+    """The next outcomes."""
+    return [await asyncio.wait_for(anext(watching), 20) for _ in range(number)]
+
+
+async def test_watching_goes_on_behind_a_position(opened, publish):
+    _, door = await opened()
+    for number in range(20):
+        await publish(f"o{number}")
+    async with contextlib.aclosing(door.watch(0)) as watching:
+        found = await take(watching, 12)
+    assert found == [(number + 1, f"o{number}") for number in range(12)]
+    async with contextlib.aclosing(door.watch(found[-1][0])) as watching:
+        assert await take(watching, 8) == [(number + 1, f"o{number}") for number in range(12, 20)]
+        for number in range(20, 25):
+            await publish(f"o{number}")
+        assert await take(watching, 5) == [(number + 1, f"o{number}") for number in range(20, 25)]
+
+
+async def test_watching_while_outcomes_pour_in_misses_and_repeats_none(opened, publish):
+    _, door = await opened()
+
+    async def pour() -> None:
+        for number in range(300):
+            await publish(f"o{number}")
+
+    pouring = asyncio.create_task(pour())
+    async with contextlib.aclosing(door.watch(0)) as watching:
+        assert [name for _, name in await take(watching, 300)] == [f"o{number}" for number in range(300)]
+    await pouring
+
+
+async def test_watchers_see_what_they_asked_for(opened, publish):
+    _, door = await opened()
+    await publish("1", model="a")
+    await publish("2", model="b", tenant="t")
+    await publish("3", model="b", protocol="valor")
+    await publish("4", model="a", tenant="t")
+    for wanted, names in (
+        ({"model": "a"}, ["1", "4"]),
+        ({"tenant": "t"}, ["2", "4"]),
+        ({"protocol": "valor", "model": "b"}, ["3"]),
+    ):
+        async with contextlib.aclosing(door.watch(0, **wanted)) as watching:
+            assert [name for _, name in await take(watching, len(names))] == names
