@@ -41,6 +41,7 @@ class Courtesy:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._watching: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
         self._free = asyncio.Event()
         self._free.set()
         self._seen: dict[str, int] = {}
@@ -54,10 +55,10 @@ class Courtesy:
 
     async def stop(self) -> None:
         """Watch no more."""
+        # Told and not cancelled: a cancellation can be lost in nats-py while it waits for an answer.
+        self._stopped.set()
         if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+            await self._watching
 
     async def turn(self) -> None:
         """Wait until live traffic leaves room. Called before each batch."""
@@ -71,7 +72,7 @@ class Courtesy:
         self.waited += self._last - began
 
     async def _watch(self) -> None:
-        while True:
+        while not self._stopped.is_set():
             try:
                 waiting = await self._look()
             except (nats.errors.Error, OSError, TimeoutError) as error:
@@ -81,7 +82,9 @@ class Courtesy:
                 self._free.clear()
             else:
                 self._free.set()
-            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), LOOK_SECONDS)
+        self._free.set()
 
     async def _look(self) -> int:
         """How many events wait for the services or are in their hands.

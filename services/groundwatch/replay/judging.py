@@ -99,7 +99,7 @@ class Judging:
     @property
     def window(self) -> int:
         """How many responses the engines like to see at once."""
-        return max(WINDOW, *(engine.batch for engine in self._engines()))
+        return max(WINDOW, *(int(engine.batch) for engine in self._engines()))
 
     async def close(self) -> None:
         """Let go of what the engines hold."""

@@ -89,12 +89,14 @@ async def read(
 
     subscription = await client.subscribe(inbox, cb=arrived, pending_bytes_limit=-1, pending_msgs_limit=-1)
     expected, coming, size = 1, 0, 0
-    most = BEGIN
+    most, position = BEGIN, max(first, 1)
     try:
         while True:
-            if coming <= most // 2 and coming < left:
-                # Never more than there is, so that every request is answered in full.
-                more = min(most, left) - coming
+            wanted = min(most, left, last - position + 1)
+            if coming <= most // 2 and coming < wanted:
+                # Never more than there is, so that every request is answered in full; nor much beyond the
+                # last one.
+                more = wanted - coming
                 await client.publish(subject, b'{"batch":%d,"expires":30000000000}' % more, inbox)
                 coming += more
             if not held:
@@ -104,7 +106,7 @@ async def read(
                 except TimeoutError:
                     raise Broken("no answer") from None
             taken, held = held, []
-            found = []
+            found: list[Message] = []
             for message in taken:
                 reply = message.reply
                 if not reply:
@@ -119,6 +121,7 @@ async def read(
                     if found:
                         yield found
                     return
+                position = sequence + 1
                 expected += 1
                 coming -= 1
                 left = int(tokens[at + 6])
@@ -126,7 +129,7 @@ async def read(
                 found.append(Message(message.subject, message.data, message.headers or {}, sequence))
             if found:
                 yield found
-            if not left:
+            if not left or position > last:
                 return
             most = max(1, min(MOST, MOST_BYTES * expected // (size + 1)))
     except FAULTS as error:

@@ -40,7 +40,7 @@ LEASE_SECONDS = 15.0
 
 PAGE = 20_000
 LEAST_PAGE = 100
-PAGES = 64
+PAGES = 16
 """A run has about so many pages, so that several processes can share a small one too."""
 
 FAULTS = (nats.errors.Error, OSError, TimeoutError)

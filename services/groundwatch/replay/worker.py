@@ -193,14 +193,14 @@ class PageWork:
 
     async def _through(self) -> None:
         replayer, page = self._replayer, self._page
-        while not self._over and self._at <= page.last:
+        while not self._over() and self._at <= page.last:
             reading = read(replayer.js, replayer.run.stream, replayer.spec.subjects, self._at, page.last)
             try:
                 async with contextlib.aclosing(reading):
                     async for messages in reading:
                         replayer.reached()
                         await self._begin_all(messages)
-                        if self._over:
+                        if self._over():
                             return
             except Broken as broken:
                 await self._finish(0)
@@ -211,7 +211,7 @@ class PageWork:
 
     async def _begin_all(self, messages: list[Message]) -> None:
         start = 0
-        while start < len(messages) and not self._over:
+        while start < len(messages) and not self._over():
             part = messages[start : start + self._replayer.batch]
             start += len(part)
             chosen = self._replayer.choosing.choose(part)
@@ -219,14 +219,14 @@ class PageWork:
                 await self._until_due(piece)
                 await self._finish(IN_WORK - 1)
                 await self._replayer.courtesy.turn()
-                if self._over:
+                if self._over():
                     return
                 self._begin(piece)
 
     async def _until_due(self, piece: Chosen) -> None:
         while True:
             left = self._pace.left(piece.due)
-            if left <= 0 or self._over:
+            if left <= 0 or self._over():
                 return
             await asyncio.sleep(min(left, PAUSE))
 
@@ -260,7 +260,6 @@ class PageWork:
         await asyncio.gather(*(task for _, task in self._waiting), return_exceptions=True)
         self._waiting.clear()
 
-    @property
     def _over(self) -> bool:
         return self._lost or self._replayer.over
 
