@@ -150,6 +150,7 @@ SCALING = {
     "minReplicas": whole(0, 1000),
     "maxReplicas": whole(1, 1000),
     "targetDelaySeconds": number(exclusiveMinimum=0),
+    "headroom": number(exclusiveMinimum=0, maximum=1),
     "pollingInterval": whole(1),
     "cooldownPeriod": whole(0),
     "scaleDownStabilization": whole(0, 3600),
@@ -226,6 +227,15 @@ def values_schema() -> Schema:
                     "image": IMAGE,
                     "resources": RESOURCES,
                     "storage": closed({"size": SIZE, "className": text()}),
+                    **PLACEMENT,
+                }
+            ),
+            "auditor": closed(
+                {
+                    "enabled": FLAG,
+                    "every": text("^[1-9][0-9]*(s|m|h|d)$"),
+                    "image": IMAGE,
+                    "resources": RESOURCES,
                     **PLACEMENT,
                 }
             ),

@@ -95,6 +95,18 @@ def test_provision_a_bare_server_then_serve(nobody, tmp_path):
     asyncio.run(work())
 
 
+def test_who_waits_for_a_server_stops_when_told(nobody):
+    """In a container it is the first process, which SIGTERM does not end by itself."""
+    nowhere = f"nats://127.0.0.1:{free_port()}"
+    # A signal that nobody handles would end this one with -15.
+    serving = nobody.start("serve", "scoring", "--nats", nowhere, "--wait", 600, stderr=subprocess.PIPE)
+    assert json.loads(serving.stderr.readline())["event"] == "serve.waiting"
+    serving.send_signal(signal.SIGTERM)
+    _, log = serving.communicate(timeout=60)
+    assert serving.returncode == 0, log
+    assert json.loads(log.splitlines()[-1])["event"] == "serve.stopped"
+
+
 def ready(port: int) -> dict:
     """What /readyz says once it says yes, or at the end of patience."""
     deadline = time.monotonic() + 60

@@ -24,6 +24,9 @@ from groundwatch.runtime.audit import Ledger
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings
 
+RETRY_SECONDS = 60.0
+"""After an audit that could not be done, unless the next one is due earlier."""
+
 STATES = ("recorded", "scored", "unscored", "declined", "in_flight", "lost", "orphans", "expired")
 
 
@@ -101,14 +104,16 @@ async def audit_again_and_again(
             await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            (done,) = await asyncio.gather(work, return_exceptions=True)
             told.cancel()
+            pause = every if done is True else min(every, RETRY_SECONDS)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), max(0.0, every - (time.monotonic() - began)))
+                await asyncio.wait_for(stopped.wait(), max(0.0, pause - (time.monotonic() - began)))
     server.shutdown()
 
 
-async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_json: bool) -> None:
+async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_json: bool) -> bool:
+    """Whether it could be done."""
     began = time.monotonic()
     try:
         async with connected(settings, "audit") as bus:
@@ -116,13 +121,14 @@ async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_
     except (GroundwatchError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
         metrics.failed.labels(run_name).inc()
         logger.error("audit.failed", run=run_name, error=str(error) or repr(error))
-        return
+        return False
     metrics.show(ledger, time.monotonic() - began)
     if as_json:
         typer.echo(msgspec.json.encode(ledger).decode())
-        return
+        return True
     typer.echo(
         f"{ledger.recorded:,} recorded, {ledger.scored:,} scored, {ledger.unscored:,} unscored, "
         f"{ledger.declined:,} declined, {ledger.in_flight:,} in flight: "
         + ("balanced" if ledger.balanced else f"NOT BALANCED, {unaccounted(ledger):,} unaccounted for")
     )
+    return True

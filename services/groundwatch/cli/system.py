@@ -309,8 +309,24 @@ async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:
 
 
 async def _serve(stage: str, settings: Settings, wait: float) -> None:
+    # From the start: the first process of a container ignores SIGTERM until somebody handles it.
+    told = asyncio.create_task(until_told_to_stop())
+    waiting = asyncio.create_task(_provisioned(stage, settings, wait))
+    try:
+        await asyncio.wait((told, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            logger.info("serve.stopped", service=stage)
+            return
+        await _serve_on(await waiting, stage, settings, told)
+    finally:
+        told.cancel()
+        await asyncio.gather(told, return_exceptions=True)
+
+
+async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task[None]) -> None:
     metrics = metrics_for(settings)
-    bus = await _provisioned(stage, settings, wait)
     service = make_service(stage, settings, bus, metrics)
     problems: Callable[[], list[str]] = service.problems
     telemetry = telemetry_server(
@@ -319,7 +335,7 @@ async def _serve(stage: str, settings: Settings, wait: float) -> None:
     await telemetry.start()
     logger.info("telemetry.started", service=stage, port=telemetry.port)
     async with running([service], bus):
-        await until_told_to_stop()
+        await told
     await telemetry.stop(2)
 
 

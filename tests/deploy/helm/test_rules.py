@@ -236,14 +236,14 @@ def reach(objects: list[Object], source: str, target: str) -> set[int]:
 
 def test_each_pod_reaches_exactly_what_it_needs() -> None:
     objects = rendered("everything")
-    components = ("gateway", *STAGES, "archive", "provisioning", "test", "nats", "triton")
+    components = ("gateway", *STAGES, "archive", "auditor", "provisioning", "test", "nats", "triton")
     found = {
         (source, target): ports
         for source in components
         for target in components
         if (ports := reach(objects, source, target))
     }
-    clients = ("gateway", *STAGES, "archive", "provisioning", "test")
+    clients = ("gateway", *STAGES, "archive", "auditor", "provisioning", "test")
     assert found == {
         **{(client, "nats"): {4222} for client in clients},
         ("nats", "nats"): {6222},
@@ -262,3 +262,13 @@ def test_only_stages_with_an_endpoint_reach_the_world() -> None:
         "gw-groundwatch-extraction",
         "gw-groundwatch-verification",
     }
+
+
+def test_the_auditor_counts_as_the_command_line_and_is_scraped() -> None:
+    objects = rendered("production")
+    pod = named(objects, "Deployment", "auditor")["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["args"] == ["audit", "--every", "6h", "--metrics-port", "9464"]
+    assert container["ports"] == [{"name": "telemetry", "containerPort": 9464}]
+    secrets = [one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one]
+    assert "groundwatch-nats-cli" in secrets

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from bench.autoscaling.rules import Policy, lag_threshold
+from bench.autoscaling.rules import ScaledObject as Simulated
 from tests.deploy.helm.charts import CASES, LLM, ROOT, Object, closed, named, of_kind, rendered, template
 
 from groundwatch.topology import CONSUMERS
@@ -60,12 +61,14 @@ def test_an_existing_nats_is_asked_where_the_values_say() -> None:
 
 
 @pytest.mark.parametrize(("delay", "rate"), [(30, 8), (30, 0.5), (10, 0.05), (45.5, 7.3), (1, 200)])
-def test_the_threshold_is_the_backlog_that_one_replica_clears_in_time(delay: float, rate: float) -> None:
+@pytest.mark.parametrize("headroom", [None, 1, 0.35])
+def test_the_threshold_is_that_of_the_simulator(delay: float, rate: float, headroom: float | None) -> None:
+    scaling = {"enabled": True, "targetDelaySeconds": delay}
     done = template(
         (),
         {
             **LLM,
-            "autoscaling": {"enabled": True, "targetDelaySeconds": delay},
+            "autoscaling": scaling if headroom is None else scaling | {"headroom": headroom},
             "stages": {"extraction": {"eventsPerSecond": rate}},
         },
     )
@@ -76,7 +79,30 @@ def test_the_threshold_is_the_backlog_that_one_replica_clears_in_time(delay: flo
         for target, metadata in triggers(objects, "nats-jetstream")
         if target == "gw-groundwatch-extraction"
     }
-    assert thresholds == {str(max(1, math.floor(delay * rate)))}
+    wanted = lag_threshold(target=delay, per_replica=rate, headroom=0.7 if headroom is None else headroom)
+    assert thresholds == {str(wanted)}
+
+
+def test_replicas_go_up_and_down_as_the_simulator_plays_it() -> None:
+    rules = Simulated(lag_threshold=1)
+    for one in of_kind(rendered("production"), "ScaledObject"):
+        spec = one["spec"]
+        if any(trigger["type"] != "nats-jetstream" for trigger in spec["triggers"]):
+            continue
+        behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        down, up = behavior["scaleDown"], behavior["scaleUp"]
+        assert down["stabilizationWindowSeconds"] == rules.stabilization_down
+        assert up["stabilizationWindowSeconds"] == 0
+        assert spec["cooldownPeriod"] == rules.cooldown_period
+        assert spec["pollingInterval"] <= rules.polling_interval
+        for rendered_policies, played in ((up["policies"], rules.up), (down["policies"], rules.down)):
+            assert [
+                Policy(
+                    period=one["periodSeconds"],
+                    **{"Percent": {"percent": one["value"]}, "Pods": {"pods": one["value"]}}[one["type"]],
+                )
+                for one in rendered_policies
+            ] == list(played)
 
 
 def test_stages_scale_to_zero_unless_they_are_told_to_stay() -> None:

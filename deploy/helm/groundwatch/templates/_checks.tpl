@@ -21,12 +21,12 @@
 {{- end }}
 
 {{- define "groundwatch.checkImages" -}}
-{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
+{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "auditor.image" .Values.auditor.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
 {{- range $stage, $at := .Values.stages }}{{ $_ := set $images (printf "stages.%s.image" $stage) $at.image }}{{ end -}}
 {{- range $key, $image := $images -}}
 {{- if and $image (eq (toString $image.tag) "latest") }}{{ fail (printf "%s.tag: `latest` is another image tomorrow; name a version, or a digest" $key) }}{{ end -}}
 {{- end -}}
-{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "triton" .Values.triton) .Values.stages -}}
+{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "auditor" .Values.auditor "triton" .Values.triton) .Values.stages -}}
 {{- range $at.env -}}
 {{- $place := printf "%s%s.env" (ternary "stages." "" (hasKey $.Values.stages $key)) $key -}}
 {{- if hasPrefix "GROUNDWATCH_" .name }}{{ fail (printf "%s: %s is a setting; put it under `settings`" $place .name) }}{{ end -}}
@@ -57,6 +57,7 @@
 {{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway") | compact -}}
 {{- if $.Values.provisioning.enabled }}{{ $services = append $services "provision" }}{{ end -}}
 {{- if $.Values.archive.enabled }}{{ $services = append $services "archive" }}{{ end -}}
+{{- if $.Values.auditor.enabled }}{{ $services = append $services "cli" }}{{ end -}}
 {{- range $services }}{{ if not (get $.Values.nats.auth.secrets .) }}{{ fail (printf "nats.auth.secrets.%s: name the Secret that holds its nkey under `seed`" .) }}{{ end }}{{ end -}}
 {{- else -}}
 {{- if .auth.secrets }}{{ fail "nats.auth.enabled: is false, but nats.auth.secrets are given; set it to true" }}{{ end -}}
@@ -138,7 +139,7 @@
 {{- end }}
 
 {{- define "groundwatch.checkResources" -}}
-{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
+{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "auditor.resources" .Values.auditor.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
 {{- range splitList " " (include "groundwatch.stages" .) }}{{ $_ := set $all (printf "stages.%s.resources" .) (include "groundwatch.stageResources" (dict "root" $ "stage" .) | fromJson) }}{{ end -}}
 {{- range $key, $resources := $all -}}
 {{- range $unit := list "cpu" "memory" -}}

@@ -142,14 +142,16 @@ topologySpreadConstraints:
 
 {{/*
 A groundwatch service's pod template. Takes
-(dict "root" $ "component" "…" "at" <values> "ports" <extra ports> "mounts" "volumes" "zone").
+(dict "root" $ "component" "…" "at" <values> "ports" <extra ports> "mounts" "volumes" "zone"), and where they
+are not those of a service, "service" <NATS user> and "args".
 It waits by itself until NATS answers and holds its streams (`--wait`), so that no container is spent on that.
 Ready means that its durable consumer is there and served: /readyz looks at it. A pod that never gets so far
 is started again; one that loses it later is only taken out, since starting it again would not bring it back.
 */}}
 {{- define "groundwatch.servicePod" -}}
 {{- $root := .root -}}
-{{- $context := dict "root" $root "component" .component "service" .component "env" .at.env "at" .at -}}
+{{- $context := dict "root" $root "component" .component "service" (.service | default .component) "env" .at.env "at" .at -}}
+{{- $serve := list "serve" .component "--wait" ($root.Values.provisioning.waitSeconds | int | toString) -}}
 metadata:
   labels:
     {{- include "groundwatch.labels" $context | nindent 4 }}
@@ -167,7 +169,7 @@ spec:
     - name: {{ .component }}
       image: {{ include "groundwatch.image" (dict "root" $root "override" .at.image) }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      args: [serve, {{ .component }}, --wait, {{ $root.Values.provisioning.waitSeconds | int | toString | quote }}]
+      args: {{ toJson (.args | default $serve) }}
       env:
         {{- include "groundwatch.env" $context | nindent 8 }}
       ports:

@@ -23,9 +23,9 @@ scoring: GW_JUDGED
 {{- if and .root.Values.autoscaling.enabled (ne (toString $own.enabled) "false") }}true{{ end -}}
 {{- end }}
 
-{{/* Events that one replica may have waiting and still meet the target: docs/operations.md has the formula. */}}
+{{/* Events for each replica, waiting and in hand: docs/operations.md has the formula. */}}
 {{- define "groundwatch.lagThreshold" -}}
 {{- $scaling := include "groundwatch.autoscaling" . | fromJson -}}
-{{- $derived := mulf $scaling.targetDelaySeconds (get .root.Values.stages .stage).eventsPerSecond | floor | int64 -}}
+{{- $derived := mulf $scaling.targetDelaySeconds (get .root.Values.stages .stage).eventsPerSecond $scaling.headroom | floor | int64 -}}
 {{- $scaling.lagThreshold | default (max 1 $derived) | int64 -}}
 {{- end }}
