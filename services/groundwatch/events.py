@@ -97,12 +97,16 @@ class Judge(Event, frozen=True, kw_only=True):
 
 
 class Usage(Event, frozen=True, kw_only=True):
-    """What a judgement consumed. Cost is in US dollars."""
+    """What a judgement consumed. Cost is in US dollars.
+
+    `cached` counts calls that were not made, and used and cost nothing, since their result was known.
+    """
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
+    cached: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -110,6 +114,7 @@ class Usage(Event, frozen=True, kw_only=True):
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost=self.cost + other.cost,
+            cached=self.cached + other.cached,
         )
 
 

@@ -73,7 +73,7 @@ def provision_command(
 
     async def work() -> None:
         async with connected(settings, PROVISIONER, user=PROVISIONER) as bus:
-            done = await provision(bus.js, replicas=settings.nats.replicas)
+            done = await provision(bus.js, replicas=settings.nats.replicas, cache=settings.cache)
         if as_json:
             print_json({one.name: one.change for one in done})
             return

@@ -248,6 +248,8 @@ def show_run(one: Run, console: Console) -> None:
         tokens = counts.usage.input_tokens + counts.usage.output_tokens
         cost = f"${counts.usage.cost:,.2f}"
         table.add_row(f"{counts.usage.calls:,}", f"calls to judges, {tokens:,} tokens, {cost}")
+    if counts.usage.cached:
+        table.add_row(f"{counts.usage.cached:,}", "calls that the cache made unnecessary")
     console.print(table)
 
 

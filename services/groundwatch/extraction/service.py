@@ -63,7 +63,7 @@ class ExtractionService(StageService):
             judge = self.engine.judge(protocol)
             responses = [works[index].event for index in indices]
             results: Sequence[Extraction | GroundwatchError] = await self.judge_all(
-                protocol, self.engine.extract, responses, judge
+                protocol, self.engine.extract, responses, self.engine.judge, Extraction
             )
             for index, response, result in zip(indices, responses, results, strict=True):
                 match result:

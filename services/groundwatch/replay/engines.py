@@ -21,13 +21,25 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.replay.judging import Judging, Made, judging_stage
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.cache import JudgementCache
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.service import find_protocol
 from groundwatch.runtime.settings import Settings, check
 from groundwatch.verification import engines as verification
 from groundwatch.verification.engines.base import VerificationEngine
 
-JUDGING = ("extraction", "verification", "matching", "scoring", "visual", "triton", "faithscore", "retry")
+JUDGING = (
+    "extraction",
+    "verification",
+    "matching",
+    "scoring",
+    "visual",
+    "triton",
+    "faithscore",
+    "retry",
+    "cache",
+)
 """Sections of the settings that a replay takes from its file; the others are the system's."""
 
 
@@ -85,9 +97,10 @@ def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
 class Engines:
     """Engines, built when a protocol first needs them, so that nothing is loaded in vain."""
 
-    def __init__(self, settings: Settings, images: ImageStore, *, start: Stage) -> None:
+    def __init__(self, settings: Settings, bus: Bus, *, start: Stage) -> None:
         self._settings = settings
-        self._images = images
+        self._cache = JudgementCache(settings, bus)
+        self._images = ImageStore(bus.js)
         self._start = start
         self._extraction: ExtractionEngine | None = None
         self._verification: VerificationEngine | None = None
@@ -119,7 +132,12 @@ class Engines:
             return InputError(str(error))
         judge = self._verifying() if stage is Stage.VERIFICATION else self._matched()
         judging = Judging(
-            protocol, self._extraction, judge, self._settings.retry, attempts=self._settings.retry.attempts
+            protocol,
+            self._extraction,
+            judge,
+            self._settings.retry,
+            attempts=self._settings.retry.attempts,
+            cache=self._cache,
         )
         await judging.warm_up()
         return judging

@@ -40,7 +40,7 @@ async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Ru
     manifest = verify(reader, settings)
     spec = msgspec.structs.replace(spec, stage=manifest.stage, file=path.name, digest=_digest(path))
     spec.check()
-    await Engines(with_judges(settings, spec.settings), ImageStore(bus.js), start=Stage(spec.stage)).close()
+    await Engines(with_judges(settings, spec.settings), bus, start=Stage(spec.stage)).close()
     runs = await Runs.open(bus.js)
     run = await runs.find(spec.run)
     if run is None:

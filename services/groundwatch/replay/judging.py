@@ -21,9 +21,10 @@ from groundwatch.events import (
     ResponseScored,
     Usage,
 )
-from groundwatch.extraction.engines.base import ExtractionEngine
+from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.matching.engines.base import Matching, MatchingEngine
 from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.runtime.cache import JudgementCache
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.outcomes import DEAD_LETTER, outcome_of, without_score
 from groundwatch.runtime.settings import RetrySettings
@@ -62,7 +63,7 @@ class Judging:
 
     What the running system would send to the dead letters ends here as unscored with the same reason.
     `attempts` bounds how often a fault that passes is met again; `extraction` may be absent where only
-    claims are judged.
+    claims are judged. What `cache` knows is not asked again.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Judging:
         retry: RetrySettings,
         *,
         attempts: int = MOST_ATTEMPTS,
+        cache: JudgementCache | None = None,
     ) -> None:
         self._stage = judging_stage(protocol)
         self._protocol = protocol
@@ -80,6 +82,7 @@ class Judging:
         self._judge_engine = judge
         self._retry = retry
         self._attempts = min(retry.attempts, attempts)
+        self._cache = cache
 
     async def outcomes(self, responses: Iterable[ResponseRecorded]) -> AsyncIterator[ResponseScored]:
         """One outcome for each response, in order."""
@@ -118,7 +121,8 @@ class Judging:
         if self._extraction is None:
             raise UsageError(f"{self._protocol.name}: no extraction engine to begin with")
         extractor = self._extraction.judge(self._protocol)
-        found = await self._all(responses, self._extraction.extract, self._extraction.batch)
+        extract = self._unless_known(Stage.EXTRACTION, self._extraction, self._extraction.extract, Extraction)
+        found = await self._all(responses, extract, self._extraction.batch)
         extracted = [
             ClaimsExtracted(
                 response=response,
@@ -144,9 +148,10 @@ class Judging:
         """Judge extracted claims: one result for each event, in order. Without claims nobody is asked."""
         judge = self._judge_engine.judge(self._protocol)
         asked = [event for event in extracted if event.claims]
-        answers = await self._all(asked, self._ask, self._judge_engine.batch) if asked else []
-        found = iter(cast(list[Judgement | GroundwatchError], answers))
         nothing = Verification() if self._stage is Stage.VERIFICATION else Matching()
+        ask = self._unless_known(self._stage, self._judge_engine, self._ask, type(nothing))
+        answers = await self._all(asked, ask, self._judge_engine.batch) if asked else []
+        found = iter(cast(list[Judgement | GroundwatchError], answers))
         made = []
         for event in extracted:
             result = next(found) if event.claims else nothing
@@ -163,6 +168,17 @@ class Judging:
 
     def _engines(self) -> list[Any]:
         return [engine for engine in (self._extraction, self._judge_engine) if engine is not None]
+
+    def _unless_known(self, stage: Stage, engine: Any, ask: Any, form: type[Any]) -> Any:
+        """`ask`, but for what the cache knows of what this engine says."""
+        cache = self._cache
+        if cache is None:
+            return ask
+
+        async def through(items: Sequence[Any], protocol: EvaluationProtocol) -> Sequence[Any]:
+            return await cache.through(stage.value, protocol, engine.judge, items, ask, form)
+
+        return through
 
     async def _ask(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol

@@ -103,7 +103,7 @@ class Tally:
         self.repeated += repeated
         if reason:
             self.reasons[f"{kind}: {reason}"] = self.reasons.get(f"{kind}: {reason}", 0) + 1
-        if usage.calls or usage.cost or usage.input_tokens:
+        if usage.calls or usage.cost or usage.input_tokens or usage.cached:
             self.usage += usage
 
     def counts(self) -> Counts:

@@ -35,7 +35,6 @@ from groundwatch.replay.runs import (
 )
 from groundwatch.replay.spec import Selection
 from groundwatch.replay.writing import Choosing, Chosen, Writer
-from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.logs import logger
 
 if TYPE_CHECKING:
@@ -68,9 +67,7 @@ class Replayer:
         self.spec = run.spec
         self._runs = runs
         self._me = this_worker()
-        self._engines = Engines(
-            with_judges(settings, run.spec.settings), ImageStore(bus.js), start=Stage(run.spec.stage)
-        )
+        self._engines = Engines(with_judges(settings, run.spec.settings), bus, start=Stage(run.spec.stage))
         self.js = bus.js
         self.choosing = Choosing(run.spec, Selection(run.spec))
         self.writer = Writer(bus, run, self._engines, begin_protocol=self._begin_protocol, away=self.away)

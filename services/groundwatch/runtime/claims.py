@@ -55,7 +55,7 @@ class ClaimService(StageService):
             if not asked:
                 continue
             answers: Sequence[Any] = await self.judge_all(
-                protocol, call, [works[index].event for index in asked], judge
+                protocol, call, [works[index].event for index in asked], judge_of, type(nothing)
             )
             for index, answer in zip(asked, answers, strict=True):
                 extracted = works[index].event

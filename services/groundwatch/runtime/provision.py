@@ -17,6 +17,7 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import ProvisionRefused
+from groundwatch.runtime.settings import CacheSettings
 from groundwatch.topology import (
     BUCKETS,
     CONSUMERS,
@@ -30,6 +31,8 @@ from groundwatch.topology import (
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
+CACHE = CacheSettings()
+
 Change = Literal["created", "updated", "unchanged"]
 
 
@@ -41,8 +44,12 @@ class Provisioned(msgspec.Struct, frozen=True):
     change: Change
 
 
-async def provision(js: JetStreamContext, *, replicas: int = 1) -> list[Provisioned]:
+async def provision(
+    js: JetStreamContext, *, replicas: int = 1, cache: CacheSettings = CACHE
+) -> list[Provisioned]:
     """Make the server hold what `topology` declares. Safe to repeat and while services work.
+
+    `cache` says how much of what can be had again is kept, and for how long.
 
     Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
     recorded events or skip waiting ones.
@@ -56,7 +63,7 @@ async def provision(js: JetStreamContext, *, replicas: int = 1) -> list[Provisio
         await _refuse_skipping(js, consumer)
     done = [await _put_stream(js, spec, existing[spec.name], replicas) for spec in STREAMS]
     done += [await _put_consumer(js, spec, replicas) for spec in CONSUMERS]
-    done += [await _put_bucket(js, spec, replicas) for spec in BUCKETS]
+    done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
     return done
 
 
@@ -196,7 +203,11 @@ async def _put_consumer(js: JetStreamContext, spec: ConsumerSpec, replicas: int)
     return Provisioned("consumer", spec.name, "created" if found is None else "updated")
 
 
-async def _put_bucket(js: JetStreamContext, spec: BucketSpec, replicas: int) -> Provisioned:
+async def _put_bucket(
+    js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
+) -> Provisioned:
+    if spec.drop_old:
+        return await _put_dropping(js, spec, replicas, cache)
     kind = "images" if spec.kind == "objects" else "bucket"
     try:
         await js.stream_info(spec.stream)
@@ -207,6 +218,36 @@ async def _put_bucket(js: JetStreamContext, spec: BucketSpec, replicas: int) -> 
             await js.create_key_value(bucket=spec.name, description=spec.description, replicas=replicas)
         return Provisioned(kind, spec.name, "created")
     return Provisioned(kind, spec.name, "unchanged")
+
+
+async def _put_dropping(
+    js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
+) -> Provisioned:
+    """A bucket that makes room: the client library's own refuse when they are full."""
+    wanted = StreamConfig(
+        name=spec.stream,
+        description=spec.description,
+        subjects=[f"$KV.{spec.name}.>"],
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.OLD,
+        max_age=cache.ttl,
+        max_bytes=cache.max_bytes,
+        max_msgs=-1,
+        max_msgs_per_subject=1,
+        duplicate_window=min(120.0, cache.ttl),
+        num_replicas=replicas,
+        allow_direct=True,
+        allow_rollup_hdrs=True,
+    )
+    found = await _stream_config(js, spec.stream)
+    if found is None:
+        await js.add_stream(wanted)
+        return Provisioned("bucket", spec.name, "created")
+    fields = ("description", "discard", "max_age", "max_bytes", "duplicate_window", "num_replicas")
+    if all(_plain(getattr(found, field)) == _plain(getattr(wanted, field)) for field in fields):
+        return Provisioned("bucket", spec.name, "unchanged")
+    await js.update_stream(wanted)
+    return Provisioned("bucket", spec.name, "updated")
 
 
 def _plain(value: object) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import nats.errors
@@ -17,6 +17,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.cache import JudgementCache
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stage import Handler, Stage
@@ -63,7 +64,6 @@ class Engine(Protocol):
         ...
 
 
-E = TypeVar("E")
 R = TypeVar("R")
 
 
@@ -75,6 +75,7 @@ class StageService:
         self.settings = settings
         self.bus = bus
         self.metrics = metrics
+        self.cache = JudgementCache(settings, bus, metrics)
         self._stages: list[Stage[Any]] = []
         self._engine: Engine | None = None
         self._monitor: asyncio.Task[None] | None = None
@@ -137,10 +138,19 @@ class StageService:
         return found
 
     async def judge_all(
-        self, protocol: EvaluationProtocol, call: Any, items: Sequence[E], judge: Judge
-    ) -> Sequence[R | GroundwatchError]:
-        """Call the engine for `items` and count each call with its result, time and use."""
-        return await self.counted(call(items, protocol), len(items), judge)
+        self,
+        protocol: EvaluationProtocol,
+        call: Any,
+        items: Sequence[Any],
+        judge_of: Callable[[EvaluationProtocol], Judge],
+        form: type[Any],
+    ) -> Sequence[Any]:
+        """Results of the engine, each a `form` or an error: from the cache, or asked for and counted."""
+
+        async def ask(left: Sequence[Any], protocol: EvaluationProtocol) -> Sequence[Any]:
+            return await self.counted(call(left, protocol), len(left), judge_of(protocol))
+
+        return await self.cache.through(self.name, protocol, judge_of, items, ask, form)
 
     async def counted(
         self, call: Awaitable[Sequence[R | GroundwatchError]], number: int, judge: Judge

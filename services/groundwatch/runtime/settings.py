@@ -25,6 +25,9 @@ ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 STAGES = ("extraction", "verification", "matching", "generation", "scoring")
 """Those that are set alike; captioning has settings of its own."""
 
+CACHED = ("extraction", "verification", "matching")
+"""Those whose judgements can be kept. The others ask a model under test, make images, or only compute."""
+
 EMBEDDING = ("verification", "matching")
 """Those whose embedded engines may take another embedding model."""
 
@@ -212,6 +215,20 @@ class ArchiveSettings(Section, frozen=True, kw_only=True):
     file_bytes: int = 128 * 1024 * 1024
 
 
+class CacheSettings(Section, frozen=True, kw_only=True):
+    """Judgements that are kept, so that the same judge is not paid twice for the same input.
+
+    Of which `stages`, for `ttl` seconds, and in how many bytes: the oldest go first. Each tenant has those of
+    its own, unless they are `shared_across_tenants`.
+    """
+
+    enabled: bool = True
+    stages: tuple[str, ...] = CACHED
+    ttl: float = 2_592_000.0
+    max_bytes: int = 256 * 1024 * 1024
+    shared_across_tenants: bool = False
+
+
 class FaithScoreSettings(Section, frozen=True, kw_only=True):
     """Weights of equation 1 for each category; 1 where absent, as in the paper."""
 
@@ -237,6 +254,7 @@ class Settings(Section, frozen=True, kw_only=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     alarm: AlarmSettings = AlarmSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    cache: CacheSettings = CacheSettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
 
 
@@ -351,6 +369,9 @@ def check(settings: Settings) -> None:
         ("archive.flush_rows", settings.archive.flush_rows >= 1, "must be at least 1"),
         ("archive.merge_files", settings.archive.merge_files >= 2, "must be at least 2"),
         ("archive.file_bytes", settings.archive.file_bytes >= 65_536, "must be at least 64 KiB"),
+        ("cache.ttl", settings.cache.ttl >= 1, "must be at least 1 second"),
+        ("cache.max_bytes", settings.cache.max_bytes >= 1024 * 1024, "must be at least 1 MiB"),
+        ("cache.stages", set(settings.cache.stages) <= {*CACHED}, f"can be {', '.join(CACHED)}"),
         ("alarm.margin", 0 <= settings.alarm.margin < float("inf"), "must not be negative"),
         ("alarm.objective", 0 <= settings.alarm.objective < 1, "must be 0 (learn it) or below 1"),
         (

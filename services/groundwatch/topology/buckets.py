@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from groundwatch.topology.names import (
     BUDGETS_BUCKET,
+    CACHE_BUCKET,
     COMMAND_LINE,
     GATEWAY,
     IMAGES_BUCKET,
@@ -32,5 +33,12 @@ BUCKETS: tuple[BucketSpec, ...] = (
         kind="key_value",
         description="Budgets of judging, and what is used of them: rules, leases, what was spent",
         writers=(GATEWAY, COMMAND_LINE),
+    ),
+    BucketSpec(
+        name=CACHE_BUCKET,
+        kind="key_value",
+        description="Judgements by judge and input, so that nobody is paid twice for one",
+        writers=("extraction", "verification", "matching", REPLAY, COMMAND_LINE),
+        drop_old=True,
     ),
 )

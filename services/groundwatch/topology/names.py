@@ -38,6 +38,7 @@ RETRY = "GW_RETRY"
 IMAGES_BUCKET = "gw-images"
 BUDGETS_BUCKET = "gw-budgets"
 RUNS_BUCKET = "gw-runs"
+CACHE_BUCKET = "gw-cache"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")

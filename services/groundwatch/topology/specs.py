@@ -73,6 +73,8 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A bucket of NATS' object store or key-value store, and who may use it.
 
     `writers` may read as well, and replace or erase what others wrote; `readers` may also watch.
+    `drop_old`: what is oldest makes room for what is new, within the age and size that settings give it. Only
+    for what can be had again.
     """
 
     name: str
@@ -80,6 +82,7 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     writers: tuple[str, ...]
     readers: tuple[str, ...] = ()
+    drop_old: bool = False
 
     @property
     def stream(self) -> str:

@@ -11,12 +11,20 @@ from groundwatch.errors import GroundwatchError
 from groundwatch.events import ClaimsExtracted, Judge, Usage, Verdict
 from groundwatch.protocols.base import EvaluationProtocol
 
+NOT_JUDGED = "not judged"
+"""What the evidence begins with where a single statement could not be judged."""
+
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict for every claim, in the claims' order."""
 
     verdicts: tuple[Verdict, ...] = ()
     usage: Usage = Usage()
+
+    @property
+    def whole(self) -> bool:
+        """Whether every claim was judged, if only as undecided: another time may give no more."""
+        return not any(verdict.evidence.startswith(NOT_JUDGED) for verdict in self.verdicts)
 
 
 class VerificationEngine(Protocol):

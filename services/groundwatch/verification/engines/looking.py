@@ -10,7 +10,7 @@ import msgspec
 from groundwatch.errors import Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, ResponseRecorded, Usage, Verdict
 from groundwatch.protocols.pope.protocol import Pope, claim_of
-from groundwatch.verification.engines.base import Verification
+from groundwatch.verification.engines.base import NOT_JUDGED, Verification
 
 Image: TypeAlias = tuple[bytes, str]
 """An image's bytes and its media type."""
@@ -20,9 +20,6 @@ LoadImage: TypeAlias = Callable[[str], Awaitable[Image]]
 
 Raises `LookupError` or `FileNotFoundError` for an image that is not there.
 """
-
-NOT_JUDGED = "not judged"
-"""What the evidence begins with where a single statement could not be judged."""
 
 
 async def look(response: ResponseRecorded, load_image: LoadImage) -> tuple[Image, ...]:
