@@ -15,6 +15,7 @@ from groundwatch.gateway.results import Refused
 from groundwatch.runtime.images import Image, ImageStore, check_image
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.tombstones import Erased
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
@@ -50,8 +51,11 @@ def read_attachment(given: str | Encoded) -> Attachment | str:
 class Attachments:
     """The way of an image into the store."""
 
-    def __init__(self, store: ImageStore, limits: IntakeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, store: ImageStore, limits: IntakeSettings, metrics: Metrics, erased: Erased | None = None
+    ) -> None:
         self._store = store
+        self._erased = erased
         self._limits = limits
         self._metrics = metrics
         self._checks = asyncio.Semaphore(CHECKS)
@@ -67,6 +71,9 @@ class Attachments:
         except InputError:
             self._metrics.images.labels("refused").inc()
             raise
+        if self._erased is not None and self._erased.any_image((image.sha256,)):
+            self._metrics.images.labels("refused").inc()
+            raise InputError("this image was erased, and is not taken again (groundwatch erase --lift)")
         new = await self._store.put(image)
         self._metrics.images.labels("stored" if new else "known").inc()
         return image, new

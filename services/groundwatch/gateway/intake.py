@@ -29,6 +29,7 @@ from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.recording import digest_of, recorded
 from groundwatch.runtime.settings import GatewaySettings
+from groundwatch.runtime.tombstones import Erased
 from groundwatch.topology import (
     ASKED,
     HEADER_DIGEST,
@@ -64,6 +65,7 @@ class Intake:
         metrics: Metrics,
         store: ImageStore,
         budgets: Budgets | None = None,
+        erased: Erased | None = None,
     ) -> None:
         known = registry.names()
         for protocol in settings.protocols:
@@ -75,7 +77,8 @@ class Intake:
         self._bus = bus
         self._metrics = metrics
         self._budgets = budgets
-        self.attachments = Attachments(store, settings.intake, metrics)
+        self._erased = erased
+        self.attachments = Attachments(store, settings.intake, metrics, erased)
         for reason in get_args(Reason):
             metrics.refused.labels(reason)
 
@@ -88,6 +91,8 @@ class Intake:
         tried again for `patience` seconds.
         """
         deadline = time.monotonic() + patience
+        if refused := self._gone(response):
+            return self.refuse(refused)
         digests = await self._digests(response, images)
         while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
             await asyncio.sleep(RETRY_SECONDS)
@@ -110,6 +115,8 @@ class Intake:
 
         Nothing is sampled out: who asks wants the answer judged.
         """
+        if refused := self._gone(response):
+            return self.refuse(refused)
         digests = await self._digests(response, images)
         if isinstance(digests, Refused):
             return self.refuse(digests)
@@ -151,7 +158,15 @@ class Intake:
             return self.refuse(_unavailable(ready, error))
         return await self.settle(ready, await self.send(ready))
 
+    def _gone(self, response: ResponseRecorded) -> Refused | None:
+        """Why a response is not taken although it is right: it, its tenant or an image of it was erased."""
+        if self._erased is None or not (why := self._erased.why(response)):
+            return None
+        return Refused(id=response.id, reason="erased", field="id", message=why)
+
     def _unknown(self, response: ResponseRecorded) -> Refused | None:
+        if gone := self._gone(response):
+            return gone
         for protocol in response.protocols:
             if protocol not in registry.names():
                 return Refused(

@@ -179,7 +179,8 @@ class Live:
                 if missed:
                     told = b'event: missed\ndata: {"count":%d,"since":%d}\n\n'
                     frames.append(told % (missed.count, missed.after))
-                yield b"".join(frames) or HEARTBEAT
+                if frames or not self._closing:
+                    yield b"".join(frames) or HEARTBEAT
         finally:
             self._watchers.discard(watcher)
 
@@ -199,7 +200,7 @@ class Live:
                 found, missed = await watcher.next(self._heartbeat)
                 for one in found:
                     yield one
-                if missed or not found:
+                if missed or not (found or self._closing):
                     yield missed
         finally:
             self._listeners.discard(watcher)

@@ -19,6 +19,7 @@ STATUS: dict[Reason, int] = {
     "image": 422,
     "image_missing": 422,
     "conflict": 409,
+    "erased": 410,
     "backlog": 503,
     "unavailable": 503,
 }

@@ -14,6 +14,7 @@ Reason = Literal[
     "image",
     "image_missing",
     "conflict",
+    "erased",
     "backlog",
     "unavailable",
 ]

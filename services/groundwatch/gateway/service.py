@@ -19,6 +19,7 @@ from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import HttpServer
+from groundwatch.runtime.tombstones import Erased
 
 if TYPE_CHECKING:
     from groundwatch.gateway.grpc import GrpcDoor
@@ -42,6 +43,7 @@ class GatewayService:
         self.budgets = Budgets(bus, metrics)
         self._live = Live(bus, AlarmDesk(settings.alarm, bus, metrics), self.budgets)
         self._server: HttpServer | None = None
+        self._erased: Erased | None = None
         self._intake: Intake | None = None
         self._grpc: GrpcDoor | None = None
         self.port = 0
@@ -61,9 +63,18 @@ class GatewayService:
         return self._intake
 
     async def start(self) -> None:
-        """Listen, then serve. Raises `UsageError` when the port cannot be had."""
+        """Listen, then serve. Raises `UsageError` when a port cannot be had."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.drain(0.0)
+            raise
+
+    async def _start(self) -> None:
         store = ImageStore(self._bus.js)
-        self._intake = Intake(self._settings, self._bus, self._metrics, store, self.budgets)
+        self._erased = Erased(self._bus.js, on_image=store.forget)
+        await self._erased.start()
+        self._intake = Intake(self._settings, self._bus, self._metrics, store, self.budgets, self._erased)
         door = Door(
             settings=self._settings.intake,
             bus=self._bus,
@@ -114,6 +125,8 @@ class GatewayService:
         await self._gauges.stop()
         await self._live.stop()
         await self.budgets.stop()
+        if self._erased is not None:
+            await self._erased.stop()
 
     def problems(self) -> list[str]:
         """Why responses are not taken, or would not be judged."""

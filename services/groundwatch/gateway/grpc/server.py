@@ -54,13 +54,13 @@ class GrpcDoor:
 
     async def start(self) -> None:
         """Listen, then serve. Raises `UsageError` when the port cannot be had."""
-        server = grpc.aio.server(options=self._options())
+        credentials = self._credentials()
+        self._server = server = grpc.aio.server(options=self._options())
         add_MonitorServiceServicer_to_server(self._monitor, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         host = self._settings.host or "[::]"
         address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self._settings.grpc_port}"
-        credentials = self._credentials()
         try:
             if credentials is None:
                 self.port = server.add_insecure_port(address)
@@ -71,7 +71,6 @@ class GrpcDoor:
                 f"cannot listen on {address} for gRPC: choose another port (gateway.grpc_port)"
             ) from error
         await server.start()
-        self._server = server
         self._telling = asyncio.create_task(self._tell_health(), name="grpc-health")
         logger.info("grpc.listening", address=f"{host}:{self.port}", tls=credentials is not None)
 

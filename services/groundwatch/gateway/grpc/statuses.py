@@ -21,6 +21,7 @@ STATUS: dict[Reason, grpc.StatusCode] = {
     "image": grpc.StatusCode.INVALID_ARGUMENT,
     "image_missing": grpc.StatusCode.FAILED_PRECONDITION,
     "conflict": grpc.StatusCode.ALREADY_EXISTS,
+    "erased": grpc.StatusCode.FAILED_PRECONDITION,
     "backlog": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "unavailable": grpc.StatusCode.UNAVAILABLE,
 }

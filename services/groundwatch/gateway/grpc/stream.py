@@ -56,6 +56,8 @@ class Stream(Window):
                 await self._reader
         finally:
             self._reader.cancel()
+        if self._failure is None and self.given_up is not None:
+            self._failure = failure_of(self.given_up)
         if self._failure is not None:
             raise self._failure
 
@@ -75,7 +77,6 @@ class Stream(Window):
                         self._taken, sent.ByteSize(), partial(submission, sent, tenant, self._bounds)
                     )
                     if self.given_up is not None:
-                        self._failure = failure_of(self.given_up)
                         return
         except Failure as failure:
             self._failure = failure

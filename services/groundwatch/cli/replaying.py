@@ -1,0 +1,182 @@
+"""Replays for the gateway's gRPC door, which knows nothing of them: this brings the two together.
+
+The gateway only writes a replay down. It is worked at by a process of its own, `groundwatch runs resume`, so
+that judging never holds up the door; and when that dies or is none, by whoever calls the same command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groundwatch.cli.runs import seconds_left
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.events import LIVE
+from groundwatch.gateway.replays import OVER, Replay, Wanted
+from groundwatch.replay import running
+from groundwatch.replay.engines import overlaid
+from groundwatch.replay.runs import FAULTS, Run, Runs
+from groundwatch.replay.spec import Spec
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.settings import Settings
+from groundwatch.topology import REPLAY
+
+STOP_SECONDS = 10.0
+
+
+class ReplayDesk:
+    """`groundwatch.gateway.replays.Replays` over the runs in NATS, by the rights of who replays."""
+
+    def __init__(self, settings: Settings) -> None:
+        seed = settings.gateway.grpc.replay_nkey_seed_file
+        if seed:
+            nats = msgspec.structs.replace(settings.nats, nkey_seed_file=seed, credentials="")
+            settings = msgspec.structs.replace(settings, nats=nats)
+        self._settings = settings
+        self._at_once = settings.gateway.grpc.replays
+        self._lock = asyncio.Lock()
+        self._bus: Bus | None = None
+        self._waiting: list[str] = []
+        self._working: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, wanted: Wanted) -> Replay:
+        """Write it down, and have it worked at as soon as there is room."""
+        spec = Spec(
+            source=wanted.source or LIVE,
+            stage=wanted.stage or "extraction",
+            settings=self._judges(wanted.settings),
+            **{name: getattr(wanted, name) for name in _SAME},
+        )
+        run = await running.begin(await self._connected(), self._settings, spec, allow_gap=wanted.allow_gap)
+        self._waiting.append(run.name)
+        self._next()
+        return told(run)
+
+    async def find(self, run: str) -> Replay | None:
+        """The replay of this name."""
+        try:
+            found = await (await self._runs()).find(run)
+        except FAULTS as error:
+            raise TransientError(f"cannot look up run '{run[:64]}': {error!r}") from error
+        return told(found) if found is not None else None
+
+    async def cancel(self, run: str) -> Replay:
+        """End it; whoever works at it notices."""
+        return told(await running.cancel(await self._runs(), run))
+
+    async def compare(self, first: str, second: str, model: str) -> dict[str, Any] | None:
+        """Nobody compares yet."""
+        return None
+
+    async def close(self) -> None:
+        """Let go of our processes: SIGTERM lets them finish what is in hand."""
+        self._waiting.clear()
+        for task in self._working.values():
+            task.cancel()
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
+        if self._bus is not None:
+            await self._bus.close()
+
+    def _judges(self, text: str) -> dict[str, Any]:
+        if not text:
+            return overlaid(self._settings, None)
+        with tempfile.TemporaryDirectory(prefix="groundwatch-") as folder:
+            path = Path(folder) / "settings"
+            path.write_text(text, "utf-8")
+            try:
+                return overlaid(self._settings, path)
+            except UsageError as error:
+                raise UsageError(str(error).replace(str(path), "settings")) from error
+
+    async def _connected(self) -> Bus:
+        async with self._lock:
+            if self._bus is None:
+                bus = Bus(self._settings.nats, name=REPLAY, user=REPLAY)
+                await bus.connect(patience=3.0)
+                self._bus = bus
+        return self._bus
+
+    async def _runs(self) -> Runs:
+        bus = await self._connected()
+        try:
+            return await Runs.open(bus.js)
+        except FAULTS as error:
+            raise TransientError(f"cannot open the runs: {error!r}") from error
+
+    def _next(self) -> None:
+        while self._waiting and len(self._working) < self._at_once:
+            name = self._waiting.pop(0)
+            task = asyncio.create_task(self._work(name), name=f"replay-{name}")
+            self._working[name] = task
+            task.add_done_callback(lambda _, name=name: self._worked(name))  # type: ignore[misc]
+
+    def _worked(self, name: str) -> None:
+        self._working.pop(name, None)
+        self._next()
+
+    async def _work(self, name: str) -> None:
+        nats = self._settings.nats
+        environment = os.environ | {"GROUNDWATCH_NATS__URL": nats.url}
+        if nats.nkey_seed_file:
+            environment["GROUNDWATCH_NATS__NKEY_SEED_FILE"] = nats.nkey_seed_file
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "groundwatch", "runs", "resume", name, "--json"),
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, said = await process.communicate()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+            raise
+        if process.returncode:
+            lines = said.decode("utf-8", "replace").strip().splitlines()
+            logger.warning("replay.ended", run=name, status=process.returncode, said=lines[-1:])
+
+
+_SAME = (
+    *("run", "since", "until", "models", "tenants", "ids", "protocols"),
+    *("sample", "seed", "speed", "max_tokens", "max_cost", "keep"),
+)
+"""Fields of a wish that a spec has under the same name."""
+
+
+def told(run: Run) -> Replay:
+    """A run as the gateway tells it."""
+    counts = run.counts
+    return Replay(
+        run=run.name,
+        source=run.spec.source,
+        stage=run.spec.stage,
+        status=run.status,
+        reason=run.reason,
+        tenants=run.spec.tenants,
+        share=run.share,
+        events=counts.events,
+        responses=counts.responses,
+        scored=counts.scored,
+        unscored=counts.unscored,
+        declined=counts.declined,
+        usage=counts.usage,
+        workers=run.workers(time.time()),
+        created_at=run.created_at,
+        updated_at=run.updated_at,
+        seconds_left=None if run.status in OVER else seconds_left(run),
+    )

@@ -1,0 +1,315 @@
+"""Reading two runs from the streams to compare them: the command line and the gRPC door call `compare`.
+
+The smaller run is held in memory, about 1 KB for a response, and the larger one goes by. Where the smaller
+is a small part of the larger, its responses are looked up instead, so that a replay of a sample is compared
+with months of live traffic in seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from typing import cast
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.events import LIVE, ResponseScored, digest
+from groundwatch.gateway.follow import FAULTS
+from groundwatch.reporting.compare import CHANGED, sections
+from groundwatch.reporting.compare_pairs import Side, Sides, changed_claims
+from groundwatch.reporting.compare_result import Alone, ChangedResponse, Comparison
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.streams import Read, read_stream
+from groundwatch.topology import (
+    OUTCOMES,
+    PREFIX,
+    RESPONSES,
+    RUNS_BUCKET,
+    is_token,
+    outcome_subject,
+    parse_subject,
+    recorded_subject,
+)
+
+LIMIT = 200_000
+"""Outcomes that are held of the smaller run; what has more is to be narrowed."""
+
+LOOKED_UP = 20
+"""A run this many times as large is not read: what is wanted of it is looked up."""
+
+AT_ONCE = 50
+
+_SCORED = msgspec.json.Decoder(ResponseScored)
+
+
+class _Images(msgspec.Struct):
+    """Of a recorded response, what it shows."""
+
+    images: tuple[str, ...] = ()
+
+
+_IMAGES = msgspec.json.Decoder(_Images)
+
+
+class _Filter(msgspec.Struct, frozen=True):
+    """Which outcomes are compared; empty says all."""
+
+    model: str
+    tenant: str
+    protocol: str
+
+    @property
+    def open(self) -> bool:
+        """Whether the subject alone tells that an outcome is wanted."""
+        return not (self.model or self.tenant)
+
+    def takes(self, event: ResponseScored) -> bool:
+        """Whether it is wanted."""
+        return self.model in ("", event.model) and self.tenant in ("", event.tenant)
+
+    def subject(self, run: str) -> str:
+        """Subjects of a run's outcomes."""
+        return f"{PREFIX}.outcome.{run}.{self.protocol + '.' if self.protocol else ''}>"
+
+    def told(self) -> str:
+        """What it asks for, in words for the end of a sentence."""
+        parts = [f"{name} {value}" for name, value in msgspec.structs.asdict(self).items() if value]
+        return f" of {' and '.join(parts)}" if parts else ""
+
+
+class _Held(msgspec.Struct):
+    """What was read of both runs. `pairs` by protocol; the first run's side stands first."""
+
+    sides: Sides
+    pairs: dict[str, list[tuple[Side, Side]]]
+    alone: dict[str, Alone]
+    unreadable: int
+
+
+async def compare(
+    bus: Bus,
+    first: str,
+    second: str,
+    *,
+    model: str = "",
+    tenant: str = "",
+    protocol: str = "",
+    top: int = CHANGED,
+    limit: int = LIMIT,
+) -> Comparison:
+    """The second run beside the first, `live` counting as a run; `top` most changed responses are named.
+
+    Raises `UsageError` when they are not comparable, saying why: the same run twice, a run without
+    outcomes, no protocol or no response in common, or more than `limit` outcomes in both. Raises
+    `MissingExtraError` without numpy, `TransientError` when the streams cannot be read.
+    """
+    wanted = _Filter(model, tenant, protocol)
+    for run in (first, second):
+        if not is_token(run):
+            raise UsageError(f"run '{run}': a run's name has letters, digits, - and _ only")
+    if protocol and not is_token(protocol):
+        raise UsageError(f"protocol '{protocol}': a protocol's name has letters, digits, - and _ only")
+    if first == second:
+        raise UsageError(f"run {first} beside itself tells nothing: name two different runs")
+    held = await _read(bus, first, second, wanted, limit)
+    keys = {side.key for several in held.pairs.values() for side, _ in several}
+    units = await _units(bus, keys, (LIVE, first, second))
+    found = await asyncio.to_thread(sections, held.pairs, held.sides, units=units, top=top)
+    told = []
+    for section in found:
+        changed = await _with_claims(bus, first, second, section.protocol, section.most_changed)
+        told.append(msgspec.structs.replace(section, most_changed=changed))
+    notes = []
+    if held.unreadable:
+        notes.append(f"{held.unreadable:,} outcomes could not be read and are in no number.")
+    for name, alone in sorted(held.alone.items()):
+        if name not in held.pairs:
+            where = first if alone.first else second
+            notes.append(f"Protocol {name} is only in run {where}, and is not compared.")
+    return Comparison(
+        first=first,
+        second=second,
+        model=model,
+        tenant=tenant,
+        sections=tuple(told),
+        alone=held.alone,
+        notes=tuple(notes),
+    )
+
+
+async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int) -> _Held:
+    sizes = {run: await _size(bus, wanted.subject(run)) for run in (first, second)}
+    for run, size in sizes.items():
+        if not size:
+            raise UsageError(await _unknown(bus, run, wanted))
+    small, large = sorted(sizes, key=lambda run: (sizes[run], run == second))
+    sides, unreadable = Sides(), 0
+    kept: dict[str, Side] = {}
+    async for read in _outcomes(bus, small, wanted):
+        event = _decoded(read.data)
+        if event is None:
+            unreadable += 1
+        elif wanted.takes(event):
+            kept[_name(read.subject)] = sides.of(event)
+            if len(kept) > limit:
+                raise UsageError(
+                    f"both runs have more than {limit:,} outcomes{wanted.told()}: compare a part of them, "
+                    "with --model or --protocol, or a replay of a --sample"
+                )
+    if not kept:
+        raise UsageError(f"run {small} has no outcome{wanted.told()}")
+    pairs: dict[str, list[tuple[Side, Side]]] = {}
+    mine = Counter(side.protocol for side in kept.values())
+    theirs: Counter[str] = Counter()
+    looked_up = len(kept) * LOOKED_UP < sizes[large]
+    reading = _looked_up(bus, large, kept) if looked_up else _outcomes(bus, large, wanted)
+    async for read in reading:
+        name = _name(read.subject)
+        if name not in kept and wanted.open:
+            theirs[name.partition(".")[0]] += 1
+            continue
+        event = _decoded(read.data)
+        if event is None:
+            unreadable += 1
+            continue
+        if not wanted.takes(event):
+            continue
+        theirs[event.protocol] += 1
+        if (other := kept.get(name)) is not None:
+            side = sides.of(event)
+            pairs.setdefault(event.protocol, []).append((other, side) if small == first else (side, other))
+    if looked_up and wanted.open:
+        for one in {*mine, *theirs}:
+            theirs[one] = await _size(bus, f"{PREFIX}.outcome.{large}.{one}.>")
+    if not pairs:
+        raise UsageError(_disjoint(small, large, mine, theirs, wanted, looked_up))
+    alone = {}
+    for one in sorted({*mine, *theirs}):
+        common = len(pairs.get(one, ()))
+        here = mine[one] - common
+        there = None if looked_up and not wanted.open else theirs[one] - common
+        alone[one] = Alone(first=here, second=there) if small == first else Alone(first=there, second=here)
+    return _Held(sides, pairs, alone, unreadable)
+
+
+def _disjoint(
+    small: str, large: str, mine: Collection[str], theirs: Collection[str], wanted: _Filter, looked_up: bool
+) -> str:
+    """Why nothing is in both runs."""
+    if theirs and not set(mine) & set(theirs):
+        return (
+            f"runs {small} and {large} are not comparable: {small} is judged by {', '.join(sorted(mine))}, "
+            f"{large} by {', '.join(sorted(theirs))}"
+        )
+    if not theirs and not looked_up:
+        return f"run {large} has no outcome{wanted.told()}"
+    return (
+        f"runs {small} and {large} are not comparable: no response{wanted.told()} has an outcome by the same "
+        "protocol in both"
+    )
+
+
+async def _size(bus: Bus, subject: str) -> int:
+    """How many outcomes there are under a subject."""
+    reading = read_stream(bus.js, OUTCOMES, subjects=(subject,), headers_only=True)
+    async with contextlib.aclosing(cast("AsyncGenerator[Read]", reading)) as messages:
+        async for message in messages:
+            return message.pending + 1
+    return 0
+
+
+async def _unknown(bus: Bus, run: str, wanted: _Filter) -> str:
+    """What to tell of a run without outcomes."""
+    if run == LIVE:
+        return f"run live has no outcome{wanted.told()}: nothing was judged yet"
+    names: list[str] = []
+    with contextlib.suppress(*FAULTS):
+        names = await (await bus.js.key_value(RUNS_BUCKET)).keys()
+    if run in names:
+        return f"run {run} has no outcome{wanted.told()}: see groundwatch runs show {run}"
+    if wanted.protocol and await _size(bus, f"{PREFIX}.outcome.{run}.>"):
+        return f"run {run} has no outcome{wanted.told()}"
+    return f"no run '{run}'; there are: {', '.join([LIVE, *sorted(names)])}"
+
+
+def _outcomes(bus: Bus, run: str, wanted: _Filter) -> AsyncGenerator[Read]:
+    return cast("AsyncGenerator[Read]", read_stream(bus.js, OUTCOMES, subjects=(wanted.subject(run),)))
+
+
+async def _looked_up(bus: Bus, run: str, names: Iterable[str]) -> AsyncGenerator[Read]:
+    """The run's outcomes of these names only."""
+    async for read in _last(bus, OUTCOMES, [f"{PREFIX}.outcome.{run}.{name}" for name in names]):
+        yield read
+
+
+async def _last(bus: Bus, stream: str, subjects: list[str]) -> AsyncGenerator[Read]:
+    """The last message of each of these subjects that there is."""
+
+    async def one(subject: str) -> Read | None:
+        try:
+            found = await bus.js.get_last_msg(stream, subject)
+        except nats.js.errors.NotFoundError:
+            return None
+        except FAULTS as error:
+            raise TransientError(f"cannot read {stream}: {error!r}") from error
+        return Read(subject=subject, data=found.data or b"", headers={}, sequence=found.seq or 0, time=0.0)
+
+    for start in range(0, len(subjects), AT_ONCE):
+        for read in await asyncio.gather(*map(one, subjects[start : start + AT_ONCE])):
+            if read is not None:
+                yield read
+
+
+async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, str]:
+    """What each response was drawn with: its images, where they are recorded.
+
+    Responses about the same image resemble each other, so they are one draw.
+    """
+    found: dict[str, str] = {}
+    for run in dict.fromkeys(runs):
+        missing = [key for key in keys if key not in found]
+        if not missing:
+            break
+        subject = f"{PREFIX}.recorded.{run}.>"
+        state = (await bus.js.stream_info(RESPONSES)).state
+        if len(missing) * LOOKED_UP < state.messages:
+            reading = _last(bus, RESPONSES, [recorded_subject(run, key) for key in missing])
+        else:
+            reading = cast("AsyncGenerator[Read]", read_stream(bus.js, RESPONSES, subjects=(subject,)))
+        async for read in reading:
+            address = parse_subject(read.subject)
+            if address is None or address.key not in keys:
+                continue
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                images = _IMAGES.decode(read.data).images
+                found[address.key] = f"images {digest(*images)}" if images else address.key
+    return found
+
+
+async def _with_claims(
+    bus: Bus, first: str, second: str, protocol: str, changed: tuple[ChangedResponse, ...]
+) -> tuple[ChangedResponse, ...]:
+    """The same with the claims that changed, read again: texts are not held."""
+    told = []
+    for one in changed:
+        subjects = [outcome_subject(run, protocol, one.key) for run in (first, second)]
+        both = [_decoded(read.data) async for read in _last(bus, OUTCOMES, subjects)]
+        claims = changed_claims(both[0], both[1]) if len(both) == 2 and both[0] and both[1] else ()
+        told.append(msgspec.structs.replace(one, claims=claims))
+    return tuple(told)
+
+
+def _name(subject: str) -> str:
+    """Protocol and key of an outcome's subject."""
+    return subject.split(".", 3)[3]
+
+
+def _decoded(data: bytes) -> ResponseScored | None:
+    try:
+        return _SCORED.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
