@@ -28,7 +28,7 @@ from groundwatch.replay.spec import Spec
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings
-from groundwatch.topology import REPLAY
+from groundwatch.topology import REPLAY, is_token
 
 STOP_SECONDS = 10.0
 
@@ -62,7 +62,9 @@ class ReplayDesk:
         return told(run)
 
     async def find(self, run: str) -> Replay | None:
-        """The replay of this name."""
+        """The replay of this name; what can be none's name is nobody's."""
+        if not is_token(run):
+            return None
         try:
             found = await (await self._runs()).find(run)
         except FAULTS as error:
@@ -72,10 +74,6 @@ class ReplayDesk:
     async def cancel(self, run: str) -> Replay:
         """End it; whoever works at it notices."""
         return told(await running.cancel(await self._runs(), run))
-
-    async def compare(self, first: str, second: str, model: str) -> dict[str, Any] | None:
-        """Nobody compares yet."""
-        return None
 
     async def close(self) -> None:
         """Let go of our processes: SIGTERM lets them finish what is in hand."""

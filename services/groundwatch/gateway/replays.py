@@ -5,7 +5,7 @@ The command line brings the two together.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -76,10 +76,6 @@ class Replays(Protocol):
 
     async def cancel(self, run: str) -> Replay:
         """End a replay where it is."""
-        ...
-
-    async def compare(self, first: str, second: str, model: str) -> dict[str, Any] | None:
-        """Two runs beside each other as JSON has it; None where that is not to be had."""
         ...
 
     async def close(self) -> None:

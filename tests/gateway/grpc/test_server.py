@@ -200,7 +200,7 @@ async def test_a_tenant_has_its_own_and_nothing_else(guarded, publish):
         stub.Submit(submitted(tenant="acme"), metadata=bearer("other")),
         stub.GetResponse(pb.GetResponseRequest(id="r1", tenant="acme"), metadata=bearer("other")),
         anext(aiter(stub.WatchScores(pb.WatchScoresRequest(tenant="acme"), metadata=bearer("other")))),
-        stub.Compare(pb.CompareRequest(first="live", second="b"), metadata=bearer("other")),
+        stub.Compare(pb.CompareRequest(first="live", second="b", tenant="acme"), metadata=bearer("other")),
     ):
         code, _ = await code_of(call)
         assert code is grpc.StatusCode.PERMISSION_DENIED

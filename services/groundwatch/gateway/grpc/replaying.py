@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import grpc
 
@@ -100,26 +99,6 @@ class ReplayCalls:
                 grpc.StatusCode.FAILED_PRECONDITION, "over", f"run '{run}' is {state.status}", field="run"
             )
         return await self._there().cancel(run)
-
-    async def compare(self, request: pb.CompareRequest, caller: Caller) -> dict[str, Any]:
-        """Two runs beside each other."""
-        for field in ("first", "second"):
-            if not getattr(request, field):
-                raise invalid(field, "is missing: name a run, live traffic is 'live'")
-        if caller.only is not None:
-            raise Failure(
-                grpc.StatusCode.PERMISSION_DENIED,
-                "not_for_tenants",
-                "runs are compared over all tenants: this needs a token for all",
-            )
-        found = await self._there().compare(request.first, request.second, request.model)
-        if found is None:
-            raise Failure(
-                grpc.StatusCode.UNIMPLEMENTED,
-                "unimplemented",
-                "this gateway does not compare runs: use groundwatch compare, or groundwatch report --run",
-            )
-        return found
 
     async def _get(self, run: str, caller: Caller) -> Replay:
         if not run:

@@ -488,14 +488,18 @@ class CancelReplayResponse(_message.Message):
     def __init__(self, replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
 
 class CompareRequest(_message.Message):
-    __slots__ = ("first", "second", "model")
+    __slots__ = ("first", "second", "model", "tenant", "protocol")
     FIRST_FIELD_NUMBER: _ClassVar[int]
     SECOND_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     first: str
     second: str
     model: str
-    def __init__(self, first: _Optional[str] = ..., second: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    tenant: str
+    protocol: str
+    def __init__(self, first: _Optional[str] = ..., second: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., protocol: _Optional[str] = ...) -> None: ...
 
 class CompareResponse(_message.Message):
     __slots__ = ("comparison",)

@@ -1,0 +1,175 @@
+"""Replays through the gRPC door: over real runs, worked at by processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+
+from groundwatch.cli.replaying import ReplayDesk
+from groundwatch.events import ResponseScored
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import OUTCOMES
+
+TOKENS = "acme acme-token-0123456789\nother other-token-0123456789\n* every-token-0123456789\n"
+
+
+def bearer(name: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {name}-token-0123456789"),)
+
+
+@pytest.fixture
+def desk_of(bus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A desk with judges that do nothing; its processes find NATS."""
+    monkeypatch.delenv("GROUNDWATCH_CONFIG", raising=False)
+
+    def make(processes: int = 1) -> ReplayDesk:
+        return ReplayDesk(
+            Settings(
+                nats=bus._settings,
+                gateway=GatewaySettings(grpc=GrpcSettings(replays=processes)),
+                extraction=StageSettings(engine="noop"),
+                verification=StageSettings(engine="noop"),
+            )
+        )
+
+    return make
+
+
+async def filled(gateway_factory: Any, stub_factory: Any, desk: ReplayDesk, **grpc_settings: Any) -> Any:
+    """A stub of a gateway that keeps replays and has 30 responses."""
+    gateway = await gateway_factory(grpc_port=0, grpc=grpc_settings, replays=desk)
+    stub = await stub_factory(gateway)
+    responses = [
+        pb.Response(id=f"r{number}", model="m", answer="A dog.", tenant=("acme", "other")[number % 2])
+        for number in range(30)
+    ]
+
+    async def requests() -> Any:
+        yield pb.SubmitStreamRequest(responses=responses)
+
+    metadata = bearer("every") if grpc_settings else ()
+    async for told in stub.SubmitStream(requests(), metadata=metadata):
+        assert {result.status for result in told.results} == {pb.SUBMIT_STATUS_RECORDED}
+    return stub
+
+
+async def outcomes(bus: Any, run: str) -> list[ResponseScored]:
+    return [
+        msgspec.json.decode(read.data, type=ResponseScored)
+        async for read in read_stream(bus.js, OUTCOMES, subjects=(f"gw.outcome.{run}.>",))
+    ]
+
+
+async def code_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
+
+
+async def test_a_replay_is_begun_followed_and_done(gateway_factory, stub_factory, bus, desk_of):
+    stub = await filled(gateway_factory, stub_factory, desk_of())
+    begun = await stub.StartReplay(pb.StartReplayRequest(run="again", tenants=["acme"]), timeout=30)
+    assert (begun.replay.run, begun.replay.source, begun.replay.stage) == ("again", "live", "extraction")
+    assert begun.replay.status == pb.REPLAY_STATUS_RUNNING
+    last = begun.replay
+    async for told in stub.FollowReplay(pb.FollowReplayRequest(run="again"), timeout=60):
+        assert told.replay.share >= last.share
+        last = told.replay
+    assert last.status == pb.REPLAY_STATUS_DONE
+    assert (last.share, last.responses, last.scored + last.unscored) == (1.0, 15, 15)
+    found = await outcomes(bus, "again")
+    assert len(found) == 15
+    assert {one.tenant for one in found} == {"acme"}
+    code, told = await code_of(stub.StartReplay(pb.StartReplayRequest(run="again"), timeout=30))
+    assert (code, told[:4]) == (grpc.StatusCode.ALREADY_EXISTS, "run:")
+    code, _ = await code_of(stub.CancelReplay(pb.CancelReplayRequest(run="again"), timeout=30))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_replay_that_nobody_works_at_can_be_cancelled(gateway_factory, stub_factory, bus, desk_of):
+    stub = await filled(gateway_factory, stub_factory, desk_of(processes=0))
+    await stub.StartReplay(pb.StartReplayRequest(run="never"), timeout=30)
+    following = aiter(stub.FollowReplay(pb.FollowReplayRequest(run="never"), timeout=30))
+    first = await anext(following)
+    assert (first.replay.status, first.replay.workers) == (pb.REPLAY_STATUS_RUNNING, 0)
+    cancelled = await stub.CancelReplay(pb.CancelReplayRequest(run="never"), timeout=30)
+    assert cancelled.replay.status == pb.REPLAY_STATUS_CANCELLED
+    assert (await anext(following)).replay.status == pb.REPLAY_STATUS_CANCELLED
+    assert [told async for told in following] == []
+    assert await outcomes(bus, "never") == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "word"),
+    [
+        ({"run": ""}, "run:"),
+        ({"run": "live"}, "live"),
+        ({"run": "a b"}, "a b"),
+        ({"run": "x", "stage": "thinking"}, "thinking"),
+        ({"run": "x", "stage": "captioning"}, "captioning"),
+        ({"run": "x", "speed": -1.0}, "speed:"),
+        ({"run": "x", "since": 20.0, "until": 10.0}, "until"),
+        ({"run": "x", "settings": "[nats]\nurl = 'x'"}, "nats"),
+        ({"run": "x", "settings": "not toml"}, "settings: is not TOML"),
+    ],
+)
+async def test_a_wrong_wish_is_told(gateway_factory, stub_factory, desk_of, wish, word):
+    gateway = await gateway_factory(grpc_port=0, replays=desk_of(processes=0))
+    stub = await stub_factory(gateway)
+    code, told = await code_of(stub.StartReplay(pb.StartReplayRequest(**wish), timeout=30))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert word in told
+    assert "/tmp" not in told
+
+
+async def test_a_run_that_is_not_there_is_told(gateway_factory, stub_factory, desk_of):
+    gateway = await gateway_factory(grpc_port=0, replays=desk_of(processes=0))
+    stub = await stub_factory(gateway)
+    for call in (
+        stub.CancelReplay(pb.CancelReplayRequest(run="none"), timeout=30),
+        anext(aiter(stub.FollowReplay(pb.FollowReplayRequest(run="none"), timeout=30))),
+    ):
+        assert (await code_of(call))[0] is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_tenant_replays_its_own_and_ends_no_other(gateway_factory, stub_factory, tmp_path, desk_of):
+    path = tmp_path / "tokens"
+    path.write_text(TOKENS)
+    desk = desk_of(processes=0)
+    stub = await filled(gateway_factory, stub_factory, desk, tokens_file=str(path))
+    await stub.StartReplay(pb.StartReplayRequest(run="ours"), metadata=bearer("acme"), timeout=30)
+    found = await desk.find("ours")
+    assert found is not None
+    assert found.tenants == ("acme",)
+    for call in (
+        stub.StartReplay(pb.StartReplayRequest(run="x", tenants=["other"]), metadata=bearer("acme")),
+        stub.StartReplay(pb.StartReplayRequest(run="x", settings="[alarm]"), metadata=bearer("acme")),
+        stub.CancelReplay(pb.CancelReplayRequest(run="ours"), metadata=bearer("other")),
+        anext(aiter(stub.FollowReplay(pb.FollowReplayRequest(run="ours"), metadata=bearer("other")))),
+    ):
+        assert (await code_of(call))[0] is grpc.StatusCode.PERMISSION_DENIED
+    await stub.CancelReplay(pb.CancelReplayRequest(run="ours"), metadata=bearer("acme"), timeout=30)
+
+
+async def test_without_anybody_who_keeps_replays_that_is_told(stub):
+    code, _ = await code_of(stub.StartReplay(pb.StartReplayRequest(run="x"), timeout=30))
+    assert code is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_gateway_that_goes_down_lets_go_of_the_replay(gateway_factory, stub_factory, bus, desk_of):
+    desk = desk_of()
+    stub = await filled(gateway_factory, stub_factory, desk)
+    await stub.StartReplay(pb.StartReplayRequest(run="slow", speed=0.000001), timeout=30)
+    await desk.close()
+    assert not desk._working
+    again = desk_of(processes=0)
+    found = await again.find("slow")
+    assert found is not None
+    assert found.status in ("running", "done")
+    await asyncio.wait_for(again.close(), 10)
