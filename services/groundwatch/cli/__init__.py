@@ -13,9 +13,11 @@ import groundwatch.cli.analysis as analysis
 import groundwatch.cli.bench as bench
 import groundwatch.cli.budget as budget
 import groundwatch.cli.canary as canary
+import groundwatch.cli.compare as compare
 import groundwatch.cli.config as config
 import groundwatch.cli.construction as construction
 import groundwatch.cli.demo as demo
+import groundwatch.cli.erase as erase
 import groundwatch.cli.export as export
 import groundwatch.cli.ledger as ledger
 import groundwatch.cli.models as models
@@ -77,7 +79,9 @@ for module in (
     query,
     replay,
     runs,
+    compare,
     export,
+    erase,
 ):
     module.register(app)
 

@@ -97,6 +97,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         (ledger.lost, "LOST: acknowledged, without an outcome"),
         (ledger.orphans, "ORPHANS: outcomes of responses that were never recorded"),
         (ledger.expired, "outcomes whose responses retention has removed"),
+        (ledger.erased, "responses erased, with their outcomes (all runs)"),
         (ledger.foreign, "foreign messages in the source stream"),
         (ledger.dead_letters, "dead letters (groundwatch dead list)"),
     ):

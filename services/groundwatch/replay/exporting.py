@@ -15,6 +15,7 @@ from groundwatch.replay.planning import find_stretch, plan
 from groundwatch.replay.reading import Broken, Message, read
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
+from groundwatch.runtime.exports import register
 from groundwatch.runtime.images import ImageStore
 from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS
 
@@ -48,6 +49,8 @@ async def export(
         with unfinished.open("wb") as out:
             exporting = _Exporting(js, spec, ExportWriter(out))
             manifest = await exporting.run(stretch.first, stretch.last, on_progress or (lambda _: None))
+        # Before the file is there: an erasure must find every file.
+        await register(js, path)
         unfinished.replace(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -23,6 +23,7 @@ import nats.js.errors
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.runtime.streams import Read, read_stream
+from groundwatch.runtime.tombstones import Tombstone, tombstone_name, tombstones
 from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import (
     ASKED,
@@ -59,6 +60,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     were never recorded; `expired` are outcomes whose responses retention has removed; `foreign` are
     messages in the source stream that no gateway wrote. `questions` wait for their answer, with captioning
     or among the dead letters; `questions_lost` have been acknowledged and have neither answer nor letter.
+    `erased` are responses, of all runs, that erasures have removed with their outcomes.
     """
 
     run: str
@@ -78,6 +80,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     balanced: bool
     questions: int = 0
     questions_lost: int = 0
+    erased: int = 0
 
 
 async def audit(js: JetStreamContext, run: str = LIVE) -> Ledger:
@@ -92,6 +95,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
     positions = {spec.name: await _position(js, spec.stream, spec.name) for spec in CONSUMERS}
     last_sequence = (await js.stream_info(RESPONSES)).state.last_seq
     oldest = await _oldest_time(js)
+    gone = await _erased(js)
     waiting: dict[Pair, int] = {}
     keys: set[str] = set()
     foreign = 0
@@ -142,14 +146,19 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
         # moved past our reading.
         found = await _last_headers(js, OUTCOMES, outcome_subject(run, pair[1], pair[0]))
         if found is None:
-            lost += 1
+            if tombstone_name("response", pair[0]) in gone or not await _recorded_since(js, run, *pair):
+                # Somebody is erasing it at this moment, or has erased it since it was read.
+                recorded -= 1
+            else:
+                lost += 1
             continue
         kinds[found.get(HEADER_OUTCOME, "")] += 1
         if reason := found.get(HEADER_REASON):
             reasons[f"{found.get(HEADER_OUTCOME, '')}: {reason}"] += 1
     orphans = expired = 0
     for (key, protocol), when in unknown:
-        if oldest and (when < oldest or await _recorded_before(js, run, key, protocol, oldest)):
+        aged = oldest and (when < oldest or await _recorded_before(js, run, key, protocol, oldest))
+        if aged or await _erasing(js, run, key, protocol, gone):
             expired += 1
         elif key in keys or not await _recorded_since(js, run, key, protocol):
             orphans += 1
@@ -173,6 +182,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
         balanced=recorded == counted + in_flight.total() and orphans == questions_lost == 0,
         questions=questions,
         questions_lost=questions_lost,
+        erased=sum(stone.counts.get(RESPONSES, 0) for stone in gone.values()),
     )
 
 
@@ -276,6 +286,36 @@ async def _recorded_before(js: JetStreamContext, run: str, key: str, protocol: s
     except (nats.js.errors.NotFoundError, *UNDECODED):
         return False
     return 0 < outcome.recorded_at <= oldest
+
+
+async def _erased(js: JetStreamContext) -> dict[str, Tombstone]:
+    """The tombstones by name; none on a server that was provisioned before there were any."""
+    try:
+        return {stone.name: stone async for stone in tombstones(js)}
+    except nats.js.errors.NotFoundError:
+        return {}
+
+
+async def _erasing(
+    js: JetStreamContext, run: str, key: str, protocol: str, gone: dict[str, Tombstone]
+) -> bool:
+    """Whether an outcome has no response since that was erased, or removed by its tenant's retention."""
+    if not gone:
+        return False
+    if tombstone_name("response", key) in gone:
+        return True
+    try:
+        found = await js.get_last_msg(OUTCOMES, outcome_subject(run, protocol, key))
+        outcome = msgspec.json.decode(found.data or b"", type=ResponseScored)
+    except nats.js.errors.NotFoundError:
+        # Erased since it was read.
+        return True
+    except UNDECODED:
+        return False
+    if tombstone_name("tenant", outcome.tenant) in gone:
+        return True
+    cut = gone.get(tombstone_name("retention", outcome.tenant))
+    return cut is not None and 0 < outcome.recorded_at <= cut.at
 
 
 async def _last_headers(js: JetStreamContext, stream: str, subject: str) -> dict[str, str] | None:

@@ -96,6 +96,10 @@ class ImageStore:
         """Whether this store has met the image before: asks nobody, so False means nothing."""
         return sha256 in self._known
 
+    def forget(self, sha256: str) -> None:
+        """Believe no more that the image is stored: it was erased."""
+        self._known.discard(sha256)
+
     async def put(self, image: Image) -> bool:
         """Store it unless it is there; tells whether it was new."""
         if await self.has(image.sha256):

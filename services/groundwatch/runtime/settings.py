@@ -229,6 +229,28 @@ class CacheSettings(Section, frozen=True, kw_only=True):
     shared_across_tenants: bool = False
 
 
+class Ages(Section, frozen=True, kw_only=True):
+    """Days that events are kept, by stream; 0: as long as the stream keeps them."""
+
+    responses: float = 0.0
+    asked: float = 0.0
+    extracted: float = 0.0
+    judged: float = 0.0
+    outcomes: float = 0.0
+    alarms: float = 0.0
+    dead: float = 0.0
+
+
+class RetentionSettings(Ages, frozen=True, kw_only=True):
+    """How long data is kept where that is shorter than the streams' own 30 days; `tenants` by name.
+
+    `images` in days: those that nothing names any more, so long after they were stored; 0: they stay.
+    """
+
+    images: float = 0.0
+    tenants: dict[str, Ages] = {}
+
+
 class FaithScoreSettings(Section, frozen=True, kw_only=True):
     """Weights of equation 1 for each category; 1 where absent, as in the paper."""
 
@@ -255,6 +277,7 @@ class Settings(Section, frozen=True, kw_only=True):
     alarm: AlarmSettings = AlarmSettings()
     archive: ArchiveSettings = ArchiveSettings()
     cache: CacheSettings = CacheSettings()
+    retention: RetentionSettings = RetentionSettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
 
 
@@ -389,6 +412,9 @@ def check(settings: Settings) -> None:
     for key, holds, message in checks:
         if not holds:
             raise SettingsError(f"setting '{key}': {message}")
+    _check_retention("retention", settings.retention)
+    for tenant, ages in settings.retention.tenants.items():
+        _check_retention(f"retention.tenants.{tenant}", ages)
     for index, rule in enumerate(settings.gateway.sampling):
         if not 0 <= rule.rate <= 1:
             raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")
@@ -411,3 +437,14 @@ def check(settings: Settings) -> None:
             raise SettingsError(
                 f"setting '{stage}.llm': engine {section.engine} needs at least base_url and model here"
             )
+
+
+def _check_retention(section: str, ages: Ages) -> None:
+    for name, days in msgspec.structs.asdict(ages).items():
+        if name != "tenants" and not 0 <= days < float("inf"):
+            raise SettingsError(f"setting '{section}.{name}': must be 0 or more days")
+    if ages.outcomes and (not ages.responses or ages.outcomes < ages.responses):
+        raise SettingsError(
+            f"setting '{section}.outcomes': an outcome stays at least as long as its response: set "
+            f"{section}.responses to {ages.outcomes:g} days or less"
+        )

@@ -38,6 +38,8 @@ from groundwatch.topology.names import (
     COMMAND_LINE,
     DAY,
     DEAD,
+    ERASE,
+    EXPORTS_BUCKET,
     EXTRACTED,
     GATEWAY,
     HEADER_DIGEST,
@@ -59,6 +61,7 @@ from groundwatch.topology.names import (
     RETRY,
     RUNS_BUCKET,
     STAGES,
+    TOMBSTONES_BUCKET,
 )
 from groundwatch.topology.permissions import (
     Permissions,
@@ -106,6 +109,8 @@ __all__ = [
     "CONSUMERS",
     "DAY",
     "DEAD",
+    "ERASE",
+    "EXPORTS_BUCKET",
     "EXTRACTED",
     "GATEWAY",
     "HEADERS",
@@ -128,6 +133,7 @@ __all__ = [
     "RUNS_BUCKET",
     "STAGES",
     "STREAMS",
+    "TOMBSTONES_BUCKET",
     "Address",
     "BucketSpec",
     "ChannelSpec",

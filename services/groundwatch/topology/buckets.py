@@ -6,10 +6,13 @@ from groundwatch.topology.names import (
     BUDGETS_BUCKET,
     CACHE_BUCKET,
     COMMAND_LINE,
+    ERASE,
+    EXPORTS_BUCKET,
     GATEWAY,
     IMAGES_BUCKET,
     REPLAY,
     RUNS_BUCKET,
+    TOMBSTONES_BUCKET,
 )
 from groundwatch.topology.specs import BucketSpec
 
@@ -19,26 +22,40 @@ BUCKETS: tuple[BucketSpec, ...] = (
         kind="objects",
         description="Images by SHA-256 of their bytes",
         writers=(GATEWAY, "generation", REPLAY),
-        readers=("captioning", "verification", COMMAND_LINE),
+        readers=("captioning", "verification", COMMAND_LINE, ERASE),
     ),
     BucketSpec(
         name=RUNS_BUCKET,
         kind="key_value",
         description="State of every replay: what it is asked to do, how far it is, who works at it",
         writers=(REPLAY, COMMAND_LINE),
-        readers=(GATEWAY,),
+        readers=(GATEWAY, ERASE),
     ),
     BucketSpec(
         name=BUDGETS_BUCKET,
         kind="key_value",
         description="Budgets of judging, and what is used of them: rules, leases, what was spent",
         writers=(GATEWAY, COMMAND_LINE),
+        readers=(ERASE,),
     ),
     BucketSpec(
         name=CACHE_BUCKET,
         kind="key_value",
         description="Judgements by judge and input, so that nobody is paid twice for one",
-        writers=("extraction", "verification", "matching", REPLAY, COMMAND_LINE),
+        writers=("extraction", "verification", "matching", REPLAY, COMMAND_LINE, ERASE),
         drop_old=True,
+    ),
+    BucketSpec(
+        name=EXPORTS_BUCKET,
+        kind="key_value",
+        description="Files that recorded events were exported to, so that an erasure finds them",
+        writers=(COMMAND_LINE, ERASE),
+    ),
+    BucketSpec(
+        name=TOMBSTONES_BUCKET,
+        kind="key_value",
+        description="What was erased, by digests: it is not recorded again",
+        writers=(ERASE,),
+        readers=(GATEWAY, COMMAND_LINE),
     ),
 )

@@ -18,6 +18,7 @@ from groundwatch.topology.channels import CHANNELS
 from groundwatch.topology.names import (
     COMMAND_LINE,
     DEAD,
+    ERASE,
     EXTRACTED,
     GATEWAY,
     JUDGED,
@@ -45,6 +46,8 @@ SEES_BACKLOG: dict[str, tuple[str, ...]] = {
     COMMAND_LINE: tuple(spec.name for spec in CONSUMERS),
     # Live traffic goes first: `replay.courtesy`.
     REPLAY: tuple(spec.name for spec in CONSUMERS),
+    # What a stage holds is erased when the stage has let go of it.
+    ERASE: tuple(spec.name for spec in CONSUMERS),
 }
 """Consumers of others that a user asks about, by name: asking changes nothing."""
 
@@ -55,6 +58,24 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
     # A run that is deleted leaves every stream.
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
+    # It overwrites single messages wherever they lie, and looks for their bytes in every bucket.
+    ERASE: (
+        *(
+            f"{API}.STREAM.MSG.DELETE.{name}"
+            for name in (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS))
+        ),
+        *(
+            f"{API}.{call}.{bucket.stream}.{rest}"
+            for bucket in BUCKETS
+            if bucket.kind == "objects"
+            for call, rest in (
+                ("CONSUMER.CREATE", f"*.$O.{bucket.name}.>"),
+                ("CONSUMER.MSG.NEXT", "*"),
+                ("CONSUMER.INFO", "*"),
+                ("CONSUMER.DELETE", "*"),
+            )
+        ),
+    ),
 }
 """Subjects beside those that channels, consumers and buckets give."""
 

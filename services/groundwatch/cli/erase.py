@@ -1,0 +1,224 @@
+"""Commands about data that must go: erase, retention."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import nats.errors
+import nats.js.errors
+import typer
+from rich.console import Console
+
+from groundwatch.archive.place import placed
+from groundwatch.archive.store import Store, installed
+from groundwatch.cli.common import (
+    ConfigOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    connected,
+    data_dir,
+    find_running,
+    print_json,
+    run,
+)
+from groundwatch.erasure.subject import Subject, subject
+from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
+from groundwatch.runtime import tombstones
+from groundwatch.runtime.logs import logger
+from groundwatch.runtime.settings import Settings
+from groundwatch.topology import ERASE
+
+if TYPE_CHECKING:
+    from groundwatch.erasure.erasing import Erasure, Stores
+    from groundwatch.erasure.retention import Kept
+
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="DIR",
+        help="The NATS server's store directory, to search its files; that of `groundwatch up` is known.",
+        show_default=False,
+    ),
+]
+
+
+def erase(
+    response: Annotated[
+        str | None, typer.Option(help="The id of a response.", metavar="ID", show_default=False)
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="Its tenant; alone: everything of the tenant.", metavar="T", show_default=False),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(help="An image, whoever names it.", metavar="SHA256", show_default=False),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Prove it: search every store for the subject's bytes.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would go; change nothing.")] = False,
+    lift: Annotated[
+        bool, typer.Option("--lift", help="Take the tombstone away: it may be recorded again.")
+    ] = False,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for stages that hold something of it.")
+    ] = 60.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Erase a response, a tenant or an image from every stream, store, cache, archive and known export.
+
+    Exit status 1: there was nothing of it, something is left, or a store could not be reached.
+    """
+    wanted = subject(response, tenant, image)
+    settings = client_settings(config, nats)
+    if store is not None and not store.is_dir():
+        raise UsageError(f"--store {store}: no such folder")
+    if lift:
+        run(_lift(settings, wanted))
+        return
+    if not (dry_run or yes):
+        if as_json or not sys.stdin.isatty():
+            raise UsageError("this cannot be undone: say --yes, or look first with --dry-run")
+        typer.confirm(f"Erase {wanted.told()}? This cannot be undone.", abort=True)
+
+    async def work() -> Erasure:
+        from groundwatch.erasure.erasing import Eraser
+
+        async with connected(settings, ERASE, user=ERASE) as bus:
+            eraser = Eraser(bus.js, wanted, _stores(settings, store), wait=wait)
+            return await (eraser.look() if dry_run else eraser.erase(verify=verify))
+
+    done = run(work())
+    if as_json:
+        print_json(done)
+    else:
+        _show(done)
+    _check(done)
+
+
+def _check(done: Erasure) -> None:
+    if not done.total and not done.known:
+        raise CheckFailed(f"nothing found of {done.what}")
+    if done.waiting:
+        raise CheckFailed(
+            f"a stage still holds {done.waiting} messages of {done.what}, and may publish: erase again, "
+            "or let groundwatch retention do it"
+        )
+    if done.proof is not None and not done.proof.holds:
+        places = ", ".join(f"{place.store}: {place.where}" for place in done.proof.found[:5])
+        raise CheckFailed(f"bytes of {done.what} were found in {places}")
+    if done.unreached:
+        raise CheckFailed(f"not everything was reached: {'; '.join(done.unreached)}")
+
+
+def _show(done: Erasure) -> None:
+    console = Console(highlight=False)
+    counts = ", ".join(f"{name} {number:,}" for name, number in done.counts.items()) or "nothing"
+    console.print(f"{done.what}: {'would remove' if done.dry_run else 'removed'} {counts}", soft_wrap=True)
+    if done.known:
+        console.print("it had been erased before")
+    if (proof := done.proof) is not None:
+        said = "found nothing" if proof.holds else f"found {len(proof.found)} places"
+        console.print(
+            f"a search for {proof.needles:,} byte strings in {len(proof.searched)} stores {said}"
+            + (f"; {proof.shared:,} texts that others say too were left out" if proof.shared else ""),
+            soft_wrap=True,
+        )
+        for one in proof.unseen:
+            console.print(f"not searched: {one}", soft_wrap=True)
+
+
+async def _lift(settings: Settings, wanted: Subject) -> None:
+    async with connected(settings, ERASE, user=ERASE) as bus:
+        if not await tombstones.lift(bus.js, wanted.kind, wanted.name):
+            raise CheckFailed(f"{wanted.told()} has no tombstone")
+
+
+def _stores(settings: Settings, store: Path | None) -> Stores:
+    from groundwatch.erasure.erasing import Stores
+
+    folder = data_dir(settings)
+    running = find_running(settings)
+    here = running is not None and running.nats == settings.nats.url
+    if store is None and here and (folder / "nats").is_dir():
+        store = folder / "nats"
+    if not installed():
+        return Stores(folder=store)
+    # The folder of an `up` belongs to its own streams alone.
+    url = placed(settings, folder).archive.url if here else placed(settings, Path()).archive.url
+    if not here and not settings.archive.url:
+        url = ""
+    if not url:
+        return Stores(folder=store)
+    from groundwatch.archive.archive import Archive
+
+    return Stores(folder=store, archive=Archive(Store(url, settings.archive.options)))
+
+
+def retention(
+    every: Annotated[
+        str,
+        typer.Option(help="Again and again, with so much time between: 30m, 1h, 1d.", show_default=False),
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would go; change nothing.")] = False,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what is older than settings keep it, and what came of an erased response after all."""
+    settings = client_settings(config, nats)
+    if not every:
+        run(_once(settings, dry_run, as_json))
+        return
+    from groundwatch.cli.canary import interval
+
+    run(_again_and_again(settings, interval(every), dry_run, as_json))
+
+
+async def _once(settings: Settings, dry_run: bool, as_json: bool) -> None:
+    from groundwatch.erasure.retention import enforce
+
+    async with connected(settings, ERASE, user=ERASE) as bus:
+        kept = await enforce(bus.js, settings.retention, _stores(settings, None), dry_run=dry_run)
+    if as_json:
+        print_json(kept)
+        return
+    _tell(kept)
+
+
+def _tell(kept: Kept) -> None:
+    for what, counts in (("too old", kept.expired), ("erased before", kept.resurrected)):
+        told = ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "nothing"
+        typer.echo(f"{what}: {'would remove' if kept.dry_run else 'removed'} {told}")
+
+
+async def _again_and_again(settings: Settings, every: float, dry_run: bool, as_json: bool) -> None:
+    from groundwatch.cli.canary import stopping
+
+    async with stopping() as stopped:
+        while not stopped.is_set():
+            began = time.monotonic()
+            try:
+                await _once(settings, dry_run, as_json)
+            except (GroundwatchError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+                logger.error("retention.failed", error=str(error))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), max(0.0, every - (time.monotonic() - began)))
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("erase")(erase)
+    app.command("retention")(retention)

@@ -1,0 +1,1 @@
+"""Retention, and erasure of one subject's data everywhere it lies."""

@@ -1,0 +1,109 @@
+"""Removing single messages so that the server overwrites their bytes.
+
+A purge leaves a message's bytes in the server's block files until the server happens to compact the block;
+the deletion of a single message overwrites them at once (nats-server 2.15.1, seen in its files). So messages
+are deleted one by one, many at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.events import ResponseRecorded
+from groundwatch.runtime.cache_keys import keys_of, scope_of
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+AT_ONCE = 64
+
+IMAGES_STREAM = f"OBJ_{IMAGES_BUCKET}"
+CACHE_STREAM = f"KV_{CACHE_BUCKET}"
+
+
+async def overwrite(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
+    """Delete messages with their bytes; how many were there. Raises what NATS raises."""
+    rest, removed = iter(sequences), 0
+    while several := list(islice(rest, AT_ONCE)):
+        removed += sum(await asyncio.gather(*(_overwrite(js, stream, one) for one in several)))
+    return removed
+
+
+async def _overwrite(js: JetStreamContext, stream: str, sequence: int) -> bool:
+    try:
+        return bool(await js.delete_msg(stream, sequence))
+    except nats.js.errors.NotFoundError:
+        return False
+    except nats.js.errors.APIError as error:
+        # "no message found": somebody else came first, or its age did.
+        if error.err_code in (10037, 10043, 10057) or "no message found" in str(error.description):
+            return False
+        raise
+
+
+async def remove_image(js: JetStreamContext, sha256: str) -> int:
+    """Remove an image with all its pieces; how many messages that were, 0 where it is not stored."""
+    meta = f"$O.{IMAGES_BUCKET}.M.{base64.urlsafe_b64encode(sha256.encode()).decode()}"
+    sequences = await _on(js, IMAGES_STREAM, meta)
+    for sequence in list(sequences):
+        said = (await js.get_msg(IMAGES_STREAM, sequence)).data or b"{}"
+        info: dict[str, Any] = msgspec.json.decode(said)
+        if nuid := info.get("nuid"):
+            sequences += await _on(js, IMAGES_STREAM, f"$O.{IMAGES_BUCKET}.C.{nuid}")
+    # What says where the pieces are goes last: a crash in between is mended by another erasure.
+    return await overwrite(js, IMAGES_STREAM, sorted(sequences, reverse=True))
+
+
+async def image_bytes(js: JetStreamContext, sha256: str) -> bytes:
+    """The bytes of a stored image; none where it is not stored."""
+    try:
+        return (await (await js.object_store(IMAGES_BUCKET)).get(sha256)).data or b""
+    except nats.js.errors.NotFoundError:
+        return b""
+
+
+async def _on(js: JetStreamContext, stream: str, subject: str) -> list[int]:
+    """The sequences of all messages on a subject."""
+    found, after = list[int](), 1
+    while True:
+        try:
+            message = await js.get_msg(stream, after, subject=subject, next=True)
+        except nats.js.errors.NotFoundError:
+            return found
+        assert message.seq is not None
+        found.append(message.seq)
+        after = message.seq + 1
+
+
+async def forget_judgements(
+    js: JetStreamContext, responses: Sequence[ResponseRecorded], tenant: str = ""
+) -> int:
+    """Remove what the cache keeps of these responses, or of a whole tenant."""
+    contents = {keys_of(one).split(".")[1] for one in responses}
+    scope = scope_of(tenant) if tenant else ""
+    found = []
+    try:
+        async for read in read_stream(
+            js, CACHE_STREAM, subjects=(f"$KV.{CACHE_BUCKET}.>",), headers_only=True
+        ):
+            tokens = read.subject.split(".")[2:]
+            if len(tokens) > 1 and (tokens[0] == scope or tokens[1] in contents):
+                found.append(read.sequence)
+    except nats.js.errors.NotFoundError:
+        return 0
+    return await overwrite(js, CACHE_STREAM, found)
+
+
+async def empty_cache(js: JetStreamContext) -> None:
+    """Drop the whole cache with its files: bytes of entries that age or room had removed go only so."""
+    state = (await js.stream_info(CACHE_STREAM)).state
+    await js.purge_stream(CACHE_STREAM, seq=state.last_seq + 1)

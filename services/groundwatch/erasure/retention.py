@@ -1,0 +1,187 @@
+"""Retention shorter than a stream's own: by stream, and by tenant and stream; and what came after an erasure.
+
+What a stage has still to do stays, however old: the ledger must balance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.erasure.erasing import Stores, drop_from_archive
+from groundwatch.erasure.finding import channels_of, still_named
+from groundwatch.erasure.removing import overwrite, remove_image
+from groundwatch.erasure.subject import owner_key, tenant_of
+from groundwatch.runtime import tombstones
+from groundwatch.runtime.settings import Ages, RetentionSettings
+from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.tombstones import Tombstone, tombstone_name
+from groundwatch.topology import (
+    ALARMS,
+    ASKED,
+    CONSUMERS,
+    DAY,
+    DEAD,
+    EXTRACTED,
+    IMAGES_BUCKET,
+    JUDGED,
+    OUTCOMES,
+    RESPONSES,
+    RETRY,
+)
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+STREAMS = {
+    "responses": RESPONSES,
+    "asked": ASKED,
+    "extracted": EXTRACTED,
+    "judged": JUDGED,
+    "outcomes": OUTCOMES,
+    "alarms": ALARMS,
+    "dead": DEAD,
+}
+"""Names in settings. The work queue of retries empties itself."""
+
+FRESH = DAY
+"""Seconds after an erasure in which something of it can still come: from a stage that had held it."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round removed, by store: `expired` for its age, `resurrected` since it had been erased."""
+
+    expired: dict[str, int]
+    resurrected: dict[str, int]
+    dry_run: bool = False
+
+
+async def enforce(
+    js: JetStreamContext, settings: RetentionSettings, stores: Stores, *, dry_run: bool = False
+) -> Kept:
+    """One round. Raises what NATS raises."""
+    now = time.time()
+    expired: Counter[str] = Counter()
+    for name, stream in STREAMS.items():
+        old = await _too_old(js, name, stream, settings, now)
+        expired[stream] += len(old) if dry_run else await overwrite(js, stream, old)
+    if not dry_run:
+        for tenant, ages in settings.tenants.items():
+            if ages.responses:
+                # The audit takes outcomes of older responses for expired, and not for orphans.
+                cut = Tombstone(
+                    kind="retention",
+                    name=tombstone_name("retention", tenant),
+                    at=now - ages.responses * DAY,
+                    settled=True,
+                )
+                await tombstones.write(js, cut)
+    if settings.images:
+        expired["images"] += await _unnamed_images(js, now - settings.images * DAY, dry_run=dry_run)
+    again = Counter[str]() if dry_run else await _sweep_again(js, stores, now)
+    return Kept(
+        expired={name: number for name, number in expired.items() if number},
+        resurrected=dict(again),
+        dry_run=dry_run,
+    )
+
+
+def age_of(ages: Ages, name: str) -> float:
+    """Days that a stream's events are kept, 0 for as long as the stream keeps them.
+
+    A question goes with its answer at the latest: one without an answer would count as lost.
+    """
+    days: float = getattr(ages, name)
+    if name == "asked" and ages.responses:
+        return min(days or ages.responses, ages.responses)
+    return days
+
+
+async def _too_old(
+    js: JetStreamContext, name: str, stream: str, settings: RetentionSettings, now: float
+) -> list[int]:
+    by_tenant = {tenant: days for tenant, ages in settings.tenants.items() if (days := age_of(ages, name))}
+    general = age_of(settings, name)
+    if not general and not by_tenant:
+        return []
+    shortest = min(days for days in (general, *by_tenant.values()) if days)
+    last = await _settled_until(js, stream)
+    found = []
+    for subjects in channels_of(stream):
+        async for read in read_stream(
+            js, stream, subjects=(subjects,), headers_only=not by_tenant, last_sequence=last
+        ):
+            if read.time > now - shortest * DAY:
+                break
+            days = (by_tenant.get(tenant_of(read.data) or "") if by_tenant else None) or general
+            if days and read.time <= now - days * DAY:
+                found.append(read.sequence)
+    return found
+
+
+async def _settled_until(js: JetStreamContext, stream: str) -> int:
+    """Up to which sequence no stage has anything left to do."""
+    last = int((await js.stream_info(stream)).state.last_seq)
+    for spec in CONSUMERS:
+        if spec.stream != stream:
+            continue
+        info = await js.consumer_info(stream, spec.name)
+        if not info.num_ack_pending and not info.num_pending:
+            continue
+        floor = info.ack_floor.stream_seq if info.ack_floor else 0
+        if not info.num_ack_pending and info.delivered:
+            floor = max(floor, info.delivered.stream_seq)
+        last = min(last, floor)
+    return last
+
+
+async def _unnamed_images(js: JetStreamContext, before: float, *, dry_run: bool) -> int:
+    """Remove images stored before then that no event names."""
+    bucket = await js.object_store(IMAGES_BUCKET)
+    try:
+        infos = await bucket.list()
+    except nats.js.errors.NotFoundError:
+        return 0
+    old = set()
+    for info in infos:
+        stored = await js.get_last_msg(f"OBJ_{IMAGES_BUCKET}", f"$O.{IMAGES_BUCKET}.C.{info.nuid}")
+        if stored.time is not None and stored.time.timestamp() <= before:
+            old.add(info.name)
+    unnamed = old - await still_named(js, old, frozenset())
+    for sha256 in unnamed if not dry_run else ():
+        await remove_image(js, sha256)
+    return len(unnamed)
+
+
+async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Counter[str]:
+    """Remove what a stage published of a response after it had been erased."""
+    fresh = [
+        stone
+        async for stone in tombstones.tombstones(js)
+        if stone.kind in ("response", "tenant") and (not stone.settled or now - stone.at < FRESH)
+    ]
+    found: Counter[str] = Counter()
+    if not fresh:
+        return found
+    names = {stone.name for stone in fresh}
+    tenants = any(stone.kind == "tenant" for stone in fresh)
+    keys: set[str] = set()
+    for stream in (*STREAMS.values(), RETRY):
+        for subjects in channels_of(stream) if stream != ALARMS else ():
+            sequences = []
+            async for read in read_stream(js, stream, subjects=(subjects,), headers_only=not tenants):
+                key = owner_key(read.subject, read.headers)
+                tenant = tenant_of(read.data) if tenants else None
+                mine = tombstone_name("response", key) in names
+                if mine or (tenant is not None and tombstone_name("tenant", tenant) in names):
+                    keys.add(key)
+                    sequences.append(read.sequence)
+            if sequences:
+                found[stream] += await overwrite(js, stream, sequences)
+    if keys:
+        await drop_from_archive(js, stores, keys)
+    return found

@@ -1,0 +1,192 @@
+"""The proof: a search for the subject's bytes in every store.
+
+Searched are the block files of the NATS server where they can be read, every message of every stream and
+bucket through its API, the archive's files and export files, decoded. What other subjects say too ("Describe
+the image.") proves nothing, so it is left out, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.erasure.finding import Found
+from groundwatch.erasure.subject import Subject
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import BUCKETS, CHANNELS, STREAMS
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+    from groundwatch.archive.archive import Archive
+
+MOST = 64
+"""Texts that are searched for, the longest first, beside what names the subject."""
+
+SHORTEST = 24
+"""Bytes of a text that says something."""
+
+SLICE = 64
+"""Bytes of an image that are searched for, at several places of it."""
+
+SLICES = 8
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where bytes of the subject were found: a `store`, and a file or subject in it."""
+
+    store: str
+    where: str
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search looked for and where. `unseen` are stores that could not be searched, with the reason;
+    `shared` counts texts that were left out since others say them too."""
+
+    needles: int
+    shared: int
+    searched: tuple[str, ...]
+    unseen: tuple[str, ...]
+    found: tuple[Place, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found."""
+        return not self.found
+
+
+def names_of(subject: Subject) -> list[bytes]:
+    """What names the subject in every event: must be nowhere, whoever else says it."""
+    match subject.kind:
+        case "response":
+            return [subject.key.encode()]
+        case "tenant":
+            return [b'"tenant":' + msgspec.json.encode(subject.tenant)]
+    return []
+
+
+def texts_of(subject: Subject, several: Iterable[Found]) -> list[bytes]:
+    """What the subject's own messages say: the longest texts of its events."""
+    texts: set[bytes] = set()
+    if subject.kind == "response":
+        texts.add(b'"id":' + msgspec.json.encode(subject.response))
+    for one in several:
+        try:
+            event = msgspec.json.decode(one.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        texts |= {text for text in _strings(event) if len(text) >= SHORTEST}
+        if len(texts) > 20 * MOST:
+            break
+    return sorted(texts, key=len, reverse=True)[:MOST]
+
+
+def slices(image: bytes) -> set[bytes]:
+    """Pieces from all over an image: formats begin alike."""
+    step = max(SLICE, len(image) // (SLICES + 1))
+    return {image[at : at + SLICE] for at in range(step // 2, len(image) - SLICE + 1, step)} or {image}
+
+
+def _strings(value: Any) -> Iterator[bytes]:
+    match value:
+        case str():
+            yield msgspec.json.encode(value)[1:-1]
+        case dict():
+            for one in value.values():
+                yield from _strings(one)
+        case list():
+            for one in value:
+                yield from _strings(one)
+
+
+async def prove(
+    js: JetStreamContext,
+    names: Sequence[bytes],
+    texts: Sequence[bytes],
+    pieces: Sequence[bytes] = (),
+    *,
+    keys: Sequence[bytes] = (),
+    folder: Path | None,
+    archive: Archive | None,
+    exports: Sequence[Path],
+    unseen: Sequence[str] = (),
+) -> Proof:
+    """Search every store. `keys` are those of the subject's responses: every row of the archive, and every
+    record of an export, has its own. Raises what the stores raise."""
+    from groundwatch.erasure.exports import search as search_export
+
+    found: list[Place] = []
+    shared: set[bytes] = set()
+    searched = []
+    for stream, subjects in _everything():
+        try:
+            async for read in read_stream(js, stream, subjects=(subjects,)):
+                whole = b"\0".join((read.subject.encode(), str(read.headers).encode(), read.data))
+                if any(name in whole for name in (*names, *pieces)):
+                    found.append(Place(store=stream, where=f"sequence {read.sequence}"))
+                shared |= {text for text in texts if text not in shared and text in whole}
+        except nats.js.errors.NotFoundError:
+            continue
+        if stream not in searched:
+            searched.append(stream)
+    needles = [*names, *pieces, *(text for text in texts if text not in shared)]
+    if folder is not None:
+        searched.append(f"files below {folder}")
+        found += await asyncio.to_thread(_in_files, folder, needles)
+    if archive is not None and keys:
+        searched.append(f"archive {archive.store.url}")
+        # An order to leave out what is not archived yet names digests only.
+        found += [
+            Place(store="archive", where=name)
+            for name in archive.search(keys)
+            if not name.startswith("manifests/")
+        ]
+    for path in exports:
+        searched.append(str(path))
+        if search_export(path, [*names, *keys, *pieces]):
+            found.append(Place(store="export", where=str(path)))
+    return Proof(
+        needles=len(needles),
+        shared=len(shared),
+        searched=tuple(searched),
+        unseen=tuple(unseen),
+        found=tuple(found),
+    )
+
+
+def _everything() -> Iterator[tuple[str, str]]:
+    for spec in STREAMS:
+        for channel in CHANNELS:
+            if channel.stream == spec.name:
+                yield spec.name, f"{channel.address.partition('{')[0]}>"
+    for bucket in BUCKETS:
+        if bucket.kind == "key_value":
+            yield bucket.stream, f"$KV.{bucket.name}.>"
+        else:
+            yield bucket.stream, f"$O.{bucket.name}.>"
+
+
+def _in_files(folder: Path, needles: Sequence[bytes]) -> list[Place]:
+    return [
+        Place(store="NATS files", where=str(file.relative_to(folder)))
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and _holds(file, needles)
+    ]
+
+
+def _holds(file: Path, needles: Sequence[bytes]) -> bool:
+    try:
+        with file.open("rb") as opened:
+            if not file.stat().st_size:
+                return False
+            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return any(data.find(needle) >= 0 for needle in needles)
+    except FileNotFoundError:
+        # The server has removed the block meanwhile.
+        return False

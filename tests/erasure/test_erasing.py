@@ -1,0 +1,269 @@
+"""Erasing over a real server: what is left is looked for in the files of the server itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from groundwatch.archive.archive import Archive
+from groundwatch.archive.reading import position_of, row_of
+from groundwatch.archive.store import Store
+from groundwatch.erasure.erasing import Eraser, Stores
+from groundwatch.erasure.subject import subject
+from groundwatch.events import (
+    LIVE,
+    AlarmRaised,
+    ClaimsExtracted,
+    Judge,
+    OutcomeKind,
+    ResponseRecorded,
+    ResponseScored,
+)
+from groundwatch.replay.exporting import export
+from groundwatch.replay.files import ExportReader
+from groundwatch.replay.spec import Spec
+from groundwatch.runtime import outcomes, tombstones
+from groundwatch.runtime.audit import audit
+from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.images import Image, ImageStore
+from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.recording import recorded
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import (
+    DEAD,
+    EXTRACTED,
+    HEADER_ORIGIN,
+    HEADER_OUTCOME,
+    HEADER_REASON,
+    OUTCOMES,
+    RESPONSES,
+    alarm_subject,
+    dead_subject,
+    extracted_subject,
+    outcome_subject,
+    recorded_subject,
+)
+
+JUDGE = Judge(engine="rules")
+
+
+def response(name: str, **more: Any) -> ResponseRecorded:
+    return ResponseRecorded(
+        **{
+            "id": name,
+            "tenant": "acme",
+            "model": "heron",
+            "answer": f"The secret of {name} is a purple giraffe.",
+            "protocols": ("faithscore",),
+            "recorded_at": 1.0,
+        }
+        | more
+    )
+
+
+async def put(bus: Bus, subject_name: str, event: Any, **headers: str) -> None:
+    data = event if isinstance(event, bytes) else ENCODER.encode(event)
+    await bus.create(Outgoing(subject=subject_name, payload=data, headers=headers))
+
+
+async def live(bus: Bus, one: ResponseRecorded, *, judged: bool = True) -> None:
+    """A response with claims and its outcome, in two runs."""
+    await bus.create(recorded(one))
+    if not judged:
+        return
+    claims = ClaimsExtracted(response=one, protocol="faithscore", judge=JUDGE)
+    await put(bus, extracted_subject(LIVE, "verification", "faithscore", one.key), claims)
+    for run in (LIVE, "again"):
+        scored = ResponseScored(
+            id=one.id,
+            tenant=one.tenant,
+            model=one.model,
+            run=run,
+            protocol="faithscore",
+            outcome=OutcomeKind.SCORED,
+            score=1.0,
+            recorded_at=1.0,
+            detail=one.answer,
+        )
+        await bus.create(outcomes.outgoing(scored))
+
+
+async def subjects(bus: Bus, stream: str) -> list[str]:
+    return [read.subject async for read in read_stream(bus.js, stream)]
+
+
+async def stones(bus: Bus) -> list[tombstones.Tombstone]:
+    return [one async for one in tombstones.tombstones(bus.js)]
+
+
+async def keep(bus: Bus, data: bytes) -> str:
+    """Store an image."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    image = Image(sha256=sha256, media_type="image/png", width=1, height=1, data=data)
+    await ImageStore(bus.js).put(image)
+    return sha256
+
+
+async def taken(bus: Bus, stream: str, consumer: str) -> list[Any]:
+    """What a stage is given, and does not acknowledge yet."""
+    reading = await bus.js.pull_subscribe_bind(consumer, stream=stream)
+    return list(await reading.fetch(10, timeout=2))
+
+
+async def passed(bus: Bus, stream: str, consumer: str) -> None:
+    for message in await taken(bus, stream, consumer):
+        await message.ack_sync()
+
+
+@pytest.fixture
+def stores(nats_server: NatsServer, tmp_path: Path) -> Stores:
+    return Stores(folder=nats_server.data_dir, archive=Archive(Store(str(tmp_path / "archive"))))
+
+
+async def archived(bus: Bus, archive: Archive) -> None:
+    at = await position_of(bus)
+    rows = [row_of(read, at.stream) async for read in read_stream(bus.js, OUTCOMES)]
+    archive.add(rows, stream=at.stream, position=at.last)
+
+
+async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None, stores: Stores, tmp_path):
+    own, common = b"\x89PNG own " + bytes(range(256)) * 900, b"\x89PNG common" + bytes(range(255, -1, -1)) * 9
+    mine, shared = await keep(bus, own), await keep(bus, common)
+    gone, stays = response("r-gone", images=(mine, shared)), response("r-stays", images=(shared,))
+    for one in (gone, stays):
+        await live(bus, one)
+        origin = {HEADER_ORIGIN: recorded_subject(LIVE, one.key), HEADER_REASON: "bug: x"}
+        await put(bus, dead_subject("extraction", LIVE, f"f{one.id}"), one, **origin)
+        alarm = AlarmRaised(
+            model="heron", protocol="faithscore", category="all", base=0.1, after=0.5,
+            response_id=one.id, tenant="acme",
+        )  # fmt: skip
+        await put(bus, alarm_subject(LIVE, "faithscore", alarm.key + one.id), alarm)
+    await passed(bus, RESPONSES, "extraction")
+    await passed(bus, EXTRACTED, "verification")
+    assert stores.archive is not None
+    await archived(bus, stores.archive)
+    file = tmp_path / "export.gwx"
+    await export(bus.js, Spec(run="export"), file)
+
+    done = await Eraser(bus.js, subject("r-gone", "acme", None), stores, wait=5).erase(verify=True)
+
+    assert done.proof is not None and done.proof.found == () and done.proof.unseen == ()
+    assert done.counts == {
+        "GW_ALARMS": 1,
+        "GW_DEAD": 1,
+        "GW_EXTRACTED": 1,
+        "GW_OUTCOMES": 2,
+        "GW_RESPONSES": 1,
+        "archive rows": 2,
+        "export records": 2,
+        "images": 1,
+    }
+    for path in (stores.folder, tmp_path):
+        for one in (each for each in path.rglob("*") if each.is_file()):
+            data = one.read_bytes()
+            assert gone.key.encode() not in data or "manifests" in one.parts, one
+            assert b"The secret of r-gone" not in data, one
+            assert own[5_000:5_300] not in data, one
+    # What another response names or says stays.
+    assert (await ImageStore(bus.js).load(shared))[0] == common
+    with pytest.raises(LookupError):
+        await ImageStore(bus.js).load(mine)
+    assert len(await subjects(bus, RESPONSES)) == len(await subjects(bus, DEAD)) == 1
+    records = [part for _, part in ExportReader(file).parts()]
+    assert [one.subject for one in records[0]] == [stays.key]
+    assert [part[0] for part in records if isinstance(part, tuple)] == [shared]
+    stone = (await stones(bus))[0]
+    assert (stone.kind, stone.settled, stone.counts) == ("response", True, done.counts)
+    assert b"r-gone" not in msgspec.json.encode(stone)
+
+
+async def test_the_search_finds_what_a_purge_leaves(bus: Bus, clean_streams: None, stores: Stores):
+    """No proof that cannot fail: bytes that the server keeps beneath a purge are found."""
+    await bus.create(recorded(response("r-stays")))
+    one = response("r-purged")
+    await bus.create(recorded(one))
+    await passed(bus, RESPONSES, "extraction")
+    await bus.js.purge_stream(RESPONSES, subject=recorded_subject(LIVE, one.key))
+    done = await Eraser(bus.js, subject("r-purged", "acme", None), stores, wait=5).erase(verify=True)
+    assert done.total == 0
+    assert done.proof is not None
+    assert any(place.where.endswith(".blk") for place in done.proof.found)
+
+
+async def test_what_a_stage_holds_does_not_come_back(bus: Bus, clean_streams: None, stores: Stores):
+    one = response("r-held")
+    await live(bus, one, judged=False)
+    (message,) = await taken(bus, RESPONSES, "extraction")
+    erasing = asyncio.create_task(
+        Eraser(bus.js, subject("r-held", "acme", None), stores, wait=30).erase(verify=True)
+    )
+    while not await stones(bus):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    assert not erasing.done()
+    claims = ClaimsExtracted(response=one, protocol="faithscore", judge=JUDGE)
+    await put(bus, extracted_subject(LIVE, "verification", "faithscore", one.key), claims)
+    await message.ack_sync()
+    done = await erasing
+    assert (done.counts, done.waiting) == ({"GW_EXTRACTED": 1, "GW_RESPONSES": 1}, 0)
+    assert done.proof is not None and done.proof.holds
+    ledger = await audit(bus.js)
+    assert ledger.balanced
+    assert (ledger.recorded, ledger.erased) == (0, 1)
+
+
+async def test_a_stage_that_never_lets_go_is_told(bus: Bus, clean_streams: None, stores: Stores):
+    await live(bus, response("r-stuck"), judged=False)
+    held = await taken(bus, RESPONSES, "extraction")
+    done = await Eraser(bus.js, subject("r-stuck", "acme", None), stores, wait=0).erase()
+    assert len(held) == done.waiting == 1
+    assert [stone.settled for stone in await stones(bus)] == [False]
+
+
+async def test_a_tenant_goes_and_its_neighbour_stays(bus: Bus, clean_streams: None, stores: Stores):
+    for name in ("one", "two"):
+        await live(bus, response(name))
+        await live(bus, response(name, tenant="other", answer=f"Nobody may touch {name} of the others."))
+    await put(
+        bus, outcome_subject(LIVE, "faithscore", "0" * 32), b"none of ours", **{HEADER_OUTCOME: "scored"}
+    )
+    await passed(bus, RESPONSES, "extraction")
+    await passed(bus, EXTRACTED, "verification")
+    assert stores.archive is not None
+    done = await Eraser(bus.js, subject(None, "acme", None), stores, wait=5).erase(verify=True)
+    assert done.counts == {"GW_EXTRACTED": 2, "GW_OUTCOMES": 4, "GW_RESPONSES": 2}
+    assert done.proof is not None and done.proof.found == ()
+    left = [msgspec.json.decode(read.data) async for read in read_stream(bus.js, RESPONSES)]
+    assert [one["tenant"] for one in left] == ["other", "other"]
+    assert len(await subjects(bus, OUTCOMES)) == 5
+
+
+async def test_an_image_goes_and_who_named_it_stays(bus: Bus, clean_streams: None, stores: Stores):
+    data = b"\x89PNG" + bytes(range(256)) * 1_000
+    sha256 = await keep(bus, data)
+    await live(bus, response("r", images=(sha256,)))
+    assert (await Eraser(bus.js, subject(None, None, sha256), stores, wait=5).look()).counts == {"images": 1}
+    done = await Eraser(bus.js, subject(None, None, sha256), stores, wait=5).erase(verify=True)
+    assert done.counts == {"images": 1}
+    assert done.proof is not None and done.proof.found == () and done.proof.needles > 0
+    assert len(await subjects(bus, RESPONSES)) == 1
+
+
+async def test_nothing_to_erase_leaves_no_tombstone(bus: Bus, clean_streams: None, stores: Stores):
+    done = await Eraser(bus.js, subject("nobody", None, None), stores, wait=5).erase()
+    assert (done.total, done.known) == (0, False)
+    assert await stones(bus) == []
+
+
+async def test_a_dry_run_changes_nothing(bus: Bus, clean_streams: None, stores: Stores):
+    await live(bus, response("r"))
+    done = await Eraser(bus.js, subject("r", "acme", None), stores, wait=5).look()
+    assert done.counts == {"GW_EXTRACTED": 1, "GW_OUTCOMES": 2, "GW_RESPONSES": 1}
+    assert len(await subjects(bus, RESPONSES)) == 1
+    assert await stones(bus) == []

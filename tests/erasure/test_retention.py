@@ -1,0 +1,139 @@
+"""Retention over a real server: what is too old goes, what is still to do stays, and the books balance."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from groundwatch.erasure.erasing import Eraser, Stores
+from groundwatch.erasure.retention import enforce
+from groundwatch.erasure.subject import subject
+from groundwatch.errors import SettingsError
+from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
+from groundwatch.runtime import outcomes
+from groundwatch.runtime.audit import audit
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.images import Image, ImageStore
+from groundwatch.runtime.recording import recorded
+from groundwatch.runtime.settings import Ages, RetentionSettings, Settings, check
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import OUTCOMES, RESPONSES
+
+INSTANT = 1e-9
+"""Days after which what was just written is too old."""
+
+
+def response(name: str, tenant: str) -> ResponseRecorded:
+    return ResponseRecorded(
+        id=name, tenant=tenant, model="heron", answer="A cat.", protocols=("faithscore",), recorded_at=1.0
+    )
+
+
+def scored(one: ResponseRecorded) -> ResponseScored:
+    return ResponseScored(
+        id=one.id,
+        tenant=one.tenant,
+        model=one.model,
+        protocol="faithscore",
+        outcome=OutcomeKind.SCORED,
+        score=1.0,
+        recorded_at=one.recorded_at,
+    )
+
+
+async def live(bus: Bus, *tenants: str) -> None:
+    """A response of each, judged, and one more that nobody has been given yet."""
+    for tenant in tenants:
+        await bus.create(recorded(response("judged", tenant)))
+        await bus.create(outcomes.outgoing(scored(response("judged", tenant))))
+    reading = await bus.js.pull_subscribe_bind("extraction", stream=RESPONSES)
+    for message in await reading.fetch(len(tenants), timeout=2):
+        await message.ack_sync()
+    await bus.create(recorded(response("waiting", tenants[0])))
+    await asyncio.sleep(0.01)
+
+
+async def held(bus: Bus, stream: str) -> list[tuple[str, str]]:
+    found = []
+    async for read in read_stream(bus.js, stream):
+        event = msgspec.json.decode(read.data)
+        found.append((event.get("tenant", "default"), event["id"]))
+    return found
+
+
+async def test_a_tenant_has_ages_of_its_own(bus: Bus, clean_streams: None):
+    await live(bus, "short", "long")
+    settings = RetentionSettings(responses=30, tenants={"short": Ages(responses=INSTANT)})
+    assert (await enforce(bus.js, settings, Stores(), dry_run=True)).expired == {RESPONSES: 1}
+    assert len(await held(bus, RESPONSES)) == 3
+    assert (await enforce(bus.js, settings, Stores())).expired == {RESPONSES: 1}
+    # What extraction has yet to do stays, however old.
+    assert await held(bus, RESPONSES) == [("long", "judged"), ("short", "waiting")]
+    assert len(await held(bus, OUTCOMES)) == 2
+    ledger = await audit(bus.js)
+    assert ledger.balanced
+    assert (ledger.expired, ledger.orphans, ledger.scored, ledger.in_flight) == (1, 0, 1, 1)
+
+
+async def test_without_its_mark_a_lone_outcome_is_an_orphan(bus: Bus, clean_streams: None):
+    """The audit believes a tenant's retention alone, not any deletion."""
+    await live(bus, "long", "short")
+    await bus.js.delete_msg(RESPONSES, 2)
+    ledger = await audit(bus.js)
+    assert (ledger.balanced, ledger.orphans) == (False, 1)
+
+
+async def test_a_stream_has_an_age_for_all(bus: Bus, clean_streams: None):
+    await live(bus, "one", "two")
+    settings = RetentionSettings(
+        responses=INSTANT, outcomes=INSTANT, tenants={"two": Ages(responses=20, outcomes=20)}
+    )
+    assert (await enforce(bus.js, settings, Stores())).expired == {RESPONSES: 1, OUTCOMES: 1}
+    assert await held(bus, OUTCOMES) == [("two", "judged")]
+    assert (await audit(bus.js)).balanced
+
+
+async def test_images_that_nobody_names_go(bus: Bus, clean_streams: None):
+    store = ImageStore(bus.js)
+    named, unnamed = "a" * 64, "b" * 64
+    for sha256 in (named, unnamed):
+        await store.put(Image(sha256=sha256, media_type="image/png", width=1, height=1, data=b"x" * 500))
+    await bus.create(recorded(msgspec.structs.replace(response("r", "t"), images=(named,))))
+    assert (await enforce(bus.js, RetentionSettings(images=30), Stores())).expired == {}
+    kept = await enforce(bus.js, RetentionSettings(images=INSTANT), Stores())
+    assert kept.expired == {"images": 1}
+    assert (await ImageStore(bus.js).has(named), await ImageStore(bus.js).has(unnamed)) == (True, False)
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_what_comes_after_an_erasure_goes(
+    bus: Bus, clean_streams: None, tenant: str | None, tmp_path: Path
+):
+    one, other = response("r", "acme"), response("r", "other")
+    for each in (one, other):
+        await bus.create(recorded(each))
+    wanted = subject(None, "acme", None) if tenant else subject("r", "acme", None)
+    await Eraser(bus.js, wanted, Stores(), wait=0).erase()
+    for each in (one, other):
+        await bus.create(outcomes.outgoing(scored(each)))
+    kept = await enforce(bus.js, RetentionSettings(), Stores())
+    assert kept.resurrected == {OUTCOMES: 1}
+    assert await held(bus, OUTCOMES) == [("other", "r")]
+    ledger = await audit(bus.js, LIVE)
+    assert ledger.orphans == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (RetentionSettings(outcomes=7), "retention.outcomes"),
+        (RetentionSettings(responses=-1), "retention.responses"),
+        (RetentionSettings(tenants={"a": Ages(outcomes=7, responses=8)}), "retention.tenants.a.outcomes"),
+    ],
+)
+def test_ages_that_cannot_be(settings: RetentionSettings, says: str):
+    with pytest.raises(SettingsError, match=says):
+        check(Settings(retention=settings))
