@@ -1,0 +1,71 @@
+"""`groundwatch compare`: two runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from groundwatch.cli.common import (
+    ConfigOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    connected,
+    print_json,
+)
+from groundwatch.cli.common import run as run_coroutine
+from groundwatch.errors import UsageError
+from groundwatch.reporting.compare import CHANGED
+from groundwatch.reporting.compare_html import html_report
+from groundwatch.reporting.compare_render import render_comparison
+from groundwatch.reporting.compare_result import Comparison
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="A run; live traffic is `live`.")],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="The run that is held against it.")],
+    model: Annotated[str, typer.Option(help="Only answers of this model.", show_default=False)] = "",
+    tenant: Annotated[str, typer.Option(help="Only of this tenant.", show_default=False)] = "",
+    protocol: Annotated[str, typer.Option(help="Only by this protocol.", show_default=False)] = "",
+    top: Annotated[int, typer.Option(min=0, help="Most changed responses to name.")] = CHANGED,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a report with plots here.", show_default=False)
+    ] = None,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Paired differences of two runs, with intervals and tests."""
+    settings = client_settings(config, nats)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise UsageError(f"--html {html}: there is no folder {html.absolute().parent}")
+
+    async def work() -> Comparison:
+        # Imported only here: the gateway brings its web server along.
+        from groundwatch.gateway.comparing import compare as read_and_compare
+
+        async with connected(settings, "compare") as bus:
+            return await read_and_compare(
+                bus, first, second, model=model, tenant=tenant, protocol=protocol, top=top
+            )
+
+    found = run_coroutine(work())
+    if html is not None:
+        try:
+            html.write_text(html_report(found), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--html {html}: cannot be written ({error.strerror or error})") from error
+    if as_json:
+        print_json(found)
+        return
+    render_comparison(found, Console())
+    if html is not None:
+        typer.echo(f"report with plots: {html}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("compare")(compare)
