@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -127,8 +127,10 @@ class Live:
     def close(self) -> None:
         """End every watcher's stream."""
         self._closing = True
-        for watcher in (*self._watchers, *self._listeners):
+        for watcher in self._watchers:
             watcher.wake()
+        for listener in self._listeners:
+            listener.wake()
 
     async def stop(self) -> None:
         """Stop reading."""
@@ -186,7 +188,7 @@ class Live:
 
     async def outcomes(
         self, wanted: Filter, after: int | None
-    ) -> AsyncIterator[tuple[int, ResponseScored] | Missed | None]:
+    ) -> AsyncGenerator[tuple[int, ResponseScored] | Missed | None, None]:
         """The same as values: an outcome with its sequence, what was missed, None for a heartbeat."""
         while not await self._ready():
             yield None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import grpc
 import msgspec
 import pytest
+from google.protobuf import json_format
 
 from groundwatch.cli.replaying import ReplayDesk
 from groundwatch.events import ResponseScored
+from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
 from groundwatch.runtime.streams import read_stream
@@ -173,3 +176,19 @@ async def test_a_gateway_that_goes_down_lets_go_of_the_replay(gateway_factory, s
     assert found is not None
     assert found.status in ("running", "done")
     await asyncio.wait_for(again.close(), 10)
+
+
+async def test_two_runs_are_compared_as_the_command_does(stub, bus, publish):
+    for number in range(12):
+        await publish(f"r{number}", refuted=1, supported=2)
+        await publish(f"r{number}", refuted=number % 3, supported=2, run="again")
+    asked = pb.CompareRequest(first="live", second="again")
+    told = json_format.MessageToDict((await stub.Compare(asked, timeout=60)).comparison)
+    expected = msgspec.to_builtins(await compare(bus, "live", "again"))
+    assert told == json.loads(msgspec.json.encode(expected))
+    for wrong in ({"first": "live"}, {"first": "live", "second": "a b"}):
+        code, message = await code_of(stub.Compare(pb.CompareRequest(**wrong), timeout=30))
+        assert (code, message[:7]) == (grpc.StatusCode.INVALID_ARGUMENT, "second:")
+    code, message = await code_of(stub.Compare(pb.CompareRequest(first="live", second="none"), timeout=30))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "none" in message

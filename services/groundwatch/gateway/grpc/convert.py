@@ -167,7 +167,7 @@ def replay(state: Replay) -> pb.Replay:
         run=state.run,
         source=state.source,
         stage=state.stage,
-        status=pb.ReplayStatus.Value(f"REPLAY_STATUS_{state.status.upper()}"),
+        status=f"REPLAY_STATUS_{state.status.upper()}",
         reason=state.reason,
         share=state.share,
         events=state.events,

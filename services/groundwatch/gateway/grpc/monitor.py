@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
+import msgspec
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc import convert
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
@@ -32,10 +34,10 @@ from groundwatch.topology import is_token
 
 T = TypeVar("T")
 
-Context = grpc.aio.ServicerContext
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class Monitor(MonitorServiceServicer):  # type: ignore[misc]
+class Monitor(MonitorServiceServicer):
     """Every call of `groundwatch.v1.MonitorService`."""
 
     def __init__(
@@ -199,11 +201,17 @@ class Monitor(MonitorServiceServicer):  # type: ignore[misc]
         for field in ("first", "second"):
             if not is_token(getattr(request, field)):
                 raise invalid(field, "name a run: letters, digits, - and _; live traffic is 'live'")
-        raise Failure(
-            grpc.StatusCode.UNIMPLEMENTED,
-            "unimplemented",
-            f"this gateway does not compare runs yet (asked for tenant '{tenant}'): use groundwatch compare",
+        found = await compare(
+            self._bus,
+            request.first,
+            request.second,
+            model=request.model,
+            tenant=tenant,
+            protocol=request.protocol,
         )
+        told = pb.CompareResponse()
+        told.comparison.update(msgspec.to_builtins(found))
+        return told
 
     def _event(self, one: tuple[int, ResponseScored] | Missed | None) -> pb.WatchScoresResponse:
         if one is None:

@@ -56,7 +56,7 @@ class GrpcDoor:
         """Listen, then serve. Raises `UsageError` when the port cannot be had."""
         credentials = self._credentials()
         self._server = server = grpc.aio.server(options=self._options())
-        add_MonitorServiceServicer_to_server(self._monitor, server)
+        add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         host = self._settings.host or "[::]"

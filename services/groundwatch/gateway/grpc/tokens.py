@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import msgspec
@@ -60,7 +61,7 @@ class Tokens:
             self._stamp = _stamp(self._path)
             self._tenants = _read(self._path)
 
-    def caller(self, context: grpc.aio.ServicerContext) -> Caller:
+    def caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> Caller:
         """Raises `Failure` for a call without a token that is known."""
         if self._path is None:
             return Caller()
