@@ -61,7 +61,11 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
         case "gateway":
             from groundwatch.gateway.service import GatewayService
 
-            return GatewayService(settings, bus, metrics)
+            if settings.gateway.grpc_port < 0:
+                return GatewayService(settings, bus, metrics)
+            from groundwatch.cli.replaying import ReplayDesk
+
+            return GatewayService(settings, bus, metrics, ReplayDesk(settings))
         case "extraction":
             from groundwatch.extraction.service import ExtractionService
 
