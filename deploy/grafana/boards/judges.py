@@ -235,6 +235,28 @@ def _trust(made: dashboard.Dashboard) -> None:
                 )
             ],
             unit="percentunit",
+            width=8,
+        )
+    )
+    same = " or ".join(
+        f'groundwatch_people_verdicts{{people="{verdict}",judge="{verdict}"}}'
+        for verdict in ("supported", "refuted")
+    )
+    made.with_panel(
+        lines(
+            "Agreement with people",
+            "Share of the claims that people looked at and the judge decided, on which both say the same. From "
+            "groundwatch agree verdicts --metrics-file.",
+            [
+                Query(
+                    f"sum by (protocol) ({same}) "
+                    '/ (sum by (protocol) (groundwatch_people_verdicts{judge!="undecided"}) > 0)',
+                    "{{protocol}}",
+                )
+            ],
+            unit="percentunit",
+            width=8,
+            top=1,
         )
     )
     made.with_panel(
@@ -248,6 +270,7 @@ def _trust(made: dashboard.Dashboard) -> None:
                 )
             ],
             unit="ops",
+            width=8,
             stacked=True,
         )
     )

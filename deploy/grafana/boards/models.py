@@ -182,8 +182,8 @@ def _categories(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Rate of each category",
-            "Facts of each category that are not in the image, before each point; each judged "
-            "answer counts once, whatever a budget chose.",
+            "Facts of each category that are not in the image, before each point; each judged answer "
+            "stands for as many as it was drawn from.",
             [Query(hallucination_rate(by, W), "{{model}} {{category}}")],
             unit="percentunit",
             height=9,

@@ -30,6 +30,8 @@ def pipeline() -> dashboard.Dashboard:
     _flow(made)
     _stages(made)
     _faults(made)
+    _budgets(made)
+    _archive(made)
     _processes(made)
     return made
 
@@ -226,6 +228,88 @@ def _faults(made: dashboard.Dashboard) -> None:
             [Query(rate("groundwatch_refused_responses_total", "", "reason"), "{{reason}}")],
             unit="reqps",
             width=8,
+        )
+    )
+
+
+def _budgets(made: dashboard.Dashboard) -> None:
+    by = "budget, resource"
+    made.with_row(dashboard.Row("Budgets"))
+    made.with_panel(
+        lines(
+            "Used of each budget",
+            "Share of what this minute or day allows. At 1 what comes is recorded and not judged.",
+            [
+                Query(
+                    f"max by ({by}) (groundwatch_budget_used) "
+                    f"/ (max by ({by}) (groundwatch_budget_limit) > 0)",
+                    "{{budget}} {{resource}}",
+                )
+            ],
+            unit="percentunit",
+            top=1,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Declined over budget",
+            "Responses a second that were recorded and not judged, by protocol each. They are drawn so that "
+            "rates stay right; suspicious ones have a reserve.",
+            [
+                Query(
+                    rate("groundwatch_budget_declined_total", "", "budget, stratum"), "{{budget}} {{stratum}}"
+                )
+            ],
+            unit="ops",
+            stacked=True,
+        )
+    )
+
+
+def _archive(made: dashboard.Dashboard) -> None:
+    made.with_row(dashboard.Row("Archive"))
+    made.with_panel(
+        figure(
+            "Ledger",
+            "Responses and outcomes unaccounted for in the last audit: 0 while the books balance. From "
+            "groundwatch audit --every.",
+            "max(groundwatch_audit_unaccounted)",
+            decimals=0,
+            red_from=1,
+            width=4,
+            height=8,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Not archived yet",
+            "Outcomes in the stream that the archive has not come to. Over a day of them, it is away or cannot "
+            "write: what leaves the stream before is missing.",
+            [Query("max(groundwatch_archive_lag)", "outcomes")],
+            width=7,
+            decimals=0,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Writes that failed",
+            "Attempts to write in the window before each point, and rows written; a failed one is tried again, "
+            "nothing is lost yet. The archive's log says why.",
+            [
+                Query(f"sum(increase(groundwatch_archive_failures_total[{R}])) or vector(0)", "failed"),
+                Query(f"sum(increase(groundwatch_archive_rows_total[{R}]))", "rows written"),
+            ],
+            width=6,
+            decimals=0,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Size of the archive",
+            "Bytes of its files, by table.",
+            [Query("max by (table) (groundwatch_archive_bytes)", "{{table}}")],
+            unit="bytes",
+            width=7,
         )
     )
 

@@ -26,13 +26,8 @@ def rate(metric: str, selector: str, by: str, window: str = "$__rate_interval") 
     return f"sum by ({by}) (rate({metric}{{{selector}}}[{window}]))"
 
 
-def refuted(by: str, window: str, scope: str = SCOPE) -> str:
-    """Facts that are not in the image."""
-    return increase("groundwatch_claims_total", f'{scope},verdict="refuted"', by, window)
-
-
 def decided(by: str, window: str, scope: str = SCOPE) -> str:
-    """Facts that the judge could decide."""
+    """Facts that the judge could decide, each once: what a rate rests on."""
     return increase("groundwatch_claims_total", f'{scope},verdict=~"supported|refuted"', by, window)
 
 
@@ -46,9 +41,14 @@ def share(part: str, whole: str) -> str:
     return f"{part} / ({whole} > 0)"
 
 
+def weighted(verdict: str, by: str, window: str, scope: str = SCOPE) -> str:
+    """Facts of all answers that the judged ones stand for: right under any sampling and budget."""
+    return increase("groundwatch_weighted_claims_total", f'{scope},verdict=~"{verdict}"', by, window)
+
+
 def hallucination_rate(by: str, window: str, scope: str = SCOPE) -> str:
     """The share of decided facts that are not in the image."""
-    return share(refuted(by, window, scope), decided(by, window, scope))
+    return share(weighted("refuted", by, window, scope), weighted("supported|refuted", by, window, scope))
 
 
 def moment(name: str, by: str, window: str) -> str:
@@ -83,14 +83,17 @@ def wilson(end: str, by: str, window: str, *, cluster: str, scope: str = SCOPE) 
     `by` is `cluster`.
 
     (x + k/2 ± √(k x (n − x) / n + k²/4)) / (n + k), where x of n facts are refuted and k is z² times the
-    design effect of `cluster`, the labels of the series in which facts hang together.
+    design effect of `cluster`, the labels of the series in which facts hang together. Facts and moments are
+    weighted alike: were all weights w, then x, n and the design effect would be w times what they are
+    without, and the interval the same.
     """
     match = "" if cluster == by else f" on ({cluster}) group_left ()"
     effect = design_effect(cluster, window)
     if cluster == by:
         x, n = moment("refuted", by, window), moment("facts", by, window)
     else:
-        x, n = refuted(by, window, scope), decided(by, window, scope)
+        x = weighted("refuted", by, window, scope)
+        n = weighted("supported|refuted", by, window, scope)
     k = f"({n} * 0 +{match} {Z**2:.4f} * {effect})"
     sign = "-" if end == "low" else "+"
     root = f"sqrt({k} * {x} * clamp_min({n} - {x}, 0) / {n} + {k} ^ 2 / 4)"

@@ -26,19 +26,23 @@ from typing import Any
 import httpx
 import msgspec
 from PIL import Image
-from prometheus_client import start_http_server
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from tests.support.llm_server import LlmServer, picture
 from tests.support.llm_server import running as llm_server
 
+from groundwatch.cli.auditing import AuditMetrics
 from groundwatch.cli.canary import Canary
 from groundwatch.cli.demo_shared import settled
 from groundwatch.cli.probing import Plan
 from groundwatch.cli.system import System, whole_system
+from groundwatch.gateway.budgets_rules import Budget, put
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.probing.benchmarks import suite
 from groundwatch.probing.target import Target
+from groundwatch.replay.auditing import audit
 from groundwatch.runtime.settings import (
     AlarmSettings,
+    ArchiveSettings,
     GatewaySettings,
     SamplingRule,
     Settings,
@@ -51,6 +55,10 @@ TENANTS = ("museum", "shop", "shop", "archive", "archive", "archive")
 UNSAMPLED = "mirror"
 """A tenant whose answers the gateway's sampling declines."""
 
+BUDGETED = "thrifty"
+"""A tenant with a budget that it passes at once."""
+
+PEOPLE = (("supported", "supported", 80), ("refuted", "refuted", 15), ("refuted", "supported", 5))
 ALARM = AlarmSettings(objective=0.12)
 COLOURS = ("red", "green", "blue", "black", "white")
 ODDITIES = 12
@@ -107,12 +115,16 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         await asyncio.to_thread(importlib.import_module, slow)
     async with contextlib.AsyncExitStack() as stack:
         llm = stack.enter_context(llm_server())
-        demo = await stack.enter_async_context(whole_system(_demo(), folder / "demo"))
+        demo = await stack.enter_async_context(whole_system(_demo(folder / "archive"), folder / "demo"))
         paid = await stack.enter_async_context(whole_system(_paid(llm), folder / "paid"))
+        # Before the traffic; what a budget of one response a minute does not let through is declined.
+        await put(demo.bus.js, "remarks", Budget(tenant=BUDGETED, responses_per_minute=1))
         canaries = [_canary(llm, folder, model) for model in ("looks", "looks:0.2")]
         ports = []
-        for canary in canaries:
-            server, thread = start_http_server(0, addr="127.0.0.1", registry=canary.metrics.registry)
+        auditor = AuditMetrics()
+        auditor.show(await audit(demo.bus.js, "live"), 1.0)
+        for registry in (*(canary.metrics.registry for canary in canaries), auditor.registry, _people()):
+            server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
             stack.callback(thread.join, 5)
             stack.callback(server.shutdown)
             ports.append(server.server_port)
@@ -132,9 +144,22 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         yield Watched(prometheus=url, gateway=demo.gateway_url, start=start)
 
 
-def _demo() -> Settings:
+def _people() -> CollectorRegistry:
+    """What `groundwatch agree verdicts --metrics-file` writes, as node_exporter shows it."""
+    registry = CollectorRegistry()
+    verdicts = Gauge("groundwatch_people_verdicts", "…", ("protocol", "people", "judge"), registry=registry)
+    for people, judge, number in PEOPLE:
+        verdicts.labels("faithscore", people, judge).set(number)
+    return registry
+
+
+def _demo(archive: Path) -> Settings:
     rules = (SamplingRule(rate=0.0, tenant=UNSAMPLED),)
-    return Settings(gateway=GatewaySettings(port=0, sampling=rules), alarm=ALARM)
+    return Settings(
+        gateway=GatewaySettings(port=0, sampling=rules),
+        alarm=ALARM,
+        archive=ArchiveSettings(url=str(archive), flush_seconds=1.0),
+    )
 
 
 def _paid(llm: LlmServer) -> Settings:
@@ -190,9 +215,13 @@ async def _oddities(system: System, seconds: float) -> None:
         "answer": "It was probably a lovely day for all.",
     }
     unsampled = {"model": "heron-7b", "tenant": UNSAMPLED, "answer": "There is a dog."}
+    thrifty = {"model": "heron-7b", "tenant": BUDGETED, "answer": "There is a dog."}
     async with httpx.AsyncClient(base_url=system.gateway_url, timeout=60) as http:
         for number in range(ODDITIES):
-            answers = [{"id": f"remark-{number}", **remark}, {"id": f"unsampled-{number}", **unsampled}]
+            answers = [
+                {"id": f"{name}-{number}", **answer}
+                for name, answer in (("remark", remark), ("unsampled", unsampled), ("thrifty", thrifty))
+            ]
             await _send(system.gateway_url, answers, seconds / ODDITIES)
             picture_of_it = io.BytesIO()
             Image.new("RGB", (64, 48), COLOURS[number % 3]).save(picture_of_it, "PNG")

@@ -114,6 +114,19 @@ FIRES = {
         at=30,
         fires=[alert("OutcomesLate", "warning", protocol="faithscore")],
     ),
+    "the archive's disk is full": Case(
+        series={
+            'groundwatch_archive_failures_total{reason="disk_full"}': steady(2, 40),
+            'groundwatch_archive_rows_total{table="outcomes"}': phases((50, 10), (0, 30)),
+        },
+        at=35,
+        fires=[alert("ArchiveCannotWrite", "warning", reason="disk_full")],
+    ),
+    "the archive falls behind": Case(
+        series={'groundwatch_archive_lag{stream="GW_OUTCOMES"}': "120000+500x70"},
+        at=60,
+        fires=[alert("ArchiveBehind", "warning")],
+    ),
     "the gateway is full": Case(
         series={'groundwatch_refused_responses_total{reason="backlog"}': phases((0, 10), (5, 20))},
         at=25,

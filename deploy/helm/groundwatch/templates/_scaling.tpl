@@ -23,7 +23,7 @@ scoring: GW_JUDGED
 {{- if and .root.Values.autoscaling.enabled (ne (toString $own.enabled) "false") }}true{{ end -}}
 {{- end }}
 
-{{/* Events for each replica, waiting and in hand: docs/operations.md has the formula. */}}
+{{/* Events for each replica, waiting and in hand: docs/sizing.md has the formula. */}}
 {{- define "groundwatch.lagThreshold" -}}
 {{- $scaling := include "groundwatch.autoscaling" . | fromJson -}}
 {{- $derived := mulf $scaling.targetDelaySeconds (get .root.Values.stages .stage).eventsPerSecond $scaling.headroom | floor | int64 -}}
