@@ -245,8 +245,8 @@ def _trust(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Agreement with people",
-            "Share of the claims that people looked at and the judge decided, on which both say the same. From "
-            "groundwatch agree verdicts --metrics-file.",
+            "Share of the claims that people looked at and the judge decided, on which both say the same. "
+            "From groundwatch agree verdicts --metrics-file.",
             [
                 Query(
                     f"sum by (protocol) ({same}) "

@@ -283,8 +283,8 @@ def _archive(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Not archived yet",
-            "Outcomes in the stream that the archive has not come to. Over a day of them, it is away or cannot "
-            "write: what leaves the stream before is missing.",
+            "Outcomes in the stream that the archive has not come to. Over a day of them, it is away or "
+            "cannot write: what leaves the stream before is missing.",
             [Query("max(groundwatch_archive_lag)", "outcomes")],
             width=7,
             decimals=0,
@@ -293,8 +293,8 @@ def _archive(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Writes that failed",
-            "Attempts to write in the window before each point, and rows written; a failed one is tried again, "
-            "nothing is lost yet. The archive's log says why.",
+            "Attempts to write in the window before each point, and rows written; a failed one is tried "
+            "again, nothing is lost yet. The archive's log says why.",
             [
                 Query(f"sum(increase(groundwatch_archive_failures_total[{R}])) or vector(0)", "failed"),
                 Query(f"sum(increase(groundwatch_archive_rows_total[{R}]))", "rows written"),
