@@ -18,7 +18,8 @@ from groundwatch.runtime.audit import audit
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.images import Image, ImageStore
 from groundwatch.runtime.recording import recorded
-from groundwatch.runtime.settings import Ages, RetentionSettings, Settings, check
+from groundwatch.runtime.retention_settings import Ages, RetentionSettings
+from groundwatch.runtime.settings import Settings, check
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import OUTCOMES, RESPONSES
 

@@ -17,7 +17,7 @@ from groundwatch.erasure.finding import channels_of, still_named
 from groundwatch.erasure.removing import overwrite, remove_image
 from groundwatch.erasure.subject import owner_key, tenant_of
 from groundwatch.runtime import tombstones
-from groundwatch.runtime.settings import Ages, RetentionSettings
+from groundwatch.runtime.retention_settings import Ages, RetentionSettings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.runtime.tombstones import Tombstone, tombstone_name
 from groundwatch.topology import (

@@ -20,6 +20,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.protocols.alarm import Rule
+from groundwatch.runtime.retention_settings import RetentionSettings, check_retention
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 STAGES = ("extraction", "verification", "matching", "generation", "scoring")
@@ -229,28 +230,6 @@ class CacheSettings(Section, frozen=True, kw_only=True):
     shared_across_tenants: bool = False
 
 
-class Ages(Section, frozen=True, kw_only=True):
-    """Days that events are kept, by stream; 0: as long as the stream keeps them."""
-
-    responses: float = 0.0
-    asked: float = 0.0
-    extracted: float = 0.0
-    judged: float = 0.0
-    outcomes: float = 0.0
-    alarms: float = 0.0
-    dead: float = 0.0
-
-
-class RetentionSettings(Ages, frozen=True, kw_only=True):
-    """How long data is kept where that is shorter than the streams' own 30 days; `tenants` by name.
-
-    `images` in days: those that nothing names any more, so long after they were stored; 0: they stay.
-    """
-
-    images: float = 0.0
-    tenants: dict[str, Ages] = {}
-
-
 class FaithScoreSettings(Section, frozen=True, kw_only=True):
     """Weights of equation 1 for each category; 1 where absent, as in the paper."""
 
@@ -412,9 +391,7 @@ def check(settings: Settings) -> None:
     for key, holds, message in checks:
         if not holds:
             raise SettingsError(f"setting '{key}': {message}")
-    _check_retention("retention", settings.retention)
-    for tenant, ages in settings.retention.tenants.items():
-        _check_retention(f"retention.tenants.{tenant}", ages)
+    check_retention(settings.retention)
     for index, rule in enumerate(settings.gateway.sampling):
         if not 0 <= rule.rate <= 1:
             raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")
@@ -437,14 +414,3 @@ def check(settings: Settings) -> None:
             raise SettingsError(
                 f"setting '{stage}.llm': engine {section.engine} needs at least base_url and model here"
             )
-
-
-def _check_retention(section: str, ages: Ages) -> None:
-    for name, days in msgspec.structs.asdict(ages).items():
-        if name != "tenants" and not 0 <= days < float("inf"):
-            raise SettingsError(f"setting '{section}.{name}': must be 0 or more days")
-    if ages.outcomes and (not ages.responses or ages.outcomes < ages.responses):
-        raise SettingsError(
-            f"setting '{section}.outcomes': an outcome stays at least as long as its response: set "
-            f"{section}.responses to {ages.outcomes:g} days or less"
-        )
