@@ -121,10 +121,8 @@ async def _dry_run(settings: Settings, spec: Spec, allow_gap: bool) -> Plan:
 
 
 async def _replay(settings: Settings, spec: Spec, file: Path | None, *, allow_gap: bool, quiet: bool) -> Run:
-    from groundwatch.replay.courtesy import prefer_others
     from groundwatch.replay.running import begin, work
 
-    prefer_others()
     async with connected(settings, REPLAY, user=REPLAY) as bus:
         if file is not None:
             from groundwatch.replay.importing import begin_file
@@ -151,6 +149,7 @@ class Shown:
         )
         self._task = self._bar.add_task(f"replay {run.name}", total=1.0, told="")
         self._began: tuple[float, float] | None = None
+        self._polite = False
 
     def __enter__(self) -> Shown:
         self._bar.start()
@@ -160,7 +159,13 @@ class Shown:
         self._bar.stop()
 
     def __call__(self, run: Run) -> None:
-        """Show how far it is."""
+        """Show how far it is. With its first outcome the process begins to let others go first: until then
+        it loads its judges, which on a busy machine would take minutes."""
+        if not self._polite and run.counts.outcomes:
+            from groundwatch.replay.courtesy import prefer_others
+
+            prefer_others()
+            self._polite = True
         self._bar.update(self._task, completed=run.share, told=self._told(run))
 
     def _told(self, run: Run) -> str:

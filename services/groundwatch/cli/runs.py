@@ -127,11 +127,9 @@ def resume_command(
 ) -> None:
     """Go on with it, here; beside others who work at it, if there are any."""
     from groundwatch.cli.replay import Shown, told_end
-    from groundwatch.replay.courtesy import prefer_others
     from groundwatch.replay.running import resume, work
 
     settings = client_settings(config, nats)
-    prefer_others()
 
     async def go_on() -> Run:
         async with connected(settings, REPLAY, user=REPLAY) as bus:

@@ -26,7 +26,7 @@ FLOWING = 1.0
 SHARE = 0.5
 """How much of the time it works while live traffic flows."""
 
-NICE = 10
+NICE = 5
 
 
 def prefer_others() -> None:
