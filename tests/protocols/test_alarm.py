@@ -294,5 +294,5 @@ def test_good_streams_raise_no_more_than_promised_while_the_base_narrows():
         for number in range(1, length + 1):
             turn = series.add(number, float(number), int(random_numbers.random() < 0.1), 1)
             found += bool(turn and turn.raised)
-    # 40 streams, one alarm in 1,000 responses at most: 40 expected at the very border, and the base lies above.
+    # One alarm in 1,000 responses at most: 40 expected of 40 streams at the border, and the base lies above.
     assert found <= 40

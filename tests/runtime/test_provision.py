@@ -60,7 +60,8 @@ async def test_creates_everything_and_then_changes_nothing(fresh: Bus) -> None:
     assert set(await missing(fresh.js)) == {spec.name for spec in (*STREAMS, *CONSUMERS)}
     first = await provision(fresh.js)
     assert {one.change for one in first} == {"created"}
-    assert {one.name for one in first} == {spec.name for spec in (*STREAMS, *CONSUMERS)} | {bucket.name for bucket in BUCKETS}
+    declared = {spec.name for spec in (*STREAMS, *CONSUMERS)} | {bucket.name for bucket in BUCKETS}
+    assert {one.name for one in first} == declared
     assert await missing(fresh.js) == []
     before = await everything(fresh)
     second = await provision(fresh.js)

@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import shutil
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -28,14 +29,72 @@ from groundwatch.miniature.pipeline import MiniaturePipeline
 from groundwatch.miniature.training import build
 from groundwatch.miniature.training.loop import clock, optimizer
 from groundwatch.miniature.training.prompts import drawing_prompt
-from groundwatch.miniature.world import SIDE, Scene, draw, scenes
+from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIDE, SIZES, Scene, draw, scenes
 
 HELD_OUT = 10**9 + 7
 MANNERS = (0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 4, 5, -1)
 """How often each manner of describing is the prompt; -1 is a reference caption."""
 
+PLACED = 0.3
+"""Weight of the questions about corners beside the loss in pixels."""
+
 UNPROMPTED = 0.1
 """Share of images without a prompt, so that guidance has something to lead away from."""
+
+
+class Corners(torch.nn.Module):
+    """What the text says of each corner, read off the encoder's states: kind, color and size, or nothing.
+
+    A part of training alone. From pixels the transformer soon learns what is in a text and only very late
+    where it is; these questions ask the encoder for it directly, and the transformer then finds it there.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.queries = torch.nn.Parameter(torch.randn(len(PLACES), width) / width**0.5)
+        self.keys = torch.nn.Linear(width, width)
+        self.heads = torch.nn.ModuleList(
+            torch.nn.Linear(width, 1 + len(values)) for values in (KINDS, COLORS, SIZES)
+        )
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor, shown: Sequence[Scene]) -> torch.Tensor:
+        """Mean cross-entropy over corners and attributes; `states` (B, L, width), `mask` (B, L)."""
+        scores = self.keys(states) @ self.queries.T
+        weights = scores.masked_fill(mask[..., None] == 0, -1e9).softmax(1)
+        pooled = weights.transpose(1, 2) @ states
+        truth = torch.zeros(len(shown), len(PLACES), len(self.heads), dtype=torch.long)
+        for at, one in enumerate(shown):
+            for thing in one.things:
+                values = (KINDS.index(thing.kind), [*COLORS].index(thing.color), [*SIZES].index(thing.size))
+                truth[at, PLACES.index(thing.place)] = 1 + torch.tensor(values)
+        losses = [
+            functional.cross_entropy(head(pooled).flatten(0, 1), truth[..., at].flatten())
+            for at, head in enumerate(self.heads)
+        ]
+        return torch.stack(losses).mean()
+
+
+def learn_corners(
+    pipe: Any, corners: Corners, *, minutes: float, rate: float, random: Random, drawn: Iterator[Scene]
+) -> None:
+    """Teach the text encoder alone, without images, which thing is in which corner."""
+    both = torch.nn.ModuleList([pipe.text_encoder, corners])
+    update = optimizer(both, rate, 0.01)
+    started, step, running = clock(), 0, 2.0
+    while (elapsed := (clock() - started) / 60) < minutes:
+        for group in update.param_groups:
+            group["lr"] = rate * min(1.0, (step + 1) / 100) * (1 - 0.9 * elapsed / minutes)
+        shown = list(islice(drawn, 32))
+        states, mask = pipe._encode([drawing_prompt(answer(one, 0), random) for one in shown])
+        loss = corners(states, mask, shown)
+        update.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
+        update.step()
+        step += 1
+        running += 0.02 * (float(loss.detach()) - running)
+        if step % 100 == 0:
+            print(f"{elapsed:6.1f} min, step {step}, corners {running:.4f}", flush=True)
 
 
 def models(words: Any, *, width: int, layers: int) -> tuple[Any, Any]:
@@ -61,9 +120,8 @@ def models(words: Any, *, width: int, layers: int) -> tuple[Any, Any]:
     return encoder, transformer
 
 
-def prompt_of(shown: Scene, random: Random) -> str:
-    """A description of a scene."""
-    manner = random.choice(MANNERS)
+def prompt_of(shown: Scene, manner: int, random: Random) -> str:
+    """A description of a scene in one of `MANNERS`."""
     return drawing_prompt(reference(shown, random) if manner < 0 else answer(shown, manner), random)
 
 
@@ -112,6 +170,12 @@ def main() -> None:
         default=1.5,
         help="mean of the noise's log-odds: the higher, the more only the prompt can say what is there",
     )
+    parser.add_argument(
+        "--words",
+        type=float,
+        default=0.0,
+        help="minutes in which the text encoder first learns alone what is in which corner; 0: it is not asked",
+    )
     chosen = parser.parse_args()
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
@@ -124,10 +188,12 @@ def main() -> None:
             chosen.start / "transformer", torch_dtype=torch.float32
         )
     pipe: Any = MiniaturePipeline(words, encoder, transformer, FlowMatchEulerDiscreteScheduler(shift=2.0))
-    both = torch.nn.ModuleList([encoder, transformer])
+    corners = Corners(encoder.config.d_model)
+    both = torch.nn.ModuleList([encoder, transformer, corners])
     print(f"{sum(weight.numel() for weight in both.parameters()) / 1e6:.2f} million weights", flush=True)
     update = optimizer(both, chosen.rate, 0.01)
     random, drawn = Random(chosen.seed), scenes(chosen.seed)
+    learn_corners(pipe, corners, minutes=chosen.words, rate=1.5e-3, random=random, drawn=drawn)
     held_out = list(islice(scenes(HELD_OUT), 12))
     started, step, due, running = clock(), 0, 3.0, 0.0
     while (elapsed := (clock() - started) / 60) < chosen.minutes:
@@ -139,8 +205,13 @@ def main() -> None:
         shown = list(islice(drawn, chosen.batch))
         pixels = np.stack([np.asarray(draw(one, plain=True), np.float32) for one in shown])
         clean = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1
-        prompts = ["" if random.random() < UNPROMPTED else prompt_of(one, random) for one in shown]
+        manners = [random.choice(MANNERS) for _ in shown]
+        prompts = [
+            "" if random.random() < UNPROMPTED else prompt_of(one, manner, random)
+            for one, manner in zip(shown, manners, strict=True)
+        ]
         states, mask = pipe._encode(prompts)
+        told = [at for at, manner in enumerate(manners) if manner == 0 and prompts[at]]
         sigma = torch.sigmoid(torch.randn(len(shown)) * 1.2 + chosen.noise)[:, None, None, None]
         noisy = (1 - sigma) * clean + sigma * torch.randn_like(clean)
         guessed = transformer(
@@ -151,6 +222,9 @@ def main() -> None:
             added_cond_kwargs={"resolution": None, "aspect_ratio": None},
         ).sample
         loss = functional.mse_loss(guessed, clean)
+        if told and chosen.words:
+            placed = corners(states[told], mask[told], [shown[at] for at in told])
+            loss = loss + PLACED * placed
         update.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
