@@ -159,7 +159,7 @@ async def whole_system(
         bus = Bus(settings.nats, name="groundwatch")
         await bus.connect()
         _still_wanted()
-        await provision(bus.js, replicas=settings.nats.replicas)
+        await provision(bus.js, replicas=settings.nats.replicas, cache=settings.cache)
         archived = settings.archive.url not in ("", SWITCHED_OFF)
         wanted = [name for name in STAGES if name != "archive" or archived]
         services = [make_service(name, settings, bus, metrics) for name in wanted]

@@ -174,7 +174,7 @@ def main() -> None:
         "--words",
         type=float,
         default=0.0,
-        help="minutes in which the text encoder first learns alone what is in which corner; 0: it is not asked",
+        help="minutes in which the text encoder first learns alone what is where; 0: never asked",
     )
     chosen = parser.parse_args()
     if chosen.threads:
