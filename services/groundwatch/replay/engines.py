@@ -111,6 +111,10 @@ class Engines:
         # Said before anything is read: a name nobody knows, a part that is not installed.
         if start is Stage.EXTRACTION:
             self._extraction = extraction.build(settings.extraction)
+        if start in (Stage.EXTRACTION, Stage.VERIFICATION):
+            self._verifying()
+        if start is Stage.MATCHING or (start is Stage.EXTRACTION and settings.matching.engine):
+            self._matched()
 
     async def judging(self, name: str) -> Judging | GroundwatchError:
         """The judges of this protocol, ready; or why it cannot be judged."""
