@@ -78,7 +78,15 @@ def test_the_alarm_finds_the_bad_rollout_and_leaves_good_ones_alone(monkeypatch:
     assert found["false_alarms"] == 0
     assert found["good_responses"] == 3000
     nothing = miniature_report.alarms(good, good, Rule())
-    assert nothing["responses_to_detect"] == {"median": None, "most": None, "missed": 2}
+    for moment, before in (("responses_to_detect_soon_after_learning", 400), ("responses_to_detect", 3200)):
+        assert found[moment]["good_before"] == before
+        assert nothing[moment] == {
+            "good_before": before,
+            "median": None,
+            "most": None,
+            "missed": 2,
+            "false_alarms_before": 0,
+        }
 
 
 def told(**changes: Any) -> dict[str, Any]:

@@ -48,9 +48,10 @@ def test_audit_balances(up, written, answer):
     assert shown.stdout.rstrip().endswith("balanced")
 
 
-def test_audit_of_another_run_is_empty(up):
-    ledger = up.json("audit", "--run", "replay-1")
-    assert (ledger["run"], ledger["recorded"], ledger["balanced"]) == ("replay-1", 0, True)
+def test_audit_of_a_run_that_nobody_knows(up):
+    done = up("audit", "--run", "replay-1")
+    assert done.returncode == 2
+    assert done.stderr.strip() == "groundwatch: no run 'replay-1'; there are: none yet"
 
 
 def test_garbage_is_listed_with_the_decoders_message(up, garbage):

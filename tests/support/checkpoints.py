@@ -33,7 +33,7 @@ from diffusers import DiffusionPipeline
 from diffusers.pipelines.pipeline_utils import ImagePipelineOutput
 
 
-class TinyPipeline(DiffusionPipeline):
+class MiniaturePipeline(DiffusionPipeline):
     def __init__(self, unet, scheduler):
         super().__init__()
         self.register_modules(unet=unet, scheduler=scheduler)
@@ -188,7 +188,7 @@ def generator(folder: Path) -> Path:
     ).save_pretrained(folder / "unet")
     DDIMScheduler().save_pretrained(folder / "scheduler")
     index = {
-        "_class_name": ["pipeline", "TinyPipeline"],
+        "_class_name": ["pipeline", "MiniaturePipeline"],
         "_diffusers_version": "0.35.0",
         "unet": ["diffusers", "UNet2DModel"],
         "scheduler": ["diffusers", "DDIMScheduler"],

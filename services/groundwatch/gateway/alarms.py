@@ -9,7 +9,6 @@ again after a restart finds its alarms announced.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from functools import partial
@@ -26,6 +25,7 @@ from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import AlarmSettings
+from groundwatch.runtime.tasks import cancelled
 from groundwatch.topology import ALARMS, alarm_subject
 
 PAUSE = 2.0
@@ -56,10 +56,7 @@ class AlarmDesk:
 
     async def stop(self) -> None:
         """Announce no more; what was not announced is found again at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancelled([self._task])
 
     def reset(self) -> None:
         """Begin anew: the outcomes are another stream's."""

@@ -25,6 +25,7 @@ from groundwatch.protocols.sampling import ORDINARY, SUSPICIOUS
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.tasks import cancelled
 from groundwatch.topology import BUDGETS_BUCKET
 
 if TYPE_CHECKING:
@@ -160,12 +161,7 @@ class Budgets:
 
     async def stop(self) -> None:
         """Give back what is leased, and follow no more."""
-        ending = {*self._tasks, *self._returning}
-        while ending:
-            # Python 3.11's `wait_for` loses a cancellation that comes together with its result.
-            for task in ending:
-                task.cancel()
-            _, ending = await asyncio.wait(ending, timeout=0.1)
+        await cancelled({*self._tasks, *self._returning})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_SECONDS):
                 await self._settle()

@@ -23,6 +23,7 @@ from groundwatch.gateway.follow import FAULTS, Batch, follow
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.tasks import cancelled
 from groundwatch.topology import OUTCOMES, outcome_subject
 
 SUBJECT = outcome_subject("live", "*", "*")
@@ -135,10 +136,7 @@ class Live:
     async def stop(self) -> None:
         """Stop reading."""
         self.close()
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancelled([self._task])
         await self._alarms.stop()
 
     @property
