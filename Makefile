@@ -22,7 +22,7 @@ demo: install
 	@$(BIN)/groundwatch demo
 
 test: install lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-fast: install
 	$(BIN)/python -m pytest -m 'not slow and not faults'

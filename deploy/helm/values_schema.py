@@ -170,7 +170,7 @@ STAGE = shared(
         required=("enabled", "eventsPerSecond"),
     ),
 )
-SERVICES = ("gateway", *STAGES, "archive", "replay", "provision", "cli")
+SERVICES = ("gateway", *STAGES, "archive", "replay", "erase", "provision", "cli")
 
 
 def values_schema() -> Schema:
