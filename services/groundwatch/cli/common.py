@@ -20,7 +20,8 @@ from groundwatch.errors import UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.settings import Settings, load
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings_reading import load
 from groundwatch.topology import COMMAND_LINE
 
 T = TypeVar("T")

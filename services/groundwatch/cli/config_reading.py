@@ -13,8 +13,8 @@ import msgspec
 
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.runtime import settings as reading
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime import settings_reading as reading
+from groundwatch.runtime.settings import Settings, check
 
 _KEY = re.compile(r"setting '([^']*)'")
 _PART = re.compile(r"([^.\[]+)((?:\[\d+\])*)")
@@ -80,17 +80,15 @@ def key_of(variable: str) -> str:
 
 def read(path: Path | None, environment: Mapping[str, str], problems: Problems) -> Read:
     """The settings of a file and the environment without what `problems` is told of."""
-    source = path or (Path(named) if (named := environment.get("GROUNDWATCH_CONFIG")) else None)
+    source = path or (Path(named) if (named := environment.get(reading.FILE_VARIABLE)) else None)
     values = _of_file(source, problems)
     texts: dict[str, tuple[list[str], str]] = {}
     variables = []
     for name, text in sorted(environment.items()):
-        if not name.startswith(reading.ENVIRONMENT_PREFIX) or name == "GROUNDWATCH_CONFIG":
-            continue
-        if "__" not in name and reading._SERVICE_LINK.fullmatch(name):
+        if not reading.sets(name):
             continue
         try:
-            reading._put(values, name, key_of(name).split("."), text)
+            reading.put(values, name, key_of(name).split("."), text)
         except SettingsError as error:
             problems.add(key_of(name), str(error).partition(": ")[2], origin=name)
             continue
@@ -139,8 +137,8 @@ def _mended(
     """Take out what is wrong, one key after another, until the rest can be read."""
     for _ in range(LIMIT):
         try:
-            settings = reading._convert(copy.deepcopy(values), dict(texts), None)
-            reading.check(settings)
+            settings = reading.convert(copy.deepcopy(values), dict(texts), None)
+            check(settings)
             return settings
         except SettingsError as error:
             named = _KEY.search(str(error))

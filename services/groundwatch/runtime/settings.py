@@ -1,17 +1,10 @@
-"""Settings: one TOML file, then the environment, validated once at start.
+"""Settings, validated once: every key has a default, so that `groundwatch up` needs no file.
 
-Every key has a default, so that `groundwatch up` needs no file. A key `[extraction] engine` is overridden
-by the variable `GROUNDWATCH_EXTRACTION__ENGINE`; values there are read as TOML, and as plain text when
-they are not.
+They are read by `settings_reading`.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +15,6 @@ from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.protocols.alarm import Rule
 from groundwatch.runtime.retention_settings import RetentionSettings, check_retention
 
-ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 STAGES = ("extraction", "verification", "matching", "generation", "scoring")
 """Those that are set alike; captioning has settings of its own."""
 
@@ -31,11 +23,6 @@ CACHED = ("extraction", "verification", "matching")
 
 EMBEDDING = ("verification", "matching")
 """Those whose embedded engines may take another embedding model."""
-
-_SERVICE_LINK = re.compile(
-    r"[A-Z0-9_]*?(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
-)
-"""What Kubernetes puts into the environment for a Service whose name begins with ours."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,74 +245,6 @@ class Settings(Section, frozen=True, kw_only=True):
     cache: CacheSettings = CacheSettings()
     retention: RetentionSettings = RetentionSettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
-
-
-def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Read the file at `path` (or the one that `GROUNDWATCH_CONFIG` names), then the environment.
-
-    Raises `SettingsError` with the key that is wrong.
-    """
-    environment = os.environ if environment is None else environment
-    source = path or (Path(named) if (named := environment.get("GROUNDWATCH_CONFIG")) else None)
-    values: dict[str, Any] = {}
-    if source is not None:
-        try:
-            values = tomllib.loads(source.read_text("utf-8"))
-        except OSError as error:
-            raise SettingsError(f"{source}: cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"{source}: is not TOML: {error}") from error
-    texts: dict[str, tuple[list[str], str]] = {}
-    for name, text in environment.items():
-        if name.startswith(ENVIRONMENT_PREFIX) and name != "GROUNDWATCH_CONFIG":
-            if "__" not in name and _SERVICE_LINK.fullmatch(name):
-                continue
-            keys = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
-            texts[".".join(keys)] = (keys, text)
-            _put(values, name, keys, text)
-    settings = _convert(values, texts, source)
-    check(settings)
-    return settings
-
-
-def _convert(
-    values: dict[str, Any], texts: dict[str, tuple[list[str], str]], source: Path | None
-) -> Settings:
-    """`texts` are the variables: what reads as a number is taken as text where text is wanted."""
-    while True:
-        try:
-            return msgspec.convert(values, Settings)
-        except msgspec.ValidationError as error:
-            message, _, where = str(error).partition(" - at `$.")
-            path, text = texts.pop(where.rstrip("`"), ([], ""))
-            if not path or not message.startswith("Expected `str`"):
-                raise SettingsError(_explain(error, source)) from error
-            inner = values
-            for part in path[:-1]:
-                inner = inner[part]
-            inner[path[-1]] = text
-
-
-def _put(values: dict[str, Any], name: str, path: list[str], text: str) -> None:
-    try:
-        value: Any = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    inner = values
-    for part in path[:-1]:
-        inner = inner.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise SettingsError(f"{name}: '{part}' is a value, not a section")
-    inner[path[-1]] = value
-
-
-def _explain(error: msgspec.ValidationError, source: Path | None) -> str:
-    message, _, where = str(error).partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
-        key, message = f"{key}.{unknown[1]}".lstrip("."), "no such setting"
-    origin = f"{source}: " if source else ""
-    return f"{origin}setting '{key}': {message}"
 
 
 def check(settings: Settings) -> None:

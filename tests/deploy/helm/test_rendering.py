@@ -13,7 +13,7 @@ from tests.deploy.helm.charts import CASES, CHART, LLM, Object, helm, named, of_
 from groundwatch.cli.system import configure_protocols
 from groundwatch.runtime.authorization import VALUES_FILE, write_auth
 from groundwatch.runtime.natsserver import find_binary
-from groundwatch.runtime.settings import load
+from groundwatch.runtime.settings_reading import load
 
 VERSIONS = ("1.31", "1.34", "1.37")
 CUSTOM = ("ScaledObject", "PodMonitor", "PrometheusRule")

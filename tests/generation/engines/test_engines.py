@@ -21,7 +21,8 @@ from groundwatch.generation.similarity import cosine
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.runtime.images import check_image
-from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings, load
+from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings
+from groundwatch.runtime.settings_reading import load
 
 RED = "The cell in row 1, column 2 is red."
 SIDES = (16, 64)
