@@ -13,7 +13,7 @@ import time
 import httpx
 import pytest
 
-from groundwatch.cli.system import STAGES
+from groundwatch.cli.system import SERVED
 from groundwatch.runtime.natsserver import NatsServer, free_port
 
 COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve scoring"]
@@ -122,7 +122,7 @@ def ready(port: int) -> dict:
 
 def test_an_unknown_stage(nobody):
     told = nobody.complaint("serve", "nonsense")
-    assert told == "no service 'nonsense'; there are " + ", ".join(STAGES)
+    assert told == "no service 'nonsense'; there are " + ", ".join(SERVED)
 
 
 def test_serve_needs_to_know_the_server(nobody):

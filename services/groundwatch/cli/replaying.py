@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.cli.runs import seconds_left
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import LIVE
 from groundwatch.gateway.replays import OVER, Replay, Wanted
@@ -25,6 +24,7 @@ from groundwatch.replay import running
 from groundwatch.replay.engines import overlaid
 from groundwatch.replay.runs import FAULTS, Run, Runs
 from groundwatch.replay.spec import Spec
+from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings

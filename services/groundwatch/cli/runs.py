@@ -24,6 +24,7 @@ from groundwatch.errors import UsageError
 from groundwatch.replay.pairs import Changed, changed
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import told
+from groundwatch.replay.watching import seconds_left
 from groundwatch.topology import REPLAY
 
 COMPARED = 50_000
@@ -206,15 +207,6 @@ def facts(one: Run, now: float) -> dict[str, Any]:
         "work_seconds": round(one.worked, 1),
         "seconds_left": seconds_left(one),
     }
-
-
-def seconds_left(one: Run) -> float | None:
-    """At the pace so far; None before there is one."""
-    if one.status == "done":
-        return 0.0
-    if one.share <= 0 or one.worked <= 0:
-        return None
-    return round(one.worked / one.share * (1 - one.share), 1)
 
 
 def show_run(one: Run, console: Console) -> None:

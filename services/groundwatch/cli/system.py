@@ -50,6 +50,11 @@ STAGES = (
     "scoring",
     "archive",
 )
+"""Services of `groundwatch up`."""
+
+SERVED = (*STAGES, "replay")
+"""Services that may have processes of their own."""
+
 READY_SECONDS = 60.0
 RESTART_PAUSE = 2.0
 WAIT_PAUSE = 1.0
@@ -60,12 +65,14 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
     match name:
         case "gateway":
             from groundwatch.gateway.service import GatewayService
+            from groundwatch.replay.watching import RunGauges
 
+            gauges = RunGauges(bus, metrics.replay)
             if settings.gateway.grpc_port < 0:
-                return GatewayService(settings, bus, metrics)
+                return GatewayService(settings, bus, metrics, run_gauges=gauges)
             from groundwatch.cli.replaying import ReplayDesk
 
-            return GatewayService(settings, bus, metrics, ReplayDesk(settings))
+            return GatewayService(settings, bus, metrics, ReplayDesk(settings), gauges)
         case "extraction":
             from groundwatch.extraction.service import ExtractionService
 
@@ -94,7 +101,11 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
             from groundwatch.archive.service import ArchiveService
 
             return ArchiveService(settings, bus, metrics)
-    raise UsageError(f"no service '{name}'; there are {', '.join(STAGES)}")
+        case "replay":
+            from groundwatch.replay.service import ReplayService
+
+            return ReplayService(settings, bus, metrics)
+    raise UsageError(f"no service '{name}'; there are {', '.join(SERVED)}")
 
 
 def metrics_for(settings: Settings) -> Metrics:
@@ -254,7 +265,7 @@ def writing_address(path: Path, system: System):  # type: ignore[no-untyped-def]
 
 
 def serve(
-    stage: Annotated[str, typer.Argument(help=f"One of {', '.join(STAGES)}.")],
+    stage: Annotated[str, typer.Argument(help=f"One of {', '.join(SERVED)}.")],
     config: ConfigOption = None,
     nats: NatsOption = "",
     metrics_port: Annotated[
@@ -265,8 +276,8 @@ def serve(
     ] = 0.0,
 ) -> None:
     """Run one service: a container's entry point."""
-    if stage not in STAGES:
-        raise UsageError(f"no service '{stage}'; there are {', '.join(STAGES)}")
+    if stage not in SERVED:
+        raise UsageError(f"no service '{stage}'; there are {', '.join(SERVED)}")
     settings = prepare(config, nats)
     if metrics_port is not None:
         settings = msgspec.structs.replace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Protocol
 
 import nats.errors
 import nats.js.errors
@@ -18,6 +19,18 @@ from groundwatch.runtime.metrics import Metrics
 from groundwatch.topology import CONSUMERS, DEAD, ConsumerSpec
 
 LOOK_SECONDS = 5.0
+
+
+class Gauges(Protocol):
+    """What looks at the streams again and again, and tells Prometheus."""
+
+    def start(self) -> None:
+        """Begin to look."""
+        ...
+
+    async def stop(self) -> None:
+        """Look no more."""
+        ...
 
 
 class StreamGauges:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.budgets import Budgets
-from groundwatch.gateway.gauges import StreamGauges
+from groundwatch.gateway.callers import Tokens
+from groundwatch.gateway.gauges import Gauges, StreamGauges
 from groundwatch.gateway.http import Door
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Live
@@ -31,10 +32,17 @@ class GatewayService:
     name = "gateway"
 
     def __init__(
-        self, settings: Settings, bus: Bus, metrics: Metrics, replays: Replays | None = None
+        self,
+        settings: Settings,
+        bus: Bus,
+        metrics: Metrics,
+        replays: Replays | None = None,
+        run_gauges: Gauges | None = None,
     ) -> None:
+        """`run_gauges` tell Prometheus of replays, which are no business of the gateway's own."""
         self._settings = settings.gateway
         self._replays = replays
+        self._run_gauges = run_gauges
         self._bus = bus
         self._metrics = metrics
         self._backlog = Backlog(bus, settings.gateway.intake.max_backlog)
@@ -75,6 +83,7 @@ class GatewayService:
         self._erased = Erased(self._bus.js, on_image=store.forget)
         await self._erased.start()
         self._intake = Intake(self._settings, self._bus, self._metrics, store, self.budgets, self._erased)
+        tokens = Tokens(self._settings.tokens_file)
         door = Door(
             settings=self._settings.intake,
             bus=self._bus,
@@ -83,6 +92,7 @@ class GatewayService:
             intake=self._intake,
             backlog=self._backlog,
             live=self._live,
+            tokens=tokens,
             problems=self.problems,
         )
         if self._settings.grpc_port >= 0:
@@ -95,6 +105,7 @@ class GatewayService:
                 self._intake,
                 self._backlog,
                 self._live,
+                tokens,
                 self._replays,
                 self.problems,
             )
@@ -102,6 +113,8 @@ class GatewayService:
         await self._backlog.look()
         self._backlog.start()
         self._gauges.start()
+        if self._run_gauges is not None:
+            self._run_gauges.start()
         self._live.start()
         server = HttpServer(door.app(), host=self._settings.host, port=self._settings.port)
         await server.start()
@@ -123,6 +136,8 @@ class GatewayService:
             await self._replays.close()
         self._backlog.stop()
         await self._gauges.stop()
+        if self._run_gauges is not None:
+            await self._run_gauges.stop()
         await self._live.stop()
         await self.budgets.stop()
         if self._erased is not None:

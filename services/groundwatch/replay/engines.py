@@ -24,6 +24,7 @@ from groundwatch.replay.judging import Judging, Made, judging_stage
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.cache import JudgementCache
 from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.service import find_protocol
 from groundwatch.runtime.settings import Settings, check
 from groundwatch.verification import engines as verification
@@ -97,9 +98,9 @@ def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
 class Engines:
     """Engines, built when a protocol first needs them, so that nothing is loaded in vain."""
 
-    def __init__(self, settings: Settings, bus: Bus, *, start: Stage) -> None:
+    def __init__(self, settings: Settings, bus: Bus, *, start: Stage, metrics: Metrics | None = None) -> None:
         self._settings = settings
-        self._cache = JudgementCache(settings, bus)
+        self._cache = JudgementCache(settings, bus, metrics)
         self._images = ImageStore(bus.js)
         self._start = start
         self._extraction: ExtractionEngine | None = None

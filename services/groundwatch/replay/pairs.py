@@ -35,11 +35,14 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None
 
 
-async def paired(js: JetStreamContext, left: str, right: str, *, both: bool = False) -> AsyncIterator[Pair]:
+async def paired(
+    js: JetStreamContext, left: str, right: str, *, both: bool = False, first: int = 1
+) -> AsyncIterator[Pair]:
     """Every outcome of the two runs beside that of the same response and protocol in the other, or None.
 
-    In the order of the right run; those that only the left one has come last, and not at all with `both`.
-    Outcomes that do not decode count as absent. Holds 48 bytes for each outcome of the right run.
+    In the order of the right run, from the sequence `first` on; those that only the left one has come last,
+    and not at all with `both`. Outcomes that do not decode count as absent. Holds 48 bytes for each outcome
+    of the right run.
     """
     seen: set[bytes] = set()
     part: list[tuple[str, str, bytes]] = []
@@ -52,7 +55,9 @@ async def paired(js: JetStreamContext, left: str, right: str, *, both: bool = Fa
         part.clear()
         return pairs
 
-    async for message in read_stream(js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{right}.>",)):
+    async for message in read_stream(
+        js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{right}.>",), start_sequence=first
+    ):
         address = parse_subject(message.subject)
         if address is None:
             continue
@@ -82,10 +87,15 @@ def judgement(outcome: ResponseScored) -> bytes:
     return ENCODER.encode(msgspec.structs.replace(outcome, run="", scored_at=0.0, usage=Usage()))
 
 
-async def changed(js: JetStreamContext, source: str, run: str) -> Changed:
-    """Compare each outcome of a run with that of its source, where the same judges judged."""
+async def changed(
+    js: JetStreamContext, source: str, run: str, *, first: int = 1, most: int | None = None
+) -> Changed:
+    """Compare each outcome of a run with that of its source, where the same judges judged: all of them, or
+    at `most` so many from the sequence `first` on."""
     pairs = same = other = 0
-    async for left, right in paired(js, source, run, both=True):
+    async for left, right in paired(js, source, run, both=True, first=first):
+        if pairs == most:
+            break
         assert left is not None and right is not None
         pairs += 1
         if OutcomeKind.DECLINED in (left.outcome, right.outcome) or left.judges != right.judges:

@@ -39,6 +39,7 @@ from groundwatch.runtime.logs import logger
 
 if TYPE_CHECKING:
     from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.metrics import Metrics
     from groundwatch.runtime.settings import Settings
 
 BATCH = 200
@@ -61,13 +62,21 @@ class Replayer:
     """One process's work at one run. Any number of them may work at the same run."""
 
     def __init__(
-        self, bus: Bus, runs: Runs, settings: Settings, run: Run, *, on_progress: Progress | None = None
+        self,
+        bus: Bus,
+        runs: Runs,
+        settings: Settings,
+        run: Run,
+        *,
+        on_progress: Progress | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.run = run
         self.spec = run.spec
         self._runs = runs
         self._me = this_worker()
-        self._engines = Engines(with_judges(settings, run.spec.settings), bus, start=Stage(run.spec.stage))
+        judges = with_judges(settings, run.spec.settings)
+        self._engines = Engines(judges, bus, start=Stage(run.spec.stage), metrics=metrics)
         self.js = bus.js
         self.choosing = Choosing(run.spec, Selection(run.spec))
         self.writer = Writer(bus, run, self._engines, begin_protocol=self._begin_protocol, away=self.away)

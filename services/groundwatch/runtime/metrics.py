@@ -17,6 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 from groundwatch.events import Decision, ResponseRecorded, ResponseScored, Usage
 from groundwatch.protocols.sampling import weight
 from groundwatch.runtime.cache_metrics import CacheMetrics
+from groundwatch.runtime.replay_metrics import ReplayMetrics
 
 OTHER = "other"
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 1.0)
@@ -248,6 +249,7 @@ class Metrics:
         )
         self._budget = BoundedLabel(max_labels)
         self.cache = CacheMetrics(registry, self._model)
+        self.replay = ReplayMetrics(registry)
 
     def stage(self, name: str) -> None:
         """Show what rarely happens to a stage as 0 from its start on.
