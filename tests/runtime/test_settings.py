@@ -53,6 +53,10 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     assert load(environment={"GROUNDWATCH_CONFIG": str(path)}).nats.url == "nats://here"
 
 
+def test_a_commands_token_is_no_setting() -> None:
+    assert load(environment={"GROUNDWATCH_TOKEN": "acme-token-0123456789"}) == Settings()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "found"),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import msgspec
 from groundwatch.cli.inputs import annotated_response, is_annotation
 from groundwatch.errors import InputError, UsageError
 from groundwatch.protocols.faithscore.annotation import read_annotations
+from groundwatch.runtime.settings_reading import TOKEN_VARIABLE
 
 BATCH = 250
 PATIENCE = 60.0
@@ -53,7 +55,9 @@ class Sender:
         self.total = sum(1 for _ in self._lines())
         self.result = Sent(errors=[])
         try:
-            self._http = httpx.AsyncClient(base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0))
+            self._http = httpx.AsyncClient(
+                base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0), headers=_who_asks()
+            )
         except httpx.InvalidURL as error:
             raise UsageError(f"--to {gateway}: is not an address ({error})") from error
         self._uploaded: dict[Path, str] = {}
@@ -184,6 +188,11 @@ class Sender:
             try:
                 reply = await self._http.post(path, content=body, headers={"content-type": media_type})
                 self._met = True
+                if reply.status_code == 401:
+                    raise UsageError(
+                        f"the gateway at {self._http.base_url} does not let this command in: {_told(reply)}; "
+                        f"set {TOKEN_VARIABLE} to a token of its gateway.tokens_file"
+                    )
                 if reply.status_code != 503:
                     return reply
                 wait = float(reply.headers.get("retry-after", "1"))
@@ -195,6 +204,16 @@ class Sender:
             if asyncio.get_running_loop().time() > deadline:
                 raise UsageError(f"the gateway at {self._http.base_url} does not take anything: {why[:300]}")
             await asyncio.sleep(wait)
+
+
+def _who_asks() -> dict[str, str]:
+    """The headers that say to a gateway who this is: the token of `GROUNDWATCH_TOKEN`, where there is one."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        return {}
+    if not (token.isascii() and token.isprintable()):
+        raise UsageError(f"{TOKEN_VARIABLE} holds what no token can: letters, digits and signs of one line")
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _told(reply: httpx.Response) -> str:

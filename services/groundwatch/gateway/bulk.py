@@ -8,6 +8,7 @@ import msgspec
 
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.bodies import Lines, TooLarge
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.window import PATIENCE, Window
@@ -46,8 +47,11 @@ class Summary(msgspec.Struct, kw_only=True):
 class Bulk:
     """One bulk request."""
 
-    def __init__(self, intake: Intake, backlog: Backlog, bounds: Limits, *, in_flight: int) -> None:
+    def __init__(
+        self, intake: Intake, backlog: Backlog, bounds: Limits, caller: Caller, *, in_flight: int
+    ) -> None:
         self._bounds = bounds
+        self._caller = caller
         self._window = Window(intake, backlog, self._ended, in_flight=in_flight, patience=PATIENCE)
         self.summary = Summary()
 
@@ -71,7 +75,7 @@ class Bulk:
             return
 
         def read() -> Submission | Refused:
-            return read_submission(line, self._bounds)
+            return read_submission(line, self._bounds, self._caller)
 
         await self._window.put(number, len(line), read)
 

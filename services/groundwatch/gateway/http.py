@@ -17,6 +17,8 @@ from groundwatch.gateway.attachments import DIGEST
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.bodies import TooLarge, read_body
 from groundwatch.gateway.bulk import Bulk
+from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
+from groundwatch.gateway.doorkeeper import Doorkeeper, caller_of
 from groundwatch.gateway.guard import Guard
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Filter, Live
@@ -54,6 +56,7 @@ class Door:
         intake: Intake,
         backlog: Backlog,
         live: Live,
+        tokens: Tokens,
         problems: Callable[[], list[str]],
     ) -> None:
         self._settings = settings
@@ -64,6 +67,7 @@ class Door:
         self._intake = intake
         self._backlog = backlog
         self._live = live
+        self._tokens = tokens
         self._problems = problems
         self._page = Page()
 
@@ -88,7 +92,7 @@ class Door:
             exception_handlers={HTTPException: _http_problem},
         )
         app.router.redirect_slashes = False
-        return Guard(app)
+        return Guard(Doorkeeper(app, self._tokens))
 
     async def post_responses(self, request: Request) -> Response:
         """One response as JSON, or many as lines of JSON."""
@@ -96,7 +100,8 @@ class Door:
             return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
         kind = _media_type(request)
         if kind in NDJSON:
-            bulk = Bulk(self._intake, self._backlog, self._bounds, in_flight=self._settings.in_flight)
+            caller, in_flight = caller_of(request), self._settings.in_flight
+            bulk = Bulk(self._intake, self._backlog, self._bounds, caller, in_flight=in_flight)
             return json(await bulk.read(_chunks(request)))
         if kind != "application/json":
             return problem(
@@ -105,7 +110,7 @@ class Door:
         body = await _body(request, self._bounds.line)
         if isinstance(body, TooLarge):
             return refused(self._intake.refuse(_too_large(body)))
-        ended = await self._record(body)
+        ended = await self._record(body, caller_of(request))
         if isinstance(ended, Refused):
             return refused(ended)
         return json(ended, 202 if ended.status == "recorded" else 200)
@@ -119,7 +124,7 @@ class Door:
             return refused(self._intake.refuse(_too_large(body)))
         if closed := self._closed():
             return refused(self._intake.refuse(closed))
-        question = read_question(body, self._bounds)
+        question = read_question(body, self._bounds, caller_of(request))
         if isinstance(question, Refused):
             return refused(self._intake.refuse(question))
         ended = await self._intake.ask(question.response, question.images, question.strategy)
@@ -130,7 +135,10 @@ class Door:
     async def get_response(self, request: Request) -> Response:
         """A recorded response with its outcomes."""
         name = request.path_params["id"]
-        tenant = request.query_params.get("tenant") or "default"
+        try:
+            tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
+        except NotAllowed as error:
+            return _not_allowed(error)
         found = await look_up(self._bus, tenant, name)
         if found is None:
             return problem(404, f"no response '{name}' of tenant '{tenant}' is recorded")
@@ -179,15 +187,17 @@ class Door:
     async def scores(self, request: Request) -> Response:
         """Live scores as server-sent events."""
         query = request.query_params
+        try:
+            tenant = caller_of(request).tenant(query.get("tenant", ""))
+        except NotAllowed as error:
+            return _not_allowed(error)
         # A browser that reconnects asks the same address again: the header knows better than `since`.
         since = request.headers.get("last-event-id") or query.get("since") or ""
         if since and not (since.isascii() and since.isdigit() and len(since) < 19):
             return problem(422, "is not the sequence of an event", field="since")
         if self._live.watchers >= MAX_WATCHERS:
             return problem(503, f"{MAX_WATCHERS} others watch already", headers={"Retry-After": RETRY_AFTER})
-        wanted = Filter(
-            model=query.get("model", ""), tenant=query.get("tenant", ""), protocol=query.get("protocol", "")
-        )
+        wanted = Filter(model=query.get("model", ""), tenant=tenant, protocol=query.get("protocol", ""))
         return StreamingResponse(
             self._live.frames(wanted, int(since) if since else None),
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
@@ -206,10 +216,10 @@ class Door:
         """The live page."""
         return Response(self._page.html, 200, self._page.headers, "text/html")
 
-    async def _record(self, body: bytes) -> Recorded | Refused:
+    async def _record(self, body: bytes, caller: Caller) -> Recorded | Refused:
         if closed := self._closed():
             return self._intake.refuse(closed)
-        submission = read_submission(body, self._bounds)
+        submission = read_submission(body, self._bounds, caller)
         if isinstance(submission, Refused):
             return self._intake.refuse(submission)
         ended = await self._intake.record(submission.response, submission.images)
@@ -245,6 +255,10 @@ class Door:
         finally:
             await form.close()
         return TooLarge(limit) if len(data) > limit else data
+
+
+def _not_allowed(error: NotAllowed) -> Response:
+    return problem(403, error.message, reason=error.reason, field=error.field)
 
 
 async def _body(request: Request, limit: int) -> bytes | TooLarge:

@@ -20,6 +20,7 @@ STATUS: dict[Reason, int] = {
     "image_missing": 422,
     "conflict": 409,
     "erased": 410,
+    "other_tenant": 403,
     "backlog": 503,
     "unavailable": 503,
 }

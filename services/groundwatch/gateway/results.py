@@ -15,6 +15,7 @@ Reason = Literal[
     "image_missing",
     "conflict",
     "erased",
+    "other_tenant",
     "backlog",
     "unavailable",
 ]

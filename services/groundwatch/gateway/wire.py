@@ -11,6 +11,7 @@ import msgspec
 from groundwatch.errors import InputError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.attachments import Attachment, Encoded, read_attachment
+from groundwatch.gateway.callers import EVERYBODY, Caller
 from groundwatch.gateway.results import Reason, Refused
 from groundwatch.records import (
     Described,
@@ -66,12 +67,12 @@ def limits(settings: IntakeSettings) -> Limits:
     )
 
 
-def read_submission(line: bytes, bounds: Limits) -> Submission | Refused:
-    """Read one JSON object; a missing id is made up."""
+def read_submission(line: bytes, bounds: Limits, caller: Caller = EVERYBODY) -> Submission | Refused:
+    """Read one JSON object of `caller`'s; a missing id is made up."""
     sent = decode_record(line, _SENT, bounds)
     if isinstance(sent, Refusal):
         return _refused(sent, "malformed" if not sent.field else "invalid")
-    return _submission(sent, bounds)
+    return _submission(sent, bounds, caller)
 
 
 def take_submission(
@@ -92,7 +93,7 @@ def take_submission(
     return Submission(response=recorded(sent, name, ()), images=tuple(given))
 
 
-def read_question(line: bytes, bounds: Limits) -> Question | Refused:
+def read_question(line: bytes, bounds: Limits, caller: Caller = EVERYBODY) -> Question | Refused:
     """Read one JSON object that asks for an answer instead of bringing one."""
     sent = decode_record(line, _QUESTION, bounds)
     if isinstance(sent, Refusal):
@@ -101,14 +102,19 @@ def read_question(line: bytes, bounds: Limits) -> Question | Refused:
         if wrong:
             message = "is what is asked for: leave it out" if field == "answer" else "is missing"
             return Refused(id=sent.id, reason="invalid", field=field, message=message)
-    read = _submission(sent, bounds)
+    read = _submission(sent, bounds, caller)
     if isinstance(read, Refused):
         return read
     return Question(response=read.response, images=read.images, strategy=sent.strategy)
 
 
-def _submission(sent: Sent, bounds: Limits) -> Submission | Refused:
+def _submission(sent: Sent, bounds: Limits, caller: Caller) -> Submission | Refused:
     name = sent.id or uuid.uuid4().hex
+    tenant = caller.owner(sent.tenant, name)
+    if isinstance(tenant, Refused):
+        return tenant
+    if tenant != sent.tenant:
+        sent = msgspec.structs.replace(sent, tenant=tenant)
     if wrong := check_record(sent, name, sent.images, bounds):
         return _refused(wrong, "invalid")
     images: list[Attachment] = []

@@ -133,12 +133,10 @@ class IntakeSettings(Section, frozen=True, kw_only=True):
 class GrpcSettings(Section, frozen=True, kw_only=True):
     """The gRPC door beside HTTP; files by their paths.
 
-    `tokens_file` has a line `TENANT TOKEN` for each token, with `*` for the tenant of one that is good for
-    all; empty: nobody is asked who they are. `replays` is how many processes for replays that were begun here
-    this gateway runs at once, and `replay_nkey_seed_file` says who these are to NATS.
+    `replays` is how many processes for replays that were begun here this gateway runs at once, and
+    `replay_nkey_seed_file` says who these are to NATS.
     """
 
-    tokens_file: str = ""
     tls_cert: str = ""
     tls_key: str = ""
     watchers: int = 500
@@ -148,11 +146,16 @@ class GrpcSettings(Section, frozen=True, kw_only=True):
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
-    """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC."""
+    """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
+
+    `tokens_file`, for both doors, has a line `TENANT TOKEN` for each token, with `*` for the tenant of one
+    that is good for all; empty: nobody is asked who they are.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8787
     grpc_port: int = -1
+    tokens_file: str = ""
     grpc: GrpcSettings = GrpcSettings()
     protocols: tuple[str, ...] = ("faithscore",)
     intake: IntakeSettings = IntakeSettings()

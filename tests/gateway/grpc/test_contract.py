@@ -25,6 +25,8 @@ STATUSES = {
     "conflict": (409, "ALREADY_EXISTS"),
     "backlog": (503, "RESOURCE_EXHAUSTED"),
     "unavailable": (503, "UNAVAILABLE"),
+    "unauthenticated": (401, "UNAUTHENTICATED"),
+    "other_tenant": (403, "PERMISSION_DENIED"),
 }
 
 
@@ -51,8 +53,10 @@ class Client(Protocol):
 
 
 class OverHttp:
-    def __init__(self, gateway: Any) -> None:
+    def __init__(self, gateway: Any, token: str = "") -> None:
         self._http = gateway.http
+        if token:
+            self._http.headers["Authorization"] = f"Bearer {token}"
 
     async def submit(self, said: dict[str, Any]) -> Told:
         reply = await self._http.post("/v1/responses", json=_encoded(said))
@@ -72,6 +76,7 @@ class OverHttp:
         reply = await self._http.post(
             "/v1/responses", content=lines, headers={"Content-Type": "application/x-ndjson"}
         )
+        _check(reply)
         told = reply.json()
         ended = {error["line"]: error["reason"] for error in told["errors"]}
         assert told["accepted"] + told["duplicates"] + told["refused"] == len(said)
@@ -81,6 +86,7 @@ class OverHttp:
         reply = await self._http.get(f"/v1/responses/{name}", params={"tenant": tenant})
         if reply.status_code == 404:
             return None
+        _check(reply)
         found = reply.json()
         return {
             "answer": found["response"].get("answer", ""),
@@ -95,6 +101,7 @@ class OverHttp:
     async def watch(self, after: int | None = None, **wanted: str) -> AsyncIterator[tuple[int, str]]:
         params = wanted | ({"since": str(after)} if after is not None else {})
         async with self._http.stream("GET", "/v1/scores", params=params) as reply:
+            await _read_error(reply)
             number = 0
             async for line in reply.aiter_lines():
                 name, _, value = line.partition(": ")
@@ -105,15 +112,18 @@ class OverHttp:
 
 
 class OverGrpc:
-    def __init__(self, stub: Any, message: Callable[[dict[str, Any]], pb.Response]) -> None:
+    def __init__(self, stub: Any, message: Callable[[dict[str, Any]], pb.Response], token: str = "") -> None:
         self._stub = stub
         self._message = message
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def submit(self, said: dict[str, Any]) -> Told:
         from grpc_status import rpc_status
 
         try:
-            told = await self._stub.Submit(pb.SubmitRequest(response=self._message(said)), timeout=20)
+            told = await self._stub.Submit(
+                pb.SubmitRequest(response=self._message(said)), timeout=20, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as error:
             status = rpc_status.from_call(_Call(error))
             details = {detail.type_url.rpartition(".")[2]: detail for detail in status.details}
@@ -133,17 +143,20 @@ class OverGrpc:
                 yield pb.SubmitStreamRequest(responses=map(self._message, said[start : start + 3]))
 
         found: list[str] = []
-        async for told in self._stub.SubmitStream(requests(), timeout=60):
+        async for told in self._stub.SubmitStream(requests(), timeout=60, metadata=self._metadata):
             assert told.first == len(found) + 1
             found += [result.reason or "taken" for result in told.results]
         return found
 
     async def get(self, name: str, tenant: str = "") -> dict[str, Any] | None:
         try:
-            found = await self._stub.GetResponse(pb.GetResponseRequest(id=name, tenant=tenant), timeout=20)
+            found = await self._stub.GetResponse(
+                pb.GetResponseRequest(id=name, tenant=tenant), timeout=20, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as error:
-            assert error.code() is grpc.StatusCode.NOT_FOUND
-            return None
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                return None
+            raise _denied(error) from error
         return {
             "answer": found.response.answer,
             "images": [image.sha256 for image in found.response.images],
@@ -162,11 +175,13 @@ class OverGrpc:
         }
 
     async def watch(self, after: int | None = None, **wanted: str) -> AsyncIterator[tuple[int, str]]:
-        call = self._stub.WatchScores(pb.WatchScoresRequest(after=after, **wanted))
+        call = self._stub.WatchScores(pb.WatchScoresRequest(after=after, **wanted), metadata=self._metadata)
         try:
             async for event in call:
                 if event.WhichOneof("event") == "scored":
                     yield event.scored.position, event.scored.outcome.id
+        except grpc.aio.AioRpcError as error:
+            raise _denied(error) from error
         finally:
             call.cancel()
 
@@ -199,6 +214,33 @@ def _details(details: dict[str, Any]) -> tuple[Any, str]:
     return info, wrong.field_violations[0].field
 
 
+class Denied(Exception):
+    """The door's word to somebody who may not: the reason."""
+
+
+def _check(reply: Any) -> None:
+    if reply.status_code in (401, 403):
+        told = reply.json()
+        assert reply.status_code == STATUSES[told["reason"]][0]
+        assert ("www-authenticate" in reply.headers) == (reply.status_code == 401)
+        raise Denied(told["reason"])
+
+
+async def _read_error(reply: Any) -> None:
+    if reply.status_code >= 400:
+        await reply.aread()
+        _check(reply)
+
+
+def _denied(error: grpc.aio.AioRpcError) -> Denied:
+    from grpc_status import rpc_status
+
+    status = rpc_status.from_call(_Call(error))
+    info, _ = _details({detail.type_url.rpartition(".")[2]: detail for detail in status.details})
+    assert error.code().name == STATUSES[info.reason.lower()][1]
+    return Denied(info.reason.lower())
+
+
 def _name(status: int) -> str:
     return pb.SubmitStatus.Name(status).removeprefix("SUBMIT_STATUS_").lower()
 
@@ -220,11 +262,11 @@ Opened = Callable[..., Awaitable[tuple[Any, Client]]]
 def opened(request: Any, gateway_factory: Any, stub_factory: Any, message: Any) -> Opened:
     """Starts a gateway and gives it with one of its doors."""
 
-    async def make(**gateway: Any) -> tuple[Any, Client]:
+    async def make(token: str = "", **gateway: Any) -> tuple[Any, Client]:
         running = await gateway_factory(grpc_port=0, **gateway)
         if request.param == "http":
-            return running, OverHttp(running)
-        return running, OverGrpc(await stub_factory(running), message)
+            return running, OverHttp(running, token)
+        return running, OverGrpc(await stub_factory(running), message, token)
 
     return make
 
@@ -420,3 +462,60 @@ async def test_watchers_see_what_they_asked_for(opened, publish):
     ):
         async with contextlib.aclosing(door.watch(0, **wanted)) as watching:
             assert [name for _, name in await take(watching, len(names))] == names
+
+
+TOKENS = "acme acme-token-0123456789\nother other-token-0123456789\n* every-token-0123456789\n"
+
+
+@pytest.fixture
+def tokens_file(tmp_path: Any) -> str:
+    path = tmp_path / "tokens"
+    path.write_text(TOKENS)
+    return str(path)
+
+
+@pytest.mark.parametrize("token", ["", "wrong-token-0123456789", "*"])
+async def test_nobody_is_let_in_without_a_known_token(opened, response, tokens_file, token):
+    gateway, door = await opened(token, tokens_file=tokens_file)
+    told = await door.submit(response())
+    assert (told.how, told.again) == ("unauthenticated", False)
+    assert "token" in told.message
+    assert "0123456789" not in told.message
+    for call in (door.get("r1"), anext(door.watch(0))):
+        with pytest.raises(Denied, match="unauthenticated"):
+            await call
+    assert await gateway.events() == []
+
+
+async def test_a_tenants_token_is_good_for_that_tenant(opened, response, publish, tokens_file):
+    gateway, door = await opened("acme-token-0123456789", tokens_file=tokens_file)
+    ours = response()
+    assert (await door.submit(ours)).how == "recorded"
+    assert (await door.submit(ours | {"tenant": "acme"})).how == "duplicate"
+    theirs = await door.submit(response(id="theirs", tenant="other"))
+    assert (theirs.how, theirs.field, theirs.again) == ("other_tenant", "tenant", False)
+    assert "acme" in theirs.message
+    ended = await door.submit_many([response(), response(tenant="other"), response(tenant="acme")])
+    assert ended == ["taken", "other_tenant", "taken"]
+    assert {event.tenant for event in await gateway.events()} == {"acme"}
+    assert len(await gateway.events()) == 3
+    assert gateway.count("groundwatch_refused_responses_total", reason="other_tenant") == 2
+    found = await door.get(ours["id"])
+    assert found is not None
+    assert found == await door.get(ours["id"], "acme")
+    await publish("theirs", tenant="other")
+    await publish("mine", tenant="acme")
+    async with contextlib.aclosing(door.watch(0)) as watching:
+        assert [name for _, name in await take(watching, 1)] == ["mine"]
+    for call in (door.get(ours["id"], "other"), anext(door.watch(0, tenant="other"))):
+        with pytest.raises(Denied, match="other_tenant"):
+            await call
+
+
+async def test_a_token_for_all_is_good_for_each(opened, response, tokens_file):
+    gateway, door = await opened("every-token-0123456789", tokens_file=tokens_file)
+    for tenant in ("acme", "other", "third"):
+        said = response(tenant=tenant)
+        assert (await door.submit(said)).how == "recorded"
+        assert await door.get(said["id"], tenant) is not None
+    assert {event.tenant for event in await gateway.events()} == {"acme", "other", "third"}

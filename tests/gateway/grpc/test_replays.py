@@ -44,9 +44,9 @@ def desk_of(bus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-async def filled(gateway_factory: Any, stub_factory: Any, desk: ReplayDesk, **grpc_settings: Any) -> Any:
+async def filled(gateway_factory: Any, stub_factory: Any, desk: ReplayDesk, **settings: Any) -> Any:
     """A stub of a gateway that keeps replays and has 30 responses."""
-    gateway = await gateway_factory(grpc_port=0, grpc=grpc_settings, replays=desk)
+    gateway = await gateway_factory(grpc_port=0, replays=desk, **settings)
     stub = await stub_factory(gateway)
     responses = [
         pb.Response(id=f"r{number}", model="m", answer="A dog.", tenant=("acme", "other")[number % 2])
@@ -56,7 +56,7 @@ async def filled(gateway_factory: Any, stub_factory: Any, desk: ReplayDesk, **gr
     async def requests() -> Any:
         yield pb.SubmitStreamRequest(responses=responses)
 
-    metadata = bearer("every") if grpc_settings else ()
+    metadata = bearer("every") if settings else ()
     async for told in stub.SubmitStream(requests(), metadata=metadata):
         assert {result.status for result in told.results} == {pb.SUBMIT_STATUS_RECORDED}
     return stub

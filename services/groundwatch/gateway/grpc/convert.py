@@ -16,6 +16,7 @@ from groundwatch.events import (
     Usage,
 )
 from groundwatch.gateway.attachments import DIGEST, Attachment
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.replays import Replay
 from groundwatch.gateway.results import Recorded, Refused
@@ -36,8 +37,11 @@ KINDS = {
 RECORDED = {"recorded": pb.SUBMIT_STATUS_RECORDED, "duplicate": pb.SUBMIT_STATUS_DUPLICATE}
 
 
-def submission(sent: pb.Response, tenant: str, bounds: Limits) -> Submission | Refused:
-    """What was sent, as `tenant`'s."""
+def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission | Refused:
+    """What `caller` has sent."""
+    tenant = caller.owner(sent.tenant, sent.id)
+    if isinstance(tenant, Refused):
+        return tenant
     values: dict[str, Any] = {
         "id": sent.id,
         "model": sent.model,

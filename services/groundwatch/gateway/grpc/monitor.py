@@ -13,14 +13,14 @@ import msgspec
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc import convert
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
 from groundwatch.gateway.grpc.replaying import ReplayCalls
-from groundwatch.gateway.grpc.statuses import Failure, failure_of, invalid, unavailable
+from groundwatch.gateway.grpc.statuses import Failure, failure_of, invalid, not_allowed, unavailable
 from groundwatch.gateway.grpc.stream import Stream
-from groundwatch.gateway.grpc.tokens import Tokens
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Filter, Live, Missed
 from groundwatch.gateway.lookup import look_up
@@ -48,6 +48,7 @@ class Monitor(MonitorServiceServicer):
         backlog: Backlog,
         live: Live,
         replays: Replays | None,
+        tokens: Tokens,
     ) -> None:
         self._settings = settings.grpc
         self._in_flight = settings.intake.in_flight
@@ -56,7 +57,7 @@ class Monitor(MonitorServiceServicer):
         self._intake = intake
         self._backlog = backlog
         self._live = live
-        self._tokens = Tokens(settings.grpc.tokens_file)
+        self._tokens = tokens
         self._replays = ReplayCalls(replays)
         self._streams: set[Stream] = set()
         self._watching = 0
@@ -82,7 +83,7 @@ class Monitor(MonitorServiceServicer):
     ) -> None:
         """Record many, with an acknowledgement for each."""
         async with self._told(context):
-            caller = self._tokens.caller(context)
+            caller = self._caller(context)
             stream = Stream(self._intake, self._backlog, self._bounds, caller, in_flight=self._in_flight)
             self._streams.add(stream)
             try:
@@ -97,7 +98,7 @@ class Monitor(MonitorServiceServicer):
     ) -> AsyncIterator[pb.WatchScoresResponse]:
         """Outcomes as they happen."""
         async with self._told(context):
-            tenant = self._tokens.caller(context).tenant(request.tenant)
+            tenant = self._caller(context).tenant(request.tenant)
             after = request.after if request.HasField("after") else None
             if after is not None and after < 0:
                 raise invalid("after", "is not the position of an outcome")
@@ -130,7 +131,7 @@ class Monitor(MonitorServiceServicer):
         """Begin a replay."""
 
         async def start() -> pb.StartReplayResponse:
-            state = await self._replays.start(request, self._tokens.caller(context))
+            state = await self._replays.start(request, self._caller(context))
             return pb.StartReplayResponse(replay=convert.replay(state))
 
         return await self._answer(context, start())
@@ -140,7 +141,7 @@ class Monitor(MonitorServiceServicer):
     ) -> AsyncIterator[pb.FollowReplayResponse]:
         """How far a replay is."""
         async with self._told(context):
-            async for state in self._replays.follow(request.run, self._tokens.caller(context)):
+            async for state in self._replays.follow(request.run, self._caller(context)):
                 yield pb.FollowReplayResponse(replay=convert.replay(state))
 
     async def CancelReplay(  # noqa: N802
@@ -149,7 +150,7 @@ class Monitor(MonitorServiceServicer):
         """End a replay."""
 
         async def cancel() -> pb.CancelReplayResponse:
-            state = await self._replays.cancel(request.run, self._tokens.caller(context))
+            state = await self._replays.cancel(request.run, self._caller(context))
             return pb.CancelReplayResponse(replay=convert.replay(state))
 
         return await self._answer(context, cancel())
@@ -160,13 +161,13 @@ class Monitor(MonitorServiceServicer):
         return await self._answer(context, self._compare(request, context))
 
     async def _submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:
-        tenant = self._tokens.caller(context).tenant(request.response.tenant, "response.tenant")
+        caller = self._caller(context)
         if self._backlog.closed:
             ended: Recorded | Refused = self._refused("unavailable", "the gateway is going down")
         elif self._backlog.full:
             ended = self._refused("backlog", self._backlog.refusal())
         else:
-            read = convert.submission(request.response, tenant, self._bounds)
+            read = convert.submission(request.response, caller, self._bounds)
             if isinstance(read, Refused):
                 ended = self._intake.refuse(read)
             else:
@@ -177,11 +178,18 @@ class Monitor(MonitorServiceServicer):
             self._backlog.sent()
         return pb.SubmitResponse(id=ended.id, status=convert.RECORDED[ended.status])
 
+    def _caller(self, context: Context) -> Caller:
+        """Raises `NotAllowed` for a call without a token that is known."""
+        for name, value in context.invocation_metadata() or ():
+            if name == "authorization":
+                return self._tokens.bearer(str(value))
+        return self._tokens.bearer(None)
+
     def _refused(self, reason: Any, message: str) -> Refused:
         return self._intake.refuse(Refused(reason=reason, message=message))
 
     async def _get(self, request: pb.GetResponseRequest, context: Context) -> pb.GetResponseResponse:
-        tenant = self._tokens.caller(context).tenant(request.tenant) or "default"
+        tenant = self._caller(context).tenant(request.tenant) or "default"
         found = await look_up(self._bus, tenant, request.id)
         if found is None:
             raise Failure(
@@ -197,7 +205,7 @@ class Monitor(MonitorServiceServicer):
         )
 
     async def _compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:
-        tenant = self._tokens.caller(context).tenant(request.tenant)
+        tenant = self._caller(context).tenant(request.tenant)
         for field in ("first", "second"):
             if not is_token(getattr(request, field)):
                 raise invalid(field, "name a run: letters, digits, - and _; live traffic is 'live'")
@@ -263,6 +271,8 @@ def _translated() -> Iterator[None]:
         yield
     except (Failure, grpc.aio.AbortError, asyncio.CancelledError, GeneratorExit):
         raise
+    except NotAllowed as error:
+        raise not_allowed(error) from error
     except TransientError as error:
         raise unavailable(str(error)) from error
     except UsageError as error:

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import grpc
 
 from groundwatch.errors import UsageError
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.statuses import Failure, invalid, unavailable
-from groundwatch.gateway.grpc.tokens import Caller
 from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
 
 LOOK_SECONDS = 0.5

@@ -19,6 +19,7 @@ from groundwatch.runtime.logs import logger
 
 if TYPE_CHECKING:
     from groundwatch.gateway.backlog import Backlog
+    from groundwatch.gateway.callers import Tokens
     from groundwatch.gateway.intake import Intake
     from groundwatch.gateway.live import Live
     from groundwatch.gateway.replays import Replays
@@ -41,13 +42,14 @@ class GrpcDoor:
         intake: Intake,
         backlog: Backlog,
         live: Live,
+        tokens: Tokens,
         replays: Replays | None = None,
         problems: Callable[[], list[str]] = list,
     ) -> None:
         self._settings = settings
         self._problems = problems
         self._telling: asyncio.Task[None] | None = None
-        self._monitor = Monitor(settings, bus, intake, backlog, live, replays)
+        self._monitor = Monitor(settings, bus, intake, backlog, live, replays, tokens)
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self.port = 0

@@ -7,6 +7,7 @@ from google.protobuf import duration_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
+from groundwatch.gateway.callers import NotAllowed
 from groundwatch.gateway.replies import RETRY_AFTER, one_line
 from groundwatch.gateway.results import Reason, Refused
 
@@ -22,6 +23,7 @@ STATUS: dict[Reason, grpc.StatusCode] = {
     "image_missing": grpc.StatusCode.FAILED_PRECONDITION,
     "conflict": grpc.StatusCode.ALREADY_EXISTS,
     "erased": grpc.StatusCode.FAILED_PRECONDITION,
+    "other_tenant": grpc.StatusCode.PERMISSION_DENIED,
     "backlog": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "unavailable": grpc.StatusCode.UNAVAILABLE,
 }
@@ -67,6 +69,14 @@ def failure_of(refused: Refused, prefix: str = "") -> Failure:
     return Failure(
         STATUS[refused.reason], refused.reason, refused.message, field=field, again=refused.passing
     )
+
+
+def not_allowed(error: NotAllowed) -> Failure:
+    """A call that is not this caller's to make."""
+    code = grpc.StatusCode.PERMISSION_DENIED
+    if error.reason == "unauthenticated":
+        code = grpc.StatusCode.UNAUTHENTICATED
+    return Failure(code, error.reason, error.message, field=error.field)
 
 
 def invalid(field: str, message: str) -> Failure:

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 from groundwatch.gateway.backlog import Backlog
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.convert import result, submission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.statuses import Failure, failure_of, unavailable
-from groundwatch.gateway.grpc.tokens import Caller
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.window import PATIENCE, Window
@@ -71,15 +71,12 @@ class Stream(Window):
         try:
             async for request in requests:
                 for sent in request.responses:
-                    tenant = self._caller.tenant(sent.tenant, f"responses[{self._taken}].tenant")
                     self._taken += 1
                     await self.put(
-                        self._taken, sent.ByteSize(), partial(submission, sent, tenant, self._bounds)
+                        self._taken, sent.ByteSize(), partial(submission, sent, self._caller, self._bounds)
                     )
                     if self.given_up is not None:
                         return
-        except Failure as failure:
-            self._failure = failure
         finally:
             self._all = True
             self._some.set()

@@ -1,4 +1,4 @@
-"""Who calls: tokens of tenants, from a file that may change while the gateway runs."""
+"""Who calls, alike at every door: tokens of tenants, from a file that may change while the gateway runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import hashlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-import grpc
 import msgspec
 
 from groundwatch.errors import SettingsError
-from groundwatch.gateway.grpc.statuses import Failure
+from groundwatch.gateway.results import Refused
 from groundwatch.runtime.logs import logger
 
 ALL = "*"
@@ -20,7 +19,26 @@ LOOK_SECONDS = 1.0
 SHORTEST = 16
 """Characters of a token: shorter ones are guessed."""
 
-SETTING = "gateway.grpc.tokens_file"
+SETTING = "gateway.tokens_file"
+
+
+class NotAllowed(Exception):
+    """A call that is not this caller's to make; with `unauthenticated` nobody knows whose it is.
+
+    `field` is the path of what names another's in the request.
+    """
+
+    def __init__(
+        self,
+        reason: Literal["unauthenticated", "other_tenant", "all_tenants"],
+        message: str,
+        *,
+        field: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.field = field
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -29,16 +47,12 @@ class Caller(msgspec.Struct, frozen=True):
     only: str | None = None
 
     def tenant(self, asked: str, field: str = "tenant") -> str:
-        """The tenant that a request is about. Raises `Failure` where it is none of the caller's."""
+        """The tenant that a request is about. Raises `NotAllowed` where it is none of the caller's."""
         if self.only is None or asked == self.only:
             return asked
         if asked:
-            raise Failure(
-                grpc.StatusCode.PERMISSION_DENIED,
-                "other_tenant",
-                f"this token is good for tenant '{self.only}' alone",
-                field=field,
-            )
+            message = f"this token is good for tenant '{self.only}' alone"
+            raise NotAllowed("other_tenant", message, field=field)
         return self.only
 
     def tenants(self, asked: Iterable[str], field: str = "tenants") -> tuple[str, ...]:
@@ -47,6 +61,25 @@ class Caller(msgspec.Struct, frozen=True):
         if self.only is None:
             return wanted
         return tuple(self.tenant(one, field) for one in wanted) or (self.only,)
+
+    def owner(self, asked: str, name: str) -> str | Refused:
+        """The tenant whose response `name` is, or its refusal: of many, each ends on its own."""
+        try:
+            return self.tenant(asked)
+        except NotAllowed as error:
+            return Refused(id=name, reason="other_tenant", field=error.field, message=error.message)
+
+    def for_all(self, what: str) -> None:
+        """Raises `NotAllowed` for a tenant: `what` shows those of others too."""
+        if self.only is not None:
+            raise NotAllowed(
+                "all_tenants",
+                f"{what} is about all tenants, and this token is good for tenant '{self.only}' alone",
+            )
+
+
+EVERYBODY = Caller()
+"""Whoever calls a gateway that asks for no token."""
 
 
 class Tokens:
@@ -61,19 +94,29 @@ class Tokens:
             self._stamp = _stamp(self._path)
             self._tenants = _read(self._path)
 
-    def caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> Caller:
-        """Raises `Failure` for a call without a token that is known."""
+    @property
+    def wanted(self) -> bool:
+        """Whether callers must have one."""
+        return self._path is not None
+
+    def bearer(self, authorization: str | None) -> Caller:
+        """Who says `Bearer TOKEN`. Raises `NotAllowed` without a token that is known."""
         if self._path is None:
-            return Caller()
+            return EVERYBODY
+        if authorization is None:
+            raise NotAllowed("unauthenticated", "send a token: 'authorization: Bearer TOKEN'")
+        kind, _, token = authorization.partition(" ")
+        if kind.lower() != "bearer":
+            raise NotAllowed("unauthenticated", "send the token as 'authorization: Bearer TOKEN'")
+        return self.caller(token.strip())
+
+    def caller(self, token: str) -> Caller:
+        """Whose token it is. Raises `NotAllowed`."""
         self._look()
-        for name, value in context.invocation_metadata() or ():
-            if name == "authorization":
-                kind, _, token = str(value).partition(" ")
-                tenant = self._tenants.get(_digest(token.strip())) if kind.lower() == "bearer" else None
-                if tenant is None:
-                    raise _unauthenticated("the token is not known here")
-                return Caller(None if tenant == ALL else tenant)
-        raise _unauthenticated("send the metadata 'authorization: Bearer TOKEN'")
+        tenant = self._tenants.get(_digest(token))
+        if tenant is None:
+            raise NotAllowed("unauthenticated", "the token is not known here")
+        return Caller(None if tenant == ALL else tenant)
 
     def _look(self) -> None:
         """Read the file again when it has changed; one that cannot be read leaves all as it was."""
@@ -86,11 +129,7 @@ class Tokens:
                 self._tenants = _read(self._path)
                 self._stamp = stamp
         except SettingsError as error:
-            logger.warning("grpc.tokens", error=str(error))
-
-
-def _unauthenticated(message: str) -> Failure:
-    return Failure(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", message)
+            logger.warning("gateway.tokens", error=str(error))
 
 
 def _digest(token: str) -> bytes:

@@ -1,0 +1,82 @@
+"""Who may pass at the HTTP door: before anything is read of a request, its token."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from groundwatch.gateway.callers import EVERYBODY, Caller, NotAllowed, Tokens
+from groundwatch.gateway.replies import problem
+
+OPEN = frozenset({"/healthz", "/readyz"})
+"""What a kubelet asks, which has no token."""
+
+FOR_ALL = {
+    "/": "the page",
+    "/metrics": "what is measured",
+    "/v1/report": "the report",
+    "/v1/alarms": "the list of alarms",
+}
+"""What shows all tenants beside each other."""
+
+READING = frozenset({"GET", "HEAD"})
+BEARER = 'Bearer realm="groundwatch"'
+BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
+
+
+class Doorkeeper:
+    """Lets nobody in whose token is not known, and says to the application who it is."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+        self._app = app
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path = scope.get("path", "")
+        if scope["type"] == "http" and self._tokens.wanted and path not in OPEN:
+            try:
+                caller = self._caller(scope)
+                if path in FOR_ALL:
+                    caller.for_all(FOR_ALL[path])
+            except NotAllowed as error:
+                headers = None
+                status = 403
+                if error.reason == "unauthenticated":
+                    status = 401
+                    # A browser then asks its user; whoever writes must say who they are by themselves.
+                    ways = (BASIC, BEARER) if scope["method"] in READING else (BEARER,)
+                    headers = {"WWW-Authenticate": ", ".join(ways)}
+                reply = problem(
+                    status, error.message, headers=headers, reason=error.reason, field=error.field
+                )
+                await reply(scope, receive, send)
+                return
+            scope.setdefault("state", {})["caller"] = caller
+        await self._app(scope, receive, send)
+
+    def _caller(self, scope: Scope) -> Caller:
+        said = Headers(scope=scope).get("authorization")
+        if said is not None and scope["method"] in READING:
+            kind, _, rest = said.partition(" ")
+            if kind.lower() == "basic":
+                return self._tokens.caller(_password(rest))
+        return self._tokens.bearer(said)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sent a request that was let in."""
+    caller: Caller = getattr(request.state, "caller", EVERYBODY)
+    return caller
+
+
+def _password(encoded: str) -> str:
+    """The password of a browser's user; the name is theirs to choose."""
+    try:
+        return base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
