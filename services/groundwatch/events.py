@@ -109,6 +109,10 @@ class Usage(Event, frozen=True, kw_only=True):
     cached: int = 0
 
     def __add__(self, other: Usage) -> Usage:
+        if other == _NO_USAGE:
+            return self
+        if self == _NO_USAGE:
+            return other
         return Usage(
             calls=self.calls + other.calls,
             input_tokens=self.input_tokens + other.input_tokens,
@@ -116,6 +120,9 @@ class Usage(Event, frozen=True, kw_only=True):
             cost=self.cost + other.cost,
             cached=self.cached + other.cached,
         )
+
+
+_NO_USAGE = Usage()
 
 
 class NoAnswer(Event, frozen=True, kw_only=True):

@@ -121,6 +121,7 @@ class Selection:
         self._ids = frozenset(spec.ids)
         self._protocols = frozenset(spec.protocols)
         self._seed = str(spec.seed).encode()
+        self._known: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
         self.everything = not (self._models or self._tenants or self._ids or spec.since or spec.until)
         """Whether all responses are asked for, and so even those that cannot be read."""
 
@@ -149,20 +150,20 @@ class Selection:
 
         Those of chains are left out: their rounds begin at captioning.
         """
-        return tuple(
-            [
-                name
-                for name in response.protocols
-                if (not self._protocols or name in self._protocols) and not is_chain(name)
-            ]
-        )
+        return self._asked_for(response.protocols)[0]
 
     def chains(self, response: ResponseRecorded) -> int:
         """How many protocols of a recorded response are left out for being chains."""
-        found = 0
-        for name in response.protocols:
-            if is_chain(name) and (not self._protocols or name in self._protocols):
-                found += 1
+        return self._asked_for(response.protocols)[1]
+
+    def _asked_for(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+        found = self._known.get(names)
+        if found is None:
+            asked = [name for name in names if not self._protocols or name in self._protocols]
+            judged = tuple([name for name in asked if not is_chain(name)])
+            found = judged, len(asked) - len(judged)
+            if len(self._known) < 1_000:
+                self._known[names] = found
         return found
 
     def named(self, header: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from groundwatch.events import (
     digest,
 )
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage
+from groundwatch.protocols.words import count_words
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject
 
@@ -58,7 +59,7 @@ def without_score(
         reason=reason,
         detail=detail[:MAX_DETAIL],
         judges=dict(judges or {}),
-        answer_words=len(response.answer.split()),
+        answer_words=count_words(response.answer),
         usage=usage or Usage(),
         drawn=response.drawn.get(protocol, Drawn()),
         tags=response.tags,
@@ -105,8 +106,8 @@ def outcome_of(
         units=extracted.units,
         claims=claims,
         eligible=len(claims),
-        decided=sum(claim.decision is not Decision.UNDECIDED for claim in claims),
-        answer_words=len(response.answer.split()),
+        decided=len([claim for claim in claims if claim.decision is not Decision.UNDECIDED]),
+        answer_words=count_words(response.answer),
         usage=usage,
         drawn=response.drawn.get(protocol.name, Drawn()),
         tags=response.tags,

@@ -246,3 +246,39 @@ def test_what_is_not_scored_is_never_a_number(found: list[Fact]):
     undecided = [Fact(fact.category, fact.unit, OPEN) for fact in found]
     with pytest.raises(Unscorable):
         score_facts(undecided, range(UNITS))
+
+
+def plainly(found: list[Fact], weighed: dict[str, float]) -> dict[str, float]:
+    """The values of `score_facts` in their order, each from the definition printed beside its name."""
+
+    def counts(part: list[Fact], suffix: str) -> dict[str, float]:
+        decided = [fact for fact in part if fact.decision is not OPEN]
+        refuted = [fact for fact in part if fact.decision is NO]
+        numbers = {"facts": part, "decided": decided, "refuted": refuted}
+        return {f"{name}{suffix}": float(len(some)) for name, some in numbers.items()}
+
+    def share(part: list[Fact], weights: dict[str, float]) -> float | None:
+        decided = [fact for fact in part if fact.decision is not OPEN]
+        supported = [weights.get(fact.category, 1.0) for fact in decided if fact.decision is YES]
+        return sum(supported) / len(decided) if decided else None
+
+    def sentences(part: list[Fact], units: set[int]) -> float | None:
+        verdicts = {unit: {fact.decision for fact in part if fact.unit == unit} for unit in units}
+        judged = [seen for seen in verdicts.values() if seen != {OPEN}]
+        return 1.0 - sum(NO in seen for seen in judged) / len(judged) if judged else None
+
+    values: dict[str, float | None] = {"faithscore": share(found, weighed), "descriptive": float(UNITS)}
+    values |= counts(found, "") | {"sentence_level": sentences(found, set(range(UNITS)))}
+    for category in CATEGORIES:
+        part = [fact for fact in found if fact.category == category]
+        values |= counts(part, f".{category}")
+        values[f"faithscore.{category}"] = share(part, {})
+        values[f"sentence_level.{category}"] = sentences(part, {fact.unit for fact in part})
+    values["coverage"] = counts(found, "")["decided"] / len(found)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@given(decided_facts, st.dictionaries(st.sampled_from(CATEGORIES), st.integers(0, 5)))
+def test_values_are_those_of_their_definitions_in_their_order(found, given_weights):
+    score = score_facts(found, range(UNITS), given_weights)
+    assert list(score.values.items()) == list(plainly(found, given_weights).items())

@@ -12,7 +12,6 @@ Where the paper is silent, these decisions hold; docs/faithscore.md tells them w
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -21,6 +20,7 @@ import msgspec
 from groundwatch.errors import InputError, SettingsError, Unscorable
 from groundwatch.events import ClaimsVerified, Decision, Label
 from groundwatch.protocols.base import Score
+from groundwatch.protocols.words import count_words
 
 CATEGORIES = ("entity", "relation", "color", "count", "other")
 """The five categories of atomic facts; a category that is none of them counts as `other`."""
@@ -51,22 +51,31 @@ def check_weights(weights: Mapping[str, float]) -> Mapping[str, float]:
     return MappingProxyType({**EQUAL_WEIGHTS, **weights})
 
 
+class _Counted:
+    """Facts by number, of one category. `units` has for each of their sub-sentences the verdicts seen there,
+    as a sum of `_SUPPORTED`, `_REFUTED` and `_OPEN`."""
+
+    __slots__ = ("facts", "open", "refuted", "units")
+
+    def __init__(self) -> None:
+        self.facts = self.open = self.refuted = 0
+        self.units: dict[int, int] = {}
+
+    @property
+    def decided(self) -> int:
+        return self.facts - self.open
+
+
+_SUPPORTED, _REFUTED, _OPEN = 1, 2, 4
+
+
 def f_hat(facts: Iterable[Fact], weights: Mapping[str, float] = EQUAL_WEIGHTS) -> float | None:
     """Equation 1: sum of w·s over all facts, divided by the number of facts; None without a decided one.
 
     The denominator is the number of facts and not the sum of the weights, as printed in the paper, so
     that the result lies in [0, largest weight] and passes 1 when weights do.
     """
-    counts: Counter[str] = Counter()
-    supported: Counter[str] = Counter()
-    for fact in facts:
-        if fact.decision is not Decision.UNDECIDED:
-            counts[fact.category] += 1
-            supported[fact.category] += fact.decision is Decision.SUPPORTED
-    decided = counts.total()
-    if not decided:
-        return None
-    return math.fsum(weights.get(category, 1.0) * number for category, number in supported.items()) / decided
+    return _f_hat(_count(facts), weights)
 
 
 def sentence_level(facts: Iterable[Fact], descriptive: Iterable[int]) -> float | None:
@@ -75,14 +84,9 @@ def sentence_level(facts: Iterable[Fact], descriptive: Iterable[int]) -> float |
     S_h are those with a refuted fact. A sub-sentence all of whose facts are undecided was not judged and
     is left out of S; one without any fact stays in, as in the paper.
     """
-    found: dict[int, set[Decision]] = {unit: set() for unit in descriptive}
-    for fact in facts:
-        if fact.unit in found:
-            found[fact.unit].add(fact.decision)
-    judged = [decisions for decisions in found.values() if decisions != {Decision.UNDECIDED}]
-    if not judged:
-        return None
-    return 1.0 - sum(Decision.REFUTED in decisions for decisions in judged) / len(judged)
+    units = dict.fromkeys(descriptive, 0)
+    _count(facts, units)
+    return _sentence_level(units)
 
 
 def score_facts(
@@ -92,22 +96,38 @@ def score_facts(
 
     Raises `Unscorable` with `nothing_to_verify` or `nothing_decided`.
     """
-    units = frozenset(descriptive)
-    facts = [fact for fact in facts if fact.unit in units]
+    units = dict.fromkeys(descriptive, 0)
     if not units:
         raise Unscorable(NOTHING_TO_VERIFY, "no descriptive sub-sentence")
-    if not facts:
+    counted = _count(facts, units)
+    if not counted:
         raise Unscorable(NOTHING_TO_VERIFY, "no atomic fact")
-    headline = f_hat(facts, weights)
+    whole = _Counted()
+    for part in counted.values():
+        whole.facts += part.facts
+        whole.open += part.open
+        whole.refuted += part.refuted
+    headline = _f_hat(counted, weights)
     if headline is None:
-        raise Unscorable(NOTHING_DECIDED, f"none of {len(facts)} facts was decided")
-    values = {"faithscore": headline, "descriptive": float(len(units)), **_counts(facts, "")}
-    sentences = sentence_level(facts, units)
+        raise Unscorable(NOTHING_DECIDED, f"none of {whole.facts} facts was decided")
+    values = {"faithscore": headline, "descriptive": float(len(units))}
+    _put(values, "", whole)
+    sentences = _sentence_level(units)
     if sentences is not None:
         values["sentence_level"] = sentences
     for category in CATEGORIES:
-        values |= _category_values(category, [fact for fact in facts if fact.category == category])
-    values["coverage"] = values["decided"] / values["facts"]
+        found = counted.get(category)
+        if found is None:
+            values.update(_NO_FACTS[category])
+            continue
+        _put(values, f".{category}", found)
+        # Within one category a weight is constant and says nothing, so these numbers go without.
+        if found.decided:
+            values[f"faithscore.{category}"] = (found.decided - found.refuted) / found.decided
+        sentences = _sentence_level(found.units)
+        if sentences is not None:
+            values[f"sentence_level.{category}"] = sentences
+    values["coverage"] = whole.decided / whole.facts
     return Score(score=headline, values=values)
 
 
@@ -146,11 +166,6 @@ def known_category(category: str) -> str:
     return category if category in CATEGORIES else "other"
 
 
-def count_words(text: str) -> int:
-    """The length of an answer in words between white space."""
-    return len(text.split())
-
-
 def likert(hallucinated: int, facts: int) -> int:
     """The 1 to 5 scale of Appendix A for an answer with `facts` facts of which some are hallucinated.
 
@@ -168,25 +183,57 @@ def likert(hallucinated: int, facts: int) -> int:
     return 3 if 3 * hallucinated >= facts else 4
 
 
-def _category_values(category: str, facts: Sequence[Fact]) -> dict[str, float]:
-    """Within one category a weight is constant and says nothing, so these numbers go without."""
-    values = _counts(facts, f".{category}")
-    if not facts:
-        return values
-    share = f_hat(facts)
-    if share is not None:
-        values[f"faithscore.{category}"] = share
-    sentences = sentence_level(facts, {fact.unit for fact in facts})
-    if sentences is not None:
-        values[f"sentence_level.{category}"] = sentences
-    return values
+def _count(facts: Iterable[Fact], units: dict[int, int] | None = None) -> dict[str, _Counted]:
+    """Counts by category; those of `units` alone where it is given, which is told their verdicts too.
+
+    One pass: a replay spends more time here than anywhere else.
+    """
+    counted: dict[str, _Counted] = {}
+    for fact in facts:
+        unit, decision = fact.unit, fact.decision
+        if units is not None and unit not in units:
+            continue
+        found = counted.get(fact.category)
+        if found is None:
+            found = counted[fact.category] = _Counted()
+        found.facts += 1
+        verdict = _SUPPORTED
+        if decision is Decision.UNDECIDED:
+            found.open += 1
+            verdict = _OPEN
+        elif decision is Decision.REFUTED:
+            found.refuted += 1
+            verdict = _REFUTED
+        found.units[unit] = found.units.get(unit, 0) | verdict
+        if units is not None:
+            units[unit] |= verdict
+    return counted
 
 
-def _counts(facts: Sequence[Fact], suffix: str) -> dict[str, float]:
-    undecided = sum(fact.decision is Decision.UNDECIDED for fact in facts)
-    refuted = sum(fact.decision is Decision.REFUTED for fact in facts)
-    return {
-        f"facts{suffix}": float(len(facts)),
-        f"decided{suffix}": float(len(facts) - undecided),
-        f"refuted{suffix}": float(refuted),
-    }
+def _f_hat(counted: Mapping[str, _Counted], weights: Mapping[str, float]) -> float | None:
+    decided = sum([found.decided for found in counted.values()])
+    if not decided:
+        return None
+    supported = [
+        weights.get(category, 1.0) * (found.decided - found.refuted) for category, found in counted.items()
+    ]
+    return math.fsum(supported) / decided
+
+
+def _sentence_level(units: Mapping[int, int]) -> float | None:
+    judged = [verdicts for verdicts in units.values() if verdicts != _OPEN]
+    if not judged:
+        return None
+    return 1.0 - len([verdicts for verdicts in judged if verdicts & _REFUTED]) / len(judged)
+
+
+def _put(values: dict[str, float], suffix: str, counted: _Counted) -> None:
+    values[f"facts{suffix}"] = float(counted.facts)
+    values[f"decided{suffix}"] = float(counted.decided)
+    values[f"refuted{suffix}"] = float(counted.refuted)
+
+
+_NO_FACTS: dict[str, dict[str, float]] = {
+    category: {f"{what}.{category}": 0.0 for what in ("facts", "decided", "refuted")}
+    for category in CATEGORIES
+}
