@@ -23,6 +23,7 @@ from groundwatch.replay.auditing import audit
 from groundwatch.runtime.audit import Ledger
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings
+from groundwatch.topology import AUDITOR
 
 RETRY_SECONDS = 60.0
 """After an audit that could not be done, unless the next one is due earlier."""
@@ -116,7 +117,7 @@ async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_
     """Whether it could be done."""
     began = time.monotonic()
     try:
-        async with connected(settings, "audit") as bus:
+        async with connected(settings, AUDITOR, user=AUDITOR) as bus:
             ledger = await audit(bus.js, run_name)
     except (GroundwatchError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
         metrics.failed.labels(run_name).inc()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groundwatch.topology.names import (
+    AUDITOR,
     BUDGETS_BUCKET,
     CACHE_BUCKET,
     COMMAND_LINE,
@@ -29,7 +30,7 @@ BUCKETS: tuple[BucketSpec, ...] = (
         kind="key_value",
         description="State of every replay: what it is asked to do, how far it is, who works at it",
         writers=(REPLAY, COMMAND_LINE),
-        readers=(GATEWAY, ERASE),
+        readers=(GATEWAY, AUDITOR, ERASE),
     ),
     BucketSpec(
         name=BUDGETS_BUCKET,
@@ -56,6 +57,6 @@ BUCKETS: tuple[BucketSpec, ...] = (
         kind="key_value",
         description="What was erased, by digests: it is not recorded again",
         writers=(ERASE,),
-        readers=(GATEWAY, COMMAND_LINE),
+        readers=(GATEWAY, COMMAND_LINE, AUDITOR),
     ),
 )

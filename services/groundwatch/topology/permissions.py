@@ -16,6 +16,7 @@ from groundwatch.events import LIVE
 from groundwatch.topology.buckets import BUCKETS
 from groundwatch.topology.channels import CHANNELS
 from groundwatch.topology.names import (
+    AUDITOR,
     COMMAND_LINE,
     DEAD,
     ERASE,
@@ -44,6 +45,7 @@ NEVER_LIVE = (REPLAY,)
 SEES_BACKLOG: dict[str, tuple[str, ...]] = {
     GATEWAY: tuple(spec.name for spec in CONSUMERS),
     COMMAND_LINE: tuple(spec.name for spec in CONSUMERS),
+    AUDITOR: tuple(spec.name for spec in CONSUMERS),
     # Live traffic goes first: `replay.courtesy`.
     REPLAY: tuple(spec.name for spec in CONSUMERS),
     # What a stage holds is erased when the stage has let go of it.
