@@ -7,6 +7,7 @@ import binascii
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.gateway.callers import EVERYBODY, Caller, NotAllowed, Tokens
@@ -24,6 +25,7 @@ FOR_ALL = {
 """What shows all tenants beside each other."""
 
 READING = frozenset({"GET", "HEAD"})
+STATUS = {"unauthenticated": 401, "other_tenant": 403, "all_tenants": 403}
 BEARER = 'Bearer realm="groundwatch"'
 BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
 
@@ -45,16 +47,11 @@ class Doorkeeper:
                     caller.for_all(FOR_ALL[path])
             except NotAllowed as error:
                 headers = None
-                status = 403
                 if error.reason == "unauthenticated":
-                    status = 401
                     # A browser then asks its user; whoever writes must say who they are by themselves.
                     ways = (BASIC, BEARER) if scope["method"] in READING else (BEARER,)
                     headers = {"WWW-Authenticate": ", ".join(ways)}
-                reply = problem(
-                    status, error.message, headers=headers, reason=error.reason, field=error.field
-                )
-                await reply(scope, receive, send)
+                await not_allowed(error, headers)(scope, receive, send)
                 return
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)
@@ -66,6 +63,13 @@ class Doorkeeper:
             if kind.lower() == "basic":
                 return self._tokens.caller(_password(rest))
         return self._tokens.bearer(said)
+
+
+def not_allowed(error: NotAllowed, headers: dict[str, str] | None = None) -> Response:
+    """The refusal in the terms of HTTP."""
+    return problem(
+        STATUS[error.reason], error.message, headers=headers, reason=error.reason, field=error.field
+    )
 
 
 def caller_of(request: Request) -> Caller:

@@ -18,7 +18,7 @@ from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.bodies import TooLarge, read_body
 from groundwatch.gateway.bulk import Bulk
 from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
-from groundwatch.gateway.doorkeeper import Doorkeeper, caller_of
+from groundwatch.gateway.doorkeeper import Doorkeeper, caller_of, not_allowed
 from groundwatch.gateway.guard import Guard
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Filter, Live
@@ -138,7 +138,7 @@ class Door:
         try:
             tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
         except NotAllowed as error:
-            return _not_allowed(error)
+            return not_allowed(error)
         found = await look_up(self._bus, tenant, name)
         if found is None:
             return problem(404, f"no response '{name}' of tenant '{tenant}' is recorded")
@@ -190,7 +190,7 @@ class Door:
         try:
             tenant = caller_of(request).tenant(query.get("tenant", ""))
         except NotAllowed as error:
-            return _not_allowed(error)
+            return not_allowed(error)
         # A browser that reconnects asks the same address again: the header knows better than `since`.
         since = request.headers.get("last-event-id") or query.get("since") or ""
         if since and not (since.isascii() and since.isdigit() and len(since) < 19):
@@ -255,10 +255,6 @@ class Door:
         finally:
             await form.close()
         return TooLarge(limit) if len(data) > limit else data
-
-
-def _not_allowed(error: NotAllowed) -> Response:
-    return problem(403, error.message, reason=error.reason, field=error.field)
 
 
 async def _body(request: Request, limit: int) -> bytes | TooLarge:
