@@ -22,7 +22,8 @@ CHART_DECIDES = {
         "replicas",
         "max_payload",
     ),
-    "GatewaySettings": ("host", "port"),
+    "GatewaySettings": ("host", "port", "grpc_port", "tokens_file"),
+    "GrpcSettings": ("tls_cert", "tls_key", "replays", "replay_nkey_seed_file"),
     "TelemetrySettings": ("host", "port"),
 }
 """Settings that are not the user's here: the chart sets them."""

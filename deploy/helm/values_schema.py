@@ -170,7 +170,14 @@ STAGE = shared(
         required=("enabled", "eventsPerSecond"),
     ),
 )
-SERVICES = ("gateway", *STAGES, "archive", "replay", "erase", "provision", "cli")
+INGRESS = {
+    "enabled": FLAG,
+    "className": text(),
+    "host": DNS_NAME,
+    "tlsSecret": DNS_NAME,
+    "annotations": STRINGS,
+}
+SERVICES = ("gateway", *STAGES, "archive", "audit", "replay", "erase", "provision", "cli")
 
 
 def values_schema() -> Schema:
@@ -208,16 +215,11 @@ def values_schema() -> Schema:
                             "annotations": STRINGS,
                         }
                     ),
-                    "ingress": closed(
-                        {
-                            "enabled": FLAG,
-                            "className": text(),
-                            "host": DNS_NAME,
-                            "path": text("^/"),
-                            "tlsSecret": DNS_NAME,
-                            "annotations": STRINGS,
-                        }
+                    "tokensSecret": DNS_NAME,
+                    "grpc": closed(
+                        {"enabled": FLAG, "port": PORT, "tlsSecret": DNS_NAME, "ingress": closed(INGRESS)}
                     ),
+                    "ingress": closed({**INGRESS, "path": text("^/")}),
                     **PLACEMENT,
                 }
             ),
@@ -234,6 +236,33 @@ def values_schema() -> Schema:
                 {
                     "enabled": FLAG,
                     "every": text("^[1-9][0-9]*(s|m|h|d)$"),
+                    "image": IMAGE,
+                    "resources": RESOURCES,
+                    **PLACEMENT,
+                }
+            ),
+            "replay": closed(
+                {
+                    "enabled": FLAG,
+                    "replicas": whole(1, 100),
+                    "image": IMAGE,
+                    "priorityClassName": DNS_NAME,
+                    "autoscaling": closed(
+                        {
+                            "enabled": FLAG,
+                            "maxReplicas": whole(1, 100),
+                            "prometheusUrl": text("^(https?://.+)?$"),
+                            "cooldownPeriod": whole(0, 3600),
+                        }
+                    ),
+                    "resources": RESOURCES,
+                    **PLACEMENT,
+                }
+            ),
+            "retention": closed(
+                {
+                    "enabled": FLAG,
+                    "schedule": text(r"^(@(hourly|daily|weekly|monthly)|\S+( \S+){4})$"),
                     "image": IMAGE,
                     "resources": RESOURCES,
                     **PLACEMENT,

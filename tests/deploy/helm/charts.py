@@ -38,7 +38,7 @@ AUTH = {
         name: f"nkey-{name}"
         for name in (
             *("gateway", "extraction", "captioning", "generation", "matching", "verification", "scoring"),
-            *("archive", "provision", "cli"),
+            *("archive", "provision", "audit", "replay", "erase", "cli"),
         )
     },
 }
@@ -51,7 +51,16 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
     "external-nats": ((), {**LLM, **EXTERNAL_NATS, "autoscaling": {"enabled": True}}),
     "auth": (
         (),
-        {**LLM, "nats": {"auth": AUTH, "tls": {"secret": "certificate"}}, "archive": {"enabled": True}},
+        {
+            **LLM,
+            "nats": {"auth": AUTH, "tls": {"secret": "certificate"}},
+            "archive": {"enabled": True},
+            "auditor": {"enabled": True},
+            "replay": {"enabled": True, "priorityClassName": "low"},
+            "retention": {"enabled": True},
+            "gateway": {"grpc": {"enabled": True, "tlsSecret": "grpc"}, "tokensSecret": "tokens"},
+            "settings": {"retention": {"responses": 7, "tenants": {"a b": {"responses": 1}}}},
+        },
     ),
     "everything": (
         ("production", "gpu"),
@@ -67,6 +76,17 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                     "host": "watch.example",
                     "tlsSecret": "tls",
                     "className": "nginx",
+                },
+                "grpc": {
+                    "enabled": True,
+                    "port": 9090,
+                    "ingress": {
+                        "enabled": True,
+                        "host": "grpc.example",
+                        "tlsSecret": "tls",
+                        "className": "nginx",
+                        "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "GRPC"},
+                    },
                 },
                 "env": [{"name": "LANG", "value": "C.UTF-8"}],
                 "affinity": {"nodeAffinity": {}},
@@ -188,6 +208,8 @@ def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
             yield one["metadata"]["name"], one
         elif one["kind"] in ("Deployment", "StatefulSet", "Job"):
             yield f"{one['kind']} {one['metadata']['name']}", one["spec"]["template"]
+        elif one["kind"] == "CronJob":
+            yield f"Job {one['metadata']['name']}", one["spec"]["jobTemplate"]["spec"]["template"]
 
 
 def containers(pod: Object) -> list[Object]:

@@ -240,6 +240,63 @@ MISUSES: dict[str, tuple[Object, str, str]] = {
         "gateway.ingress.enabled",
         "is false, but",
     ),
+    "grpc-off": ({"gateway": {"grpc": {"tlsSecret": "a"}}}, "gateway.grpc.enabled", "is false, but"),
+    "grpc-no-host": (
+        {"gateway": {"grpc": {"enabled": True, "ingress": {"enabled": True}}}},
+        "gateway.grpc.ingress.host",
+        "name the host",
+    ),
+    "grpc-port": (
+        {"gateway": {"grpc": {"enabled": True, "port": 8787}}},
+        "gateway.grpc.port",
+        "choose another",
+    ),
+    "grpc-same-host": (
+        {
+            "gateway": {
+                "ingress": {"enabled": True, "host": "a.example"},
+                "grpc": {"enabled": True, "ingress": {"enabled": True, "host": "a.example"}},
+            }
+        },
+        "gateway.grpc.ingress.host",
+        "a host of its own",
+    ),
+    "grpc-in-settings": (
+        {"settings": {"gateway": {"grpc_port": 1}}},
+        "at '/settings/gateway'",
+        "'grpc_port' not allowed",
+    ),
+    "grpc-without-replays-user": (
+        {
+            "gateway": {"grpc": {"enabled": True}},
+            "nats": {
+                "tls": {"secret": "a"},
+                "auth": {**AUTH, "secrets": {k: v for k, v in AUTH["secrets"].items() if k != "replay"}},
+            },
+        },
+        "nats.auth.secrets.replay",
+        "name the Secret",
+    ),
+    "blind-replays": (
+        {"replay": {"enabled": True, "autoscaling": {"enabled": True}}},
+        "replay.autoscaling.prometheusUrl",
+        "name the Prometheus",
+    ),
+    "replays-off": (
+        {"replay": {"autoscaling": {"enabled": True}}},
+        "replay.autoscaling.enabled",
+        "nothing to scale",
+    ),
+    "retention-off": (
+        {"settings": {"retention": {"responses": 3}}},
+        "retention.enabled",
+        "nobody would keep to it",
+    ),
+    "schedule": (
+        {"retention": {"enabled": True, "schedule": "hourly"}},
+        "at '/retention/schedule'",
+        "pattern",
+    ),
     "same-port": ({"telemetry": {"port": 8787}}, "telemetry.port", "gateway's own"),
     "model-inside": (
         {"llm": {"baseUrl": "http://vllm.models.svc:8000/v1"}},

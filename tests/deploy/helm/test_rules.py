@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.deploy.helm.charts import CASES, Object, containers, named, of_kind, pods, rendered
 
 from groundwatch.runtime.run import DRAIN_SECONDS
+from groundwatch.runtime.settings_reading import load
 from groundwatch.topology import STAGES
 
 every_case = pytest.mark.parametrize("case", CASES)
@@ -139,6 +142,12 @@ def test_mounts_and_references_are_there(case: str) -> None:
         }
         for one in of_kind(objects, "StatefulSet")
     }
+    for one in of_kind(objects, "StatefulSet"):
+        # As Kubernetes names those that it makes from a template.
+        claims |= {
+            f"{name}-{one['metadata']['name']}-0"
+            for name in templates[f"StatefulSet {one['metadata']['name']}"]
+        }
     for name, pod in pods(objects):
         volumes = {volume["name"] for volume in pod["spec"].get("volumes", ())} | templates.get(name, set())
         mounted = {mount["name"] for one in containers(pod) for mount in one.get("volumeMounts", ())}
@@ -185,7 +194,7 @@ def test_each_service_has_its_own_seed() -> None:
         for volume in pod["spec"].get("volumes", ())
         if volume["name"] == "nats-seed"
     }
-    assert len(seeds) == len(set(seeds.values())) == len(STAGES) + 4
+    assert len(seeds) == len(set(seeds.values())) == len(STAGES) + 7
     for name, pod in pods(rendered("auth")):
         variables = {one["name"]: one.get("value") for item in containers(pod) for one in item.get("env", ())}
         if name in seeds:
@@ -234,21 +243,26 @@ def reach(objects: list[Object], source: str, target: str) -> set[int]:
     return allowed(source, target, "egress", "to") & allowed(target, source, "ingress", "from")
 
 
+BESIDE = ("archive", "auditor", "replay", "retention", "provisioning", "test")
+"""Components beside gateway and stages that speak to NATS."""
+
+
 def test_each_pod_reaches_exactly_what_it_needs() -> None:
     objects = rendered("everything")
-    components = ("gateway", *STAGES, "archive", "auditor", "provisioning", "test", "nats", "triton")
+    components = ("gateway", *STAGES, *BESIDE, "nats", "triton")
     found = {
         (source, target): ports
         for source in components
         for target in components
         if (ports := reach(objects, source, target))
     }
-    clients = ("gateway", *STAGES, "archive", "auditor", "provisioning", "test")
+    clients = ("gateway", *STAGES, *BESIDE)
     assert found == {
         **{(client, "nats"): {4222} for client in clients},
         ("nats", "nats"): {6222},
         ("verification", "triton"): {8001},
         ("captioning", "triton"): {8001},
+        ("replay", "triton"): {8001},
         ("test", "gateway"): {8787},
     }
 
@@ -264,11 +278,79 @@ def test_only_stages_with_an_endpoint_reach_the_world() -> None:
     }
 
 
-def test_the_auditor_counts_as_the_command_line_and_is_scraped() -> None:
+def test_the_auditor_is_a_user_of_its_own_and_is_scraped() -> None:
     objects = rendered("production")
     pod = named(objects, "Deployment", "auditor")["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     assert container["args"] == ["audit", "--every", "6h", "--metrics-port", "9464"]
     assert container["ports"] == [{"name": "telemetry", "containerPort": 9464}]
     secrets = [one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one]
-    assert "groundwatch-nats-cli" in secrets
+    assert "groundwatch-nats-audit" in secrets
+
+
+def test_the_replay_service_has_the_judges_keys_and_goes_after_live_traffic() -> None:
+    pod = named(rendered("auth"), "Deployment", "replay")["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["args"][:2] == ["serve", "replay"]
+    assert pod["spec"]["priorityClassName"] == "low"
+    assert [one["name"] for one in container["env"] if "valueFrom" in one] == ["LLM_API_KEY"]
+    assert (
+        "priorityClassName"
+        not in named(rendered("auth"), "Deployment", "scoring")["spec"]["template"]["spec"]
+    )
+
+
+def test_grpc_is_a_port_of_the_gateway_with_files_of_its_own(tmp_path: Path) -> None:
+    objects = rendered("auth")
+    ports = {one["name"]: one for one in named(objects, "Service", "gateway")["spec"]["ports"]}
+    pod = named(objects, "Deployment", "gateway")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"name": "grpc", "containerPort": 8788} in container["ports"]
+    assert (ports["grpc"]["targetPort"], ports["grpc"]["appProtocol"]) == ("grpc", "https")
+    path = tmp_path / "settings.toml"
+    path.write_text(named(objects, "ConfigMap", "settings")["data"]["groundwatch.toml"])
+    gateway = load(path, {}).gateway
+    assert (gateway.grpc_port, gateway.grpc.replays) == (8788, 0)
+    folders = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    held = {one["name"]: one["secret"] for one in pod["volumes"] if "secret" in one}
+    for file, secret in (
+        (gateway.tokens_file, "tokens"),
+        (gateway.grpc.tls_cert, "grpc"),
+        (gateway.grpc.tls_key, "grpc"),
+        (gateway.grpc.replay_nkey_seed_file, "nkey-replay"),
+    ):
+        folder, _, name = file.rpartition("/")
+        assert held[folders[folder]]["secretName"] == secret
+        assert name in [item["path"] for item in held[folders[folder]]["items"]]
+
+
+def test_grpc_has_an_ingress_of_its_own() -> None:
+    objects = rendered("everything")
+    ingress = named(objects, "Ingress", "gateway-grpc")
+    assert ingress["spec"]["tls"] == [{"hosts": ["grpc.example"], "secretName": "tls"}]
+    backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    (port,) = (
+        one
+        for one in named(objects, "Service", backend["name"].removeprefix("gw-groundwatch-"))["spec"]["ports"]
+        if one["name"] == backend["port"]["name"]
+    )
+    assert (port["port"], port["appProtocol"]) == (9090, "kubernetes.io/h2c")
+    assert "grpc" not in json.dumps(rendered("default"))
+
+
+def test_retention_goes_where_the_archive_is() -> None:
+    objects = rendered("auth")
+    job = named(objects, "CronJob", "retention")["spec"]
+    assert job["concurrencyPolicy"] == "Forbid"
+    pod = job["jobTemplate"]["spec"]["template"]["spec"]
+    (near,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    archive = named(objects, "StatefulSet", "archive")["spec"]
+    assert selects(near["labelSelector"], archive["template"]["metadata"]["labels"])
+    (claim,) = archive["volumeClaimTemplates"]
+    claims = [
+        one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"] if "persistentVolumeClaim" in one
+    ]
+    assert claims == [f"{claim['metadata']['name']}-gw-groundwatch-archive-0"]
+    assert pod["containers"][0]["args"] == ["retention", "--json"]
+    apart = named(rendered("production"), "CronJob", "retention")["spec"]["jobTemplate"]["spec"]["template"]
+    assert "affinity" not in apart["spec"]

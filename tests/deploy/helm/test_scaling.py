@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +14,7 @@ from bench.autoscaling.rules import Policy, lag_threshold
 from bench.autoscaling.rules import ScaledObject as Simulated
 from tests.deploy.helm.charts import CASES, LLM, ROOT, Object, closed, named, of_kind, rendered, template
 
+from groundwatch.runtime.replay_metrics import STATES
 from groundwatch.topology import CONSUMERS
 
 CRDS = ROOT.parent / "shared" / "data" / "k8s"
@@ -111,6 +113,7 @@ def test_stages_scale_to_zero_unless_they_are_told_to_stay() -> None:
         for one in of_kind(rendered("production"), "ScaledObject")
     }
     assert fewest == {
+        "replay": 0,
         "extraction": 2,
         "verification": 2,
         "scoring": 2,
@@ -170,6 +173,14 @@ def test_scalers_know_every_parameter(case: str, keda: jsonschema.Draft7Validato
         for _, metadata in triggers(rendered(case), kind):
             assert needed <= set(metadata) <= known
             assert all(isinstance(value, str) for value in metadata.values())
+
+
+def test_replays_scale_on_those_that_run_or_wait() -> None:
+    ((target, metadata),) = triggers(rendered("production"), "prometheus")
+    assert target == "gw-groundwatch-replay"
+    assert 'groundwatch_replay_runs{namespace="watch",pod=~"gw-groundwatch-gateway-.*"' in metadata["query"]
+    assert set(re.findall(r'state=~"([^"]*)"', metadata["query"])[0].split("|")) <= set(STATES)
+    assert (metadata["threshold"], metadata["activationThreshold"]) == ("1", "0")
 
 
 def test_triton_scales_on_its_queue_and_its_gpus() -> None:

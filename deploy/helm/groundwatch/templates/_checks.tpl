@@ -10,7 +10,21 @@
 {{- if and .enabled (not .host) }}{{ fail "gateway.ingress.host: name the host under which the gateway is reached" }}{{ end -}}
 {{- if and (not .enabled) (or .host .tlsSecret) }}{{ fail "gateway.ingress.enabled: is false, but a host or tlsSecret is given; set it to true" }}{{ end -}}
 {{- end -}}
-{{- if eq (int .Values.telemetry.port) 8787 }}{{ fail "telemetry.port: 8787 is the gateway's own port; choose another" }}{{ end -}}
+{{- with .Values.gateway.grpc -}}
+{{- if and (not .enabled) (or .tlsSecret .ingress.enabled) }}{{ fail "gateway.grpc.enabled: is false, but its tlsSecret or ingress is given; set it to true" }}{{ end -}}
+{{- if and .enabled (eq (int .port) (int $.Values.gateway.service.port)) }}{{ fail "gateway.grpc.port: is gateway.service.port too; choose another" }}{{ end -}}
+{{- with .ingress -}}
+{{- if and .enabled (not .host) }}{{ fail "gateway.grpc.ingress.host: name the host under which gRPC is reached" }}{{ end -}}
+{{- if and (not .enabled) (or .host .tlsSecret) }}{{ fail "gateway.grpc.ingress.enabled: is false, but a host or tlsSecret is given; set it to true" }}{{ end -}}
+{{- if and .enabled (eq .host $.Values.gateway.ingress.host) }}{{ fail "gateway.grpc.ingress.host: is gateway.ingress.host too, whose paths are HTTP's; give gRPC a host of its own" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.replay.autoscaling -}}
+{{- if and .enabled (not $.Values.replay.enabled) }}{{ fail "replay.autoscaling.enabled: there is nothing to scale while replay.enabled=false" }}{{ end -}}
+{{- if and .enabled (not .prometheusUrl) }}{{ fail "replay.autoscaling.prometheusUrl: name the Prometheus that scrapes the gateways" }}{{ end -}}
+{{- end -}}
+{{- if and .Values.settings.retention (not .Values.retention.enabled) }}{{ fail "retention.enabled: is false, but settings.retention is given, and nobody would keep to it; set it to true" }}{{ end -}}
+{{- if has (int .Values.telemetry.port) (list 8787 8788) }}{{ fail (printf "telemetry.port: %d is the gateway's own port; choose another" (int .Values.telemetry.port)) }}{{ end -}}
 {{- with .Values.monitoring -}}
 {{- if and .prometheusRule.enabled (not ($.Files.Glob "files/*.rules.yaml")) }}{{ fail "monitoring.prometheusRule.enabled: this copy of the chart carries no rules (files/*.rules.yaml)" }}{{ end -}}
 {{- if and .dashboards.enabled (not ($.Files.Glob "files/dashboards/*.json")) }}{{ fail "monitoring.dashboards.enabled: this copy of the chart carries no dashboards (files/dashboards/*.json)" }}{{ end -}}
@@ -21,12 +35,12 @@
 {{- end }}
 
 {{- define "groundwatch.checkImages" -}}
-{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "auditor.image" .Values.auditor.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
+{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "auditor.image" .Values.auditor.image "replay.image" .Values.replay.image "retention.image" .Values.retention.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
 {{- range $stage, $at := .Values.stages }}{{ $_ := set $images (printf "stages.%s.image" $stage) $at.image }}{{ end -}}
 {{- range $key, $image := $images -}}
 {{- if and $image (eq (toString $image.tag) "latest") }}{{ fail (printf "%s.tag: `latest` is another image tomorrow; name a version, or a digest" $key) }}{{ end -}}
 {{- end -}}
-{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "auditor" .Values.auditor "triton" .Values.triton) .Values.stages -}}
+{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "auditor" .Values.auditor "replay" .Values.replay "retention" .Values.retention "triton" .Values.triton) .Values.stages -}}
 {{- range $at.env -}}
 {{- $place := printf "%s%s.env" (ternary "stages." "" (hasKey $.Values.stages $key)) $key -}}
 {{- if hasPrefix "GROUNDWATCH_" .name }}{{ fail (printf "%s: %s is a setting; put it under `settings`" $place .name) }}{{ end -}}
@@ -57,7 +71,9 @@
 {{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway") | compact -}}
 {{- if $.Values.provisioning.enabled }}{{ $services = append $services "provision" }}{{ end -}}
 {{- if $.Values.archive.enabled }}{{ $services = append $services "archive" }}{{ end -}}
-{{- if $.Values.auditor.enabled }}{{ $services = append $services "cli" }}{{ end -}}
+{{- if $.Values.auditor.enabled }}{{ $services = append $services "audit" }}{{ end -}}
+{{- if or $.Values.replay.enabled $.Values.gateway.grpc.enabled }}{{ $services = append $services "replay" }}{{ end -}}
+{{- if $.Values.retention.enabled }}{{ $services = append $services "erase" }}{{ end -}}
 {{- range $services }}{{ if not (get $.Values.nats.auth.secrets .) }}{{ fail (printf "nats.auth.secrets.%s: name the Secret that holds its nkey under `seed`" .) }}{{ end }}{{ end -}}
 {{- else -}}
 {{- if .auth.secrets }}{{ fail "nats.auth.enabled: is false, but nats.auth.secrets are given; set it to true" }}{{ end -}}
@@ -139,7 +155,7 @@
 {{- end }}
 
 {{- define "groundwatch.checkResources" -}}
-{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "auditor.resources" .Values.auditor.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
+{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "auditor.resources" .Values.auditor.resources "replay.resources" .Values.replay.resources "retention.resources" .Values.retention.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
 {{- range splitList " " (include "groundwatch.stages" .) }}{{ $_ := set $all (printf "stages.%s.resources" .) (include "groundwatch.stageResources" (dict "root" $ "stage" .) | fromJson) }}{{ end -}}
 {{- range $key, $resources := $all -}}
 {{- range $unit := list "cpu" "memory" -}}

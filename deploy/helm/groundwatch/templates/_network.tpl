@@ -90,7 +90,7 @@
 {{/* The stages that ask Triton, as a JSON list. */}}
 {{- define "groundwatch.tritonClients" -}}
 {{- $found := list -}}
-{{- range splitList " " (include "groundwatch.enabledStages" .) -}}
+{{- range splitList " " (include "groundwatch.enabledStages" .) | concat (ternary (list "replay") list .Values.replay.enabled) -}}
 {{- if include "groundwatch.usesTriton" (dict "root" $ "stage" .) }}{{ $found = append $found . }}{{ end -}}
 {{- end -}}
 {{- toJson $found -}}

@@ -8,7 +8,7 @@ imagePullSecrets:
   - name: {{ . | quote }}
   {{- end }}
 {{- end }}
-{{- with .root.Values.priorityClassName }}
+{{- with .priorityClassName | default .root.Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
 securityContext:
@@ -142,8 +142,8 @@ topologySpreadConstraints:
 
 {{/*
 A groundwatch service's pod template. Takes
-(dict "root" $ "component" "…" "at" <values> "ports" <extra ports> "mounts" "volumes" "zone"), and where they
-are not those of a service, "service" <NATS user> and "args".
+(dict "root" $ "component" "…" "at" <values> "ports" <extra ports> "mounts" "volumes" "zone" "priorityClassName"), and where
+they are not those of a service, "service" <NATS user> and "args".
 It waits by itself until NATS answers and holds its streams (`--wait`), so that no container is spent on that.
 Ready means that its durable consumer is there and served: /readyz looks at it. A pod that never gets so far
 is started again; one that loses it later is only taken out, since starting it again would not bring it back.
@@ -162,7 +162,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "groundwatch.fullname" $root }}-{{ .component }}
-  {{- include "groundwatch.podSecurity" (dict "root" $root "user" $root.Values.runAsUser) | nindent 2 }}
+  {{- include "groundwatch.podSecurity" (dict "root" $root "user" $root.Values.runAsUser "priorityClassName" .priorityClassName) | nindent 2 }}
   terminationGracePeriodSeconds: {{ $root.Values.terminationGracePeriodSeconds | int }}
   {{- include "groundwatch.placement" $context | nindent 2 }}
   containers:
@@ -208,6 +208,17 @@ spec:
     {{- with .volumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+{{- end }}
+
+{{/* Files of the gateway's doors, as a JSON list of {name, folder, secret, items}. */}}
+{{- define "groundwatch.gatewaySecrets" -}}
+{{- $found := list -}}
+{{- with .Values.gateway.tokensSecret }}{{ $found = append $found (dict "name" "tokens" "folder" "gateway" "secret" . "items" (list (dict "key" "tokens" "path" "tokens"))) }}{{ end -}}
+{{- with .Values.gateway.grpc -}}
+{{- if .tlsSecret }}{{ $found = append $found (dict "name" "grpc-tls" "folder" "grpc" "secret" .tlsSecret "items" (list (dict "key" "tls.crt" "path" "tls.crt") (dict "key" "tls.key" "path" "tls.key"))) }}{{ end -}}
+{{- if and .enabled $.Values.nats.auth.enabled }}{{ $found = append $found (dict "name" "replay-seed" "folder" "replay" "secret" $.Values.nats.auth.secrets.replay "items" (list (dict "key" "seed" "path" "seed"))) }}{{ end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end }}
 
 {{/* The pod that creates streams and consumers. */}}

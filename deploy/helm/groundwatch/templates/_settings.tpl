@@ -37,6 +37,15 @@
 {{- $nats := dict "url" (include "groundwatch.natsUrl" .) "replicas" (include "groundwatch.streamReplicas" . | int) -}}
 {{- $_ := set $settings "nats" (merge $nats ($settings.nats | default dict)) -}}
 {{- $gateway := dict "host" "0.0.0.0" "port" 8787 -}}
+{{- if .Values.gateway.tokensSecret }}{{ $_ := set $gateway "tokens_file" "/run/secrets/groundwatch/gateway/tokens" }}{{ end -}}
+{{- if .Values.gateway.grpc.enabled -}}
+{{- $_ := set $gateway "grpc_port" 8788 -}}
+{{- /* A gateway has neither the judges' keys nor the way to them: replays are for the service of that name. */ -}}
+{{- $grpc := dict "replays" 0 -}}
+{{- if .Values.gateway.grpc.tlsSecret }}{{ $grpc = merge $grpc (dict "tls_cert" "/run/secrets/groundwatch/grpc/tls.crt" "tls_key" "/run/secrets/groundwatch/grpc/tls.key") }}{{ end -}}
+{{- if .Values.nats.auth.enabled }}{{ $_ := set $grpc "replay_nkey_seed_file" "/run/secrets/groundwatch/replay/seed" }}{{ end -}}
+{{- $_ := set $gateway "grpc" $grpc -}}
+{{- end -}}
 {{- $_ := set $settings "gateway" (merge $gateway ($settings.gateway | default dict)) -}}
 {{- $telemetry := dict "host" "0.0.0.0" "port" .Values.telemetry.port -}}
 {{- $_ := set $settings "telemetry" (merge $telemetry ($settings.telemetry | default dict) (dict "log_format" "json")) -}}
@@ -64,6 +73,11 @@
 {{- $settings := include "groundwatch.settings" .root | fromJson -}}
 {{- $section := get $settings .stage | default dict -}}
 {{- $found := list -}}
+{{- if eq .stage "replay" -}}
+{{- range $stage := include "groundwatch.judgingStages" . | splitList " " -}}
+{{- $found = concat $found (include "groundwatch.endpoints" (dict "root" $.root "stage" $stage) | fromJsonArray) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $section.llm (has $section.engine (list "llm" "visual" "openai")) -}}
 {{- $found = append $found (dict "key" (printf "settings.%s.llm.base_url" .stage) "base_url" $section.llm.base_url "api_key_env" ($section.llm.api_key_env | default "OPENAI_API_KEY")) -}}
 {{- end -}}
@@ -79,10 +93,21 @@
 {{- toJson $found -}}
 {{- end }}
 
-{{/* "true" when a stage asks Triton. */}}
+{{/* The stages whose judges a replay asks. */}}
+{{- define "groundwatch.judgingStages" -}}extraction matching verification{{- end }}
+
+{{/* "true" when a stage, or the replay service, asks Triton. */}}
 {{- define "groundwatch.usesTriton" -}}
+{{- if eq .stage "replay" -}}
+{{- $found := "" -}}
+{{- range $stage := include "groundwatch.judgingStages" . | splitList " " -}}
+{{- $found = include "groundwatch.usesTriton" (dict "root" $.root "stage" $stage) | default $found -}}
+{{- end -}}
+{{- $found -}}
+{{- else -}}
 {{- $settings := include "groundwatch.settings" .root | fromJson -}}
 {{- $engine := (get $settings .stage | default dict).engine | default "" -}}
 {{- $encodes := and (eq .stage "generation") (eq $engine "openai") (not ($settings.images | default dict).encoder_url) -}}
 {{- if or (eq $engine "triton") $encodes }}true{{ end -}}
+{{- end -}}
 {{- end }}
