@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from groundwatch.erasure import service as serving
 from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.retention import enforce
+from groundwatch.erasure.service import RetentionService
 from groundwatch.erasure.subject import subject
 from groundwatch.errors import SettingsError
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
@@ -107,6 +109,26 @@ async def test_images_that_nobody_names_go(bus: Bus, clean_streams: None):
     kept = await enforce(bus.js, RetentionSettings(images=INSTANT), Stores())
     assert kept.expired == {"images": 1}
     assert (await ImageStore(bus.js).has(named), await ImageStore(bus.js).has(unnamed)) == (True, False)
+
+
+async def test_up_does_rounds_by_itself(bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serving, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(serving, "EVERY_SECONDS", 0.05)
+    await live(bus, "short", "long")
+    settings = Settings(retention=RetentionSettings(tenants={"short": Ages(responses=INSTANT)}))
+    service = RetentionService(settings, bus)
+    await service.start()
+    while len(await held(bus, RESPONSES)) > 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    # The next rounds find what has become old meanwhile: the waiting one is taken and acknowledged.
+    reading = await bus.js.pull_subscribe_bind("extraction", stream=RESPONSES)
+    for message in await reading.fetch(1, timeout=2):
+        await message.ack_sync()
+    while len(await held(bus, RESPONSES)) > 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    await service.drain(5.0)
+    assert await held(bus, RESPONSES) == [("long", "judged")]
+    assert service.problems() == []
 
 
 @pytest.mark.parametrize("tenant", [None, "acme"])

@@ -25,6 +25,7 @@ from groundwatch.cli.common import (
     with_nats,
 )
 from groundwatch.cli.models import ModelsOption, named_models, serving
+from groundwatch.erasure.service import RetentionService
 from groundwatch.errors import GroundwatchError, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
@@ -174,6 +175,7 @@ async def whole_system(
         archived = settings.archive.url not in ("", SWITCHED_OFF)
         wanted = [name for name in STAGES if name != "archive" or archived]
         services = [make_service(name, settings, bus, metrics) for name in wanted]
+        services.append(RetentionService(settings, bus))
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)
         _still_wanted()

@@ -18,6 +18,7 @@ from groundwatch.erasure import exports, searching
 from groundwatch.erasure.finding import Found, find, find_tenant, held, images_in, still_named
 from groundwatch.erasure.removing import (
     CACHE_STREAM,
+    cache_tokens,
     empty_cache,
     forget_judgements,
     image_bytes,
@@ -42,6 +43,9 @@ SAMPLE = 500
 
 KEYS = 10_000
 """Keys of a tenant that a proof looks for."""
+
+TOKENS = 1_000
+"""Tokens of the cache that a tombstone remembers."""
 
 
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,16 +105,18 @@ class Eraser:
     async def erase(self, *, verify: bool = False) -> Erasure:
         """Erase, and prove it where that is wanted. Safe to repeat after a crash at any moment."""
         stone = tombstones.begun(self._subject.kind, self._subject.name, _who())
-        known = stone.name in await tombstones.names(self._js)
+        before = await tombstones.find(self._js, stone.kind, stone.name)
+        known = before is not None
         last = (await self._js.stream_info(OUTCOMES)).state.last_seq
         first = await self._find()
+        cached = self._cached() | set(before.cache if before is not None else ())
+        stone = msgspec.structs.replace(stone, cache=self._remembered(cached))
         if known or first or self._subject.kind == "image":
             await tombstones.write(self._js, stone)
         waiting = await self._sweep(first)
         images = await self._remove_images()
-        if self._responses or self._subject.kind == "tenant":
-            tenant = self._subject.tenant if self._subject.kind == "tenant" else ""
-            self._counts["cache"] += await forget_judgements(self._js, list(self._responses.values()), tenant)
+        if cached := cached | self._cached():
+            self._counts["cache"] += await forget_judgements(self._js, cached)
         await self._archive(last)
         await self._exports()
         total = self._counts.total()
@@ -229,6 +235,14 @@ class Eraser:
             await remove_image(self._js, sha256)
         self._counts["images"] += len(doomed)
         return doomed | ({self._subject.image} if self._subject.kind == "image" else set())
+
+    def _remembered(self, cached: set[str]) -> tuple[str, ...]:
+        """Tokens for the tombstone, the tenant's own before those of its responses."""
+        own = cache_tokens((), self._tenant)
+        return (*own, *sorted(cached - own))[:TOKENS]
+
+    def _cached(self) -> set[str]:
+        return cache_tokens(self._responses.values(), self._tenant)
 
     @property
     def _tenant(self) -> str:

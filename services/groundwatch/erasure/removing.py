@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -84,19 +84,20 @@ async def _on(js: JetStreamContext, stream: str, subject: str) -> list[int]:
         after = message.seq + 1
 
 
-async def forget_judgements(
-    js: JetStreamContext, responses: Sequence[ResponseRecorded], tenant: str = ""
-) -> int:
-    """Remove what the cache keeps of these responses, or of a whole tenant."""
-    contents = {keys_of(one).split(".")[1] for one in responses}
-    scope = scope_of(tenant) if tenant else ""
+def cache_tokens(responses: Iterable[ResponseRecorded], tenant: str = "") -> set[str]:
+    """The tokens in keys of what the cache keeps of these responses, or of a whole tenant."""
+    return {keys_of(one).split(".")[1] for one in responses} | ({scope_of(tenant)} if tenant else set())
+
+
+async def forget_judgements(js: JetStreamContext, wanted: Container[str]) -> int:
+    """Remove what the cache keeps under these tokens."""
     found = []
     try:
         async for read in read_stream(
             js, CACHE_STREAM, subjects=(f"$KV.{CACHE_BUCKET}.>",), headers_only=True
         ):
             tokens = read.subject.split(".")[2:]
-            if len(tokens) > 1 and (tokens[0] == scope or tokens[1] in contents):
+            if len(tokens) > 1 and (tokens[0] in wanted or tokens[1] in wanted):
                 found.append(read.sequence)
     except nats.js.errors.NotFoundError:
         return 0

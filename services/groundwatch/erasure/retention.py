@@ -14,7 +14,7 @@ import nats.js.errors
 
 from groundwatch.erasure.erasing import Stores, drop_from_archive
 from groundwatch.erasure.finding import channels_of, still_named
-from groundwatch.erasure.removing import overwrite, remove_image
+from groundwatch.erasure.removing import forget_judgements, overwrite, remove_image
 from groundwatch.erasure.subject import owner_key, tenant_of
 from groundwatch.runtime import tombstones
 from groundwatch.runtime.retention_settings import Ages, RetentionSettings
@@ -158,7 +158,7 @@ async def _unnamed_images(js: JetStreamContext, before: float, *, dry_run: bool)
 
 
 async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Counter[str]:
-    """Remove what a stage published of a response after it had been erased."""
+    """Remove what a stage or a replay published of a response, or put into the cache, after its erasure."""
     fresh = [
         stone
         async for stone in tombstones.tombstones(js)
@@ -184,4 +184,6 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
                 found[stream] += await overwrite(js, stream, sequences)
     if keys:
         await drop_from_archive(js, stores, keys)
-    return found
+    if tokens := {token for stone in fresh for token in stone.cache}:
+        found["cache"] += await forget_judgements(js, tokens)
+    return Counter({name: number for name, number in found.items() if number})

@@ -36,7 +36,8 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
     `at` is when it began, in seconds since the epoch; of a retention, before when all is gone. `by` is who
     asked for it. `counts` has what was removed by store; `settled` says that nothing was left, and nobody
-    held any of it. `images` are SHA-256 digests of images that went along.
+    held any of it. `images` are SHA-256 digests of images that went along, `cache` the tokens under which the
+    judgement cache would keep something of it.
     """
 
     kind: Kind
@@ -46,6 +47,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
     settled: bool = False
     images: tuple[str, ...] = ()
+    cache: tuple[str, ...] = ()
 
 
 def tombstone_name(kind: Kind, *what: str) -> str:
@@ -57,6 +59,15 @@ async def write(js: JetStreamContext, stone: Tombstone) -> None:
     """Write or replace a tombstone."""
     bucket = await js.key_value(TOMBSTONES_BUCKET)
     await bucket.put(f"{stone.kind}.{stone.name}", msgspec.json.encode(stone))
+
+
+async def find(js: JetStreamContext, kind: Kind, name: str) -> Tombstone | None:
+    """A tombstone, if there is one."""
+    try:
+        entry = await (await js.key_value(TOMBSTONES_BUCKET)).get(f"{kind}.{name}")
+    except nats.js.errors.NotFoundError:
+        return None
+    return msgspec.json.decode(entry.value or b"", type=Tombstone)
 
 
 async def lift(js: JetStreamContext, kind: Kind, name: str) -> bool:

@@ -1,0 +1,80 @@
+"""Rounds of retention inside a process that does other things too: under `groundwatch up`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import nats.errors
+import nats.js.errors
+
+from groundwatch.archive.place import SWITCHED_OFF
+from groundwatch.archive.store import Store, installed
+from groundwatch.erasure.erasing import Stores
+from groundwatch.erasure.retention import Kept, enforce
+from groundwatch.errors import GroundwatchError
+from groundwatch.runtime.logs import logger
+
+if TYPE_CHECKING:
+    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.settings import Settings
+
+EVERY_SECONDS = 3_600.0
+FIRST_SECONDS = 60.0
+"""After the start, when services have other things to do."""
+
+
+class RetentionService:
+    """Removes again and again what is too old, and what came of an erased response after all."""
+
+    name = "retention"
+
+    def __init__(self, settings: Settings, bus: Bus) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._stopped = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to wait for the first round."""
+        self._task = asyncio.create_task(self._again_and_again(), name="retention")
+
+    async def drain(self, patience: float) -> None:
+        """Finish a round that is under way, if it ends within `patience` seconds."""
+        self._stopped.set()
+        if self._task is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._task, patience)
+
+    def problems(self) -> list[str]:
+        """Nothing waits for retention."""
+        return []
+
+    async def once(self) -> Kept:
+        """One round. Raises what NATS and the archive raise."""
+        kept = await enforce(self._bus.js, self._settings.retention, self._stores())
+        if kept.expired or kept.resurrected:
+            logger.info("retention.removed", expired=kept.expired, erased_before=kept.resurrected)
+        return kept
+
+    def _stores(self) -> Stores:
+        archive = self._settings.archive
+        if archive.url in ("", SWITCHED_OFF) or not installed():
+            return Stores()
+        from groundwatch.archive.archive import Archive
+
+        return Stores(archive=Archive(Store(archive.url, archive.options)))
+
+    async def _again_and_again(self) -> None:
+        pause = FIRST_SECONDS
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), pause)
+            if self._stopped.is_set():
+                return
+            pause = EVERY_SECONDS
+            try:
+                await self.once()
+            except (GroundwatchError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+                logger.error("retention.failed", error=str(error) or repr(error))
