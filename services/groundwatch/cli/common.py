@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import typer
 from rich.console import Console
 
+from groundwatch.cli.folders import check_streams, opened, place_of
 from groundwatch.errors import UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
@@ -33,6 +34,14 @@ NatsOption = Annotated[
     str,
     typer.Option(
         "--nats", help="NATS address; the running `groundwatch up` when absent.", show_default=False
+    ),
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        help="The data of an `up` or a demo on this machine, whether that still runs or not.",
+        show_default=False,
     ),
 ]
 ByOption = Annotated[
@@ -87,9 +96,24 @@ def find_running(settings: Settings) -> Running | None:
     return found if psutil.pid_exists(found.pid) else None
 
 
-def client_settings(config: Path | None, nats_url: str) -> Settings:
-    """Settings for a command that talks to a running system, found by itself on this machine."""
+def client_settings(config: Path | None, nats_url: str, folder: Path | None = None) -> Settings:
+    """Settings for a command that talks to a running system, found by itself on this machine.
+
+    With `folder` it is the one with its data there. When that does not run, no address is set, and
+    `connected` opens the data for the time of the command. Raises `UsageError` when there is none.
+    """
     settings = prepare(config, nats_url)
+    if folder is not None:
+        if nats_url:
+            raise UsageError("--data-dir and --nats do not go together: each says where the streams are")
+        check_streams(folder)
+        settings = msgspec.structs.replace(with_nats(settings, ""), data_dir=str(folder))
+        if (running := find_running(settings)) is not None:
+            return with_nats(settings, running.nats)
+        if settings.telemetry.log_level == "info":
+            # That a server of our own starts and stops is nothing that the user asked for.
+            logs.configure(level="warning", style=settings.telemetry.log_format)
+        return settings
     if not settings.nats.url and (running := find_running(settings)):
         settings = with_nats(settings, running.nats)
     if not settings.nats.url:
@@ -102,19 +126,31 @@ async def connected(
     settings: Settings, name: str = COMMAND_LINE, *, user: str = COMMAND_LINE
 ) -> AsyncIterator[Bus]:
     """A connection for one command. What NATS refuses inside becomes a `UsageError` on one line."""
-    bus = Bus(settings.nats, name=name, user=user)
-    await bus.connect(patience=3.0)
-    try:
-        async with bus.unless_refused():
-            yield bus
-    except nats.js.errors.NotFoundError as error:
-        raise UsageError(
-            f"a stream is missing on this server ({error.description}): run groundwatch provision first"
-        ) from error
-    except (nats.errors.Error, nats.js.errors.Error) as error:
-        raise UsageError(f"NATS at {settings.nats.url}: {error}") from error
-    finally:
-        await bus.close()
+    async with AsyncExitStack() as stack:
+        folder = None if settings.nats.url else data_dir(settings)
+        if folder is not None:
+            url = await stack.enter_async_context(opened(folder, max_payload=settings.nats.max_payload))
+            settings = with_nats(settings, url)
+        bus = Bus(settings.nats, name=name, user=user)
+        stack.push_async_callback(bus.close)
+        await bus.connect(patience=3.0)
+        try:
+            async with bus.unless_refused():
+                yield bus
+        except nats.js.errors.NotFoundError as error:
+            what = f"a stream is missing on this server ({error.description})"
+            if folder is not None:
+                raise UsageError(
+                    f"{folder}: {what}: another version wrote it, and groundwatch up{place_of(folder)} "
+                    "brings it up to date"
+                ) from error
+            raise UsageError(f"{what}: run groundwatch provision first") from error
+        except (nats.errors.Error, nats.js.errors.Error) as error:
+            raise UsageError(f"NATS at {settings.nats.url}: {error}") from error
+        except UsageError as error:
+            if folder is not None and "groundwatch " in str(error):
+                raise UsageError(f"{error}; here with{place_of(folder)}") from error
+            raise
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from groundwatch.cli.common import (
     ConfigOption,
+    DataDirOption,
     JsonOption,
     NatsOption,
     client_settings,
@@ -36,10 +37,11 @@ def compare(
     ] = None,
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Paired differences of two runs, with intervals and tests."""
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
     if html is not None and not html.absolute().parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.absolute().parent}")
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +9,7 @@ import typer
 
 from groundwatch.cli import demo_findings, demo_live, demo_recorded
 from groundwatch.cli.common import JsonOption, run
+from groundwatch.cli.demo_folder import HERE, kept
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.runtime import logs
 from groundwatch.runtime.audit import Ledger
@@ -34,7 +32,11 @@ def demo(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--data-dir", help="Keep the streams here, to look at them later.", show_default=False),
+        typer.Option(
+            "--data-dir",
+            help=f"Keep the streams here, in place of those of the demo before; {HERE} when absent.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Run everything here, ask two vision-language models about images, and find the one that changes."""
@@ -47,25 +49,17 @@ def demo(
     if answers is not None and answers < demo_live.FEWEST:
         raise UsageError(f"--answers: must be at least {demo_live.FEWEST}")
     logs.configure(level="error")
-    with _place(folder) as place:
+    models = {} if recorded else demo_live.models_needed()
+    with kept(folder) as place:
         if recorded:
-            played = run(demo_recorded.play(place, rate or RATE, quiet=as_json))
-            demo_recorded.tell(played, folder, as_json=as_json)
+            played = run(demo_recorded.play(place.path, rate or RATE, quiet=as_json))
+            demo_recorded.tell(played, place, as_json=as_json)
             _check(played.ledger)
         else:
-            models = demo_live.models_needed()
-            shown = run(demo_live.show(place, models, answers or demo_live.ANSWERS, quiet=as_json))
-            demo_findings.tell(shown, folder, as_json=as_json)
+            shown = run(demo_live.show(place.path, models, answers or demo_live.ANSWERS, quiet=as_json))
+            place.tidy()
+            demo_findings.tell(shown, place, as_json=as_json)
             _check(shown.ledger)
-
-
-@contextlib.contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
-    if folder is not None:
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="groundwatch-demo-") as made:
-        yield Path(made)
 
 
 def _check(ledger: Ledger) -> None:

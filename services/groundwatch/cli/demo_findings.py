@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from groundwatch.cli.common import print_json
-from groundwatch.cli.demo_shared import by_model, tell_change, tell_metrics, tell_next
+from groundwatch.cli.demo_folder import Kept
+from groundwatch.cli.demo_shared import Next, by_model, judged_again, tell_change, tell_metrics, tell_next
 from groundwatch.cli.ledger import show_ledger
 from groundwatch.demo.application import Sent
 from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
@@ -101,6 +101,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     alarms: list[Raised]
     seconds: dict[str, float]
     rollout: Rollout
+    other_judge: str = ""
+    """A manifest with the model that turned bad, served as a verifier."""
 
     def worst(self) -> list[Worst]:
         """The sentences that are furthest from their image, one for each answer."""
@@ -132,14 +134,15 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
                 version=model.group,
                 responses=model.responses,
                 estimated=model.hallucination_rate,
-                true=self._true(model.model, model.group),
+                true=self.true_rate(model.model, model.group),
             )
 
-    def _true(self, product: str, version: str = "") -> float | None:
+    def true_rate(self, product: str = "", version: str = "") -> float | None:
+        """The share of facts that are not in the image, as it is in this world; of all when none is named."""
         found = [
             truth(one.answer, one.shown)
             for one in self.sent.values()
-            if one.product == product and version in ("", one.version)
+            if product in ("", one.product) and version in ("", one.version)
         ]
         facts = sum(one.facts for one in found)
         return sum(one.false_facts for one in found) / facts if facts else None
@@ -148,7 +151,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         """All of it, for JSON."""
         models = by_model(self.watched.report.models())
         for name, told in models.items():
-            told["true_rate"] = self._true(name)
+            told["true_rate"] = self.true_rate(name)
             told["versions"] = {}
         for one in self.compared():
             models[one.model]["versions"][one.version] = {
@@ -193,10 +196,20 @@ async def alarms_of(gateway: str, watched: Watched) -> list[Raised]:
     ]
 
 
-def tell(findings: Findings, folder: Path | None, *, as_json: bool) -> None:
-    """What was found, for people or as JSON; `folder` where the streams were kept."""
+def again(findings: Findings, place: Kept) -> Next | None:
+    """The replay that is proposed: would the model that turned bad have found itself out?"""
+    rollout = findings.rollout
+    true = findings.true_rate()
+    judged = f"by {rollout.model} {rollout.version} itself" + (
+        f": {true:.1%} of all facts are not in the image, and what does it say?" if true is not None else ""
+    )
+    return judged_again(place, f"by-{rollout.model}", judged, findings.other_judge)
+
+
+def tell(findings: Findings, place: Kept, *, as_json: bool) -> None:
+    """What was found, for people or as JSON, and what to type next."""
     if as_json:
-        print_json(findings.to_dict())
+        print_json(findings.to_dict() | {"next": again(findings, place)})
         return
     console = Console()
     console.print()
@@ -221,7 +234,7 @@ def tell(findings: Findings, folder: Path | None, *, as_json: bool) -> None:
         f"{rollout.version} answered.",
         highlight=False,
     )
-    tell_next(findings.seconds["total"], "groundwatch up --models miniature", folder, console)
+    tell_next(findings.seconds["total"], "up --models miniature", place, again(findings, place), console)
 
 
 def _tell_worst(findings: Findings, console: Console) -> None:

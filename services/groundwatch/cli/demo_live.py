@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import json
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
@@ -59,6 +60,17 @@ _GOOD, _WORSE, _VERIFIER = "lvlm_good", "lvlm_biased", "verifier"
 def _served(kind: str, checkpoint: str) -> ServedModel:
     # One thread each: the processes of several small models would else fight for the cores.
     return ServedModel(kind=kind, checkpoint=str(MINIATURE / checkpoint), parameters={"threads": 1})
+
+
+def other_judge() -> str:
+    """A manifest that serves the worse model as a verifier: it describes images, and can say yes and no."""
+    return (
+        "# Another judge for what the demo recorded: groundwatch replay --models FILE\n"
+        f"[{served_name(TURNING, '2')}]\n"
+        'kind = "verifier"\n'
+        f"checkpoint = {json.dumps(str(MINIATURE / _WORSE))}\n"
+        'parameters = { threads = 1, prompt_template = "{statement}" }\n'
+    )
 
 
 def models_needed() -> dict[str, ServedModel]:
@@ -143,6 +155,7 @@ async def show(folder: Path, models: Mapping[str, ServedModel], number: int, *, 
         alarms=alarms,
         seconds=seconds,
         rollout=rollout,
+        other_judge=other_judge(),
     )
 
 

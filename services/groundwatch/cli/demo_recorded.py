@@ -7,14 +7,18 @@ import sys
 import time
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
 from rich.console import Console
 
 from groundwatch.cli.common import print_json
+from groundwatch.cli.demo_folder import Kept
 from groundwatch.cli.demo_shared import (
+    Next,
     by_model,
+    judged_again,
     metrics_of,
     on_screen,
     settled,
@@ -76,12 +80,24 @@ async def play(folder: Path, rate: float, *, quiet: bool) -> Played:
         )
 
 
-def tell(played: Played, folder: Path | None, *, as_json: bool) -> None:
-    """What was found, for people or as JSON; `folder` where the streams were kept."""
+def again(place: Kept) -> Next | None:
+    """The replay that is proposed: without any model there is no other judge, and this one is held to its
+    word."""
+    return judged_again(place, "again", "by the same judge, which must say the same")
+
+
+def tell(played: Played, place: Kept, *, as_json: bool) -> None:
+    """What was found, for people or as JSON, and what to type next."""
     change = played.report.to_dict()["change"]
     if as_json:
-        models = by_model(played.report.models())
-        print_json({"mode": "recorded", "audit": played.ledger, "models": models, "change": change})
+        found: dict[str, Any] = {
+            "mode": "recorded",
+            "audit": played.ledger,
+            "models": by_model(played.report.models()),
+            "change": change,
+            "next": again(place),
+        }
+        print_json(found)
         return
     console = Console()
     console.print()
@@ -93,7 +109,7 @@ def tell(played: Played, folder: Path | None, *, as_json: bool) -> None:
     console.print()
     if change is not None:
         tell_change(change, console)
-    tell_next(played.seconds, "groundwatch up", folder, console)
+    tell_next(played.seconds, "up", place, again(place), console)
 
 
 async def _send(gateway: str, answers: list[bytes], rate: float) -> None:

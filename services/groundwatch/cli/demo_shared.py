@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import httpx
 import msgspec
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 
+from groundwatch.cli.demo_folder import Kept
+from groundwatch.cli.folders import place_of, program
 from groundwatch.cli.live import LiveView
 from groundwatch.cli.system import System
 from groundwatch.reporting.report import ModelReport
@@ -81,17 +84,54 @@ def tell_change(change: dict[str, Any], console: Console) -> None:
     )
 
 
-def tell_next(seconds: float, up: str, folder: Path | None, console: Console) -> None:
-    """What to type next; `up` is the command that starts the same for good."""
-    console.print(f"done in {seconds:.0f} s. Your turn:")
-    where = f" --data-dir {folder}" if folder else ""
-    console.print(f"  {up}{where}", highlight=False)
-    console.print(
-        "  groundwatch submit answers.jsonl      # id, model, answer, and images or a reference: "
-        "see docs/ingestion.md",
-        highlight=False,
+class Next(msgspec.Struct, frozen=True, kw_only=True):
+    """What to type when the demo is over: its answers judged again, and both judgements side by side.
+
+    `judged` says in words how.
+    """
+
+    judged: str
+    replay: str
+    compare: str
+
+
+def judged_again(place: Kept, run: str, judged: str, models: str = "") -> Next | None:
+    """The commands for a run of this name, judged by the models of a manifest, or by the same judges.
+
+    None where nothing stays that could be judged again.
+    """
+    if not place.stays:
+        return None
+    where = place_of(place.path)
+    if models:
+        place.judge.write_text(models)
+        where += f" --models {quote(str(place.judge))}"
+    return Next(
+        judged=judged,
+        replay=f"{program()} replay --run {run} --from verification{where}",
+        compare=f"{program()} compare live {run}{place_of(place.path)}",
     )
-    console.print("  groundwatch watch · report · audit · dead list")
+
+
+def tell_next(seconds: float, up: str, place: Kept, again: Next | None, console: Console) -> None:
+    """What to type next; `up` is the command that starts the same for good."""
+    typed: dict[str, Any] = {"highlight": False, "soft_wrap": True}
+    start = escape(program())
+    console.print(f"done in {seconds:.0f} s\n")
+    console.print("[bold]Your own answers[/]: id, model, answer, and images or a reference", **typed)
+    console.print(f"  {start} {up}", **typed)
+    console.print(f"  {start} submit answers.jsonl", **typed)
+    console.print(f"  {start} watch        # or report, audit, dead list", **typed)
+    if again is None:
+        return
+    console.print(f"\n[bold]The same answers again[/], {again.judged}", **typed)
+    console.print(f"  {escape(again.replay)}", **typed)
+    console.print(f"  {escape(again.compare)}", **typed)
+    console.print(
+        f"[dim]The streams stay until the next demo: {place.size / 1e6:.1f} MB; to be rid of them: "
+        f"rm -r {escape(quote(str(place.path)))}[/]",
+        **typed,
+    )
 
 
 def by_model(models: Sequence[ModelReport]) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from groundwatch.cli.common import (
     ConfigOption,
+    DataDirOption,
     JsonOption,
     NatsOption,
     client_settings,
@@ -53,12 +54,13 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write recorded events with their images to a file; replay it with `groundwatch replay --file`."""
     from groundwatch.replay.exporting import export as write
 
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
     now = time.time()
     if out.exists() and not force:
         raise UsageError(f"{out} is there already: name another file, or write over it with --force")

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
+    DataDirOption,
     JsonOption,
     NatsOption,
     client_settings,
@@ -31,6 +32,7 @@ dead = typer.Typer(help="Events that could not be processed.", no_args_is_help=T
 def audit_command(
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to count.")] = LIVE,
     every: Annotated[
@@ -49,7 +51,7 @@ def audit_command(
 
     With --every it goes on until SIGTERM or Ctrl-C, and tells Prometheus.
     """
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
     if every:
         from groundwatch.cli.auditing import audit_again_and_again
         from groundwatch.cli.canary import interval

@@ -15,7 +15,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groundwatch.cli.common import ConfigOption, JsonOption, NatsOption, client_settings, print_json, run
+from groundwatch.cli.common import (
+    ConfigOption,
+    DataDirOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    print_json,
+    run,
+)
 from groundwatch.cli.history import ArchiveOnlyOption, archive_store, history
 from groundwatch.errors import UsageError
 
@@ -34,6 +42,7 @@ def query(
     sql: Annotated[str, typer.Argument(help="One SELECT over the tables outcomes and claims.")],
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
     out: Annotated[
         Path | None,
@@ -42,7 +51,7 @@ def query(
     archive_only: ArchiveOnlyOption = False,
 ) -> None:
     """Ask the history in SQL (DuckDB): the archive with what is still only in the stream. Reads only."""
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
 
     async def work() -> None:
         async with history(settings, archive_only=archive_only) as session:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import tempfile
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -15,6 +20,7 @@ from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
+    DataDirOption,
     JsonOption,
     NatsOption,
     client_settings,
@@ -22,14 +28,20 @@ from groundwatch.cli.common import (
     print_json,
 )
 from groundwatch.cli.common import run as run_coroutine
+from groundwatch.cli.folders import place_of, program
+from groundwatch.cli.models import ModelsOption, named_models, serving
 from groundwatch.cli.runs import facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
+from groundwatch.models.repository import ServedModel
 from groundwatch.replay.planning import Plan
-from groundwatch.replay.runs import Run
+from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec, moment, pace, told
+from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import REPLAY
+
+_AS_TYPED: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
 
 
 def replay(
@@ -61,6 +73,7 @@ def replay(
         Path | None,
         typer.Option("--with", help="Settings of the judges (TOML) over those in use.", show_default=False),
     ] = None,
+    models: ModelsOption = "",
     speed: Annotated[str, typer.Option(help="1x is the recorded pace, 10x ten times that, or max.")] = "max",
     max_tokens: Annotated[int, typer.Option(min=0, help="Pause after so many tokens; 0: no bound.")] = 0,
     max_cost: Annotated[float, typer.Option(min=0, help="Pause after so many dollars; 0: no bound.")] = 0.0,
@@ -77,12 +90,14 @@ def replay(
     ] = None,
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a stretch of what was recorded again, into a run of its own."""
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
     from groundwatch.replay.engines import overlaid
 
+    served = named_models(models)
     now = time.time()
     if file is not None and (source != LIVE or dry):
         raise UsageError("--file brings its own events: leave --source and --dry-run away")
@@ -109,8 +124,17 @@ def replay(
     if dry:
         _show_plan(run_coroutine(_dry_run(settings, spec, allow_gap)), as_json)
         return
-    finished = run_coroutine(_replay(settings, spec, file, allow_gap=allow_gap, quiet=as_json))
-    told_end(finished, as_json)
+
+    async def work() -> Run:
+        async with connected(settings, REPLAY, user=REPLAY) as bus:
+            # Before models are loaded, which takes seconds. An import that broke off goes on by itself.
+            there = await (await Runs.open(bus.js)).find(run)
+            refused = there is not None and there.status != "importing"
+            async with with_models({} if refused else served, settings, quiet=as_json) as judging:
+                asked = msgspec.structs.replace(spec, settings=overlaid(judging, with_settings))
+                return await _replay(bus, judging, asked, file, allow_gap=allow_gap, quiet=as_json)
+
+    told_end(run_coroutine(work()), as_json, folder, models)
 
 
 async def _dry_run(settings: Settings, spec: Spec, allow_gap: bool) -> Plan:
@@ -120,18 +144,34 @@ async def _dry_run(settings: Settings, spec: Spec, allow_gap: bool) -> Plan:
         return await dry_run(bus, spec, allow_gap=allow_gap)
 
 
-async def _replay(settings: Settings, spec: Spec, file: Path | None, *, allow_gap: bool, quiet: bool) -> Run:
+async def _replay(
+    bus: Bus, settings: Settings, spec: Spec, file: Path | None, *, allow_gap: bool, quiet: bool
+) -> Run:
     from groundwatch.replay.running import begin, work
 
-    async with connected(settings, REPLAY, user=REPLAY) as bus:
-        if file is not None:
-            from groundwatch.replay.importing import begin_file
+    if file is not None:
+        from groundwatch.replay.importing import begin_file
 
-            begun = await begin_file(bus, settings, spec, file)
-        else:
-            begun = await begin(bus, settings, spec, allow_gap=allow_gap)
-        with Shown(begun, quiet) as show:
-            return await work(bus, settings, begun, on_progress=show)
+        begun = await begin_file(bus, settings, spec, file)
+    else:
+        begun = await begin(bus, settings, spec, allow_gap=allow_gap)
+    with Shown(begun, quiet) as show:
+        return await work(bus, settings, begun, on_progress=show)
+
+
+@asynccontextmanager
+async def with_models(
+    models: Mapping[str, ServedModel], settings: Settings, *, quiet: bool
+) -> AsyncIterator[Settings]:
+    """Settings that judge by these models, served by a Triton of our own while the block runs."""
+    if not models:
+        yield settings
+        return
+    if not quiet:
+        typer.echo(f"starting Triton with {', '.join(models)}…", err=True)
+    with tempfile.TemporaryDirectory(prefix="groundwatch-replay-") as place:
+        async with serving(models, settings, Path(place)) as (judging, _):
+            yield judging
 
 
 class Shown:
@@ -182,22 +222,22 @@ class Shown:
         return text
 
 
-def told_end(run: Run, as_json: bool) -> None:
-    """What became of the run."""
+def told_end(run: Run, as_json: bool, folder: Path | None = None, models: str = "") -> None:
+    """What became of the run, and what to type next; `folder` and `models` as they were named before."""
     if as_json:
         print_json(facts(run, time.time()))
         return
     console = Console()
     show_run(run, console)
+    where = place_of(folder)
     if run.status == "done":
-        console.print(
-            f"See it with: groundwatch report --run {run.name}; beside the source: groundwatch compare "
-            f"{run.spec.source} {run.name}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(f"See it with: {program()} report --run {run.name}{where}", **_AS_TYPED)
+        if not run.spec.file:
+            beside = f"{program()} compare {run.spec.source} {run.name}{where}"
+            console.print(f"Beside the source: {beside}", **_AS_TYPED)
     elif run.status in ("paused", "running"):
-        console.print(f"Go on with: groundwatch runs resume {run.name}", highlight=False)
+        by = f" --models {shlex.quote(models)}" if models else ""
+        console.print(f"Go on with: {program()} runs resume {run.name}{by}{where}", **_AS_TYPED)
 
 
 def _show_plan(plan: Plan, as_json: bool) -> None:

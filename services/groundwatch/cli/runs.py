@@ -13,6 +13,7 @@ from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
+    DataDirOption,
     JsonOption,
     NatsOption,
     client_settings,
@@ -20,11 +21,14 @@ from groundwatch.cli.common import (
     print_json,
     run,
 )
+from groundwatch.cli.folders import place_of, program
+from groundwatch.cli.models import ModelsOption, named_models
 from groundwatch.errors import UsageError
 from groundwatch.replay.pairs import Changed, changed
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import told
 from groundwatch.replay.watching import seconds_left
+from groundwatch.runtime.settings import Settings
 from groundwatch.topology import REPLAY
 
 COMPARED = 50_000
@@ -36,9 +40,14 @@ runs = typer.Typer(help="Replays: list, show, pause, resume, cancel, delete.", n
 
 
 @runs.command("list")
-def list_command(config: ConfigOption = None, nats: NatsOption = "", as_json: JsonOption = False) -> None:
+def list_command(
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    folder: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Every replay, the newest first."""
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
 
     async def work() -> list[Run]:
         async with connected(settings, "runs", user=REPLAY) as bus:
@@ -73,6 +82,7 @@ def show_command(
     name: NameArgument,
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
     compare: Annotated[
         bool | None,
@@ -84,7 +94,7 @@ def show_command(
     ] = None,
 ) -> None:
     """One replay: what it was asked to do, how far it is, what came of it."""
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
 
     async def work() -> tuple[Run, Changed | None]:
         async with connected(settings, "runs", user=REPLAY) as bus:
@@ -105,12 +115,14 @@ def show_command(
 
 
 @runs.command("pause")
-def pause_command(name: NameArgument, config: ConfigOption = None, nats: NatsOption = "") -> None:
+def pause_command(
+    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: DataDirOption = None
+) -> None:
     """Stop it for now: what is in hand is finished, nothing more is begun."""
     from groundwatch.replay.running import pause
 
-    run(_changed(client_settings(config, nats), pause, name))
-    Console().print(f"run {name} is paused; go on with: groundwatch runs resume {name}", highlight=False)
+    run(_changed(client_settings(config, nats, folder), pause, name))
+    typer.echo(f"run {name} is paused; go on with: {program()} runs resume {name}{place_of(folder)}")
 
 
 @runs.command("resume")
@@ -118,6 +130,7 @@ def resume_command(
     name: NameArgument,
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
     max_tokens: Annotated[
         int | None, typer.Option(min=0, help="A new bound of tokens.", show_default=False)
@@ -125,12 +138,14 @@ def resume_command(
     max_cost: Annotated[
         float | None, typer.Option(min=0, help="A new bound of US dollars.", show_default=False)
     ] = None,
+    models: ModelsOption = "",
 ) -> None:
     """Go on with it, here; beside others who work at it, if there are any."""
-    from groundwatch.cli.replay import Shown, told_end
+    from groundwatch.cli.replay import Shown, told_end, with_models
     from groundwatch.replay.running import resume, work
 
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
+    served = named_models(models)
 
     async def go_on() -> Run:
         async with connected(settings, REPLAY, user=REPLAY) as bus:
@@ -141,18 +156,32 @@ def resume_command(
                     f"--file {found.spec.file}"
                 )
             found = await resume(await Runs.open(bus.js), name, max_tokens=max_tokens, max_cost=max_cost)
-            with Shown(found, as_json) as show:
-                return await work(bus, settings, found, on_progress=show)
+            async with with_models(served, settings, quiet=as_json) as judging:
+                if served:
+                    found = asking(found, judging)
+                with Shown(found, as_json) as show:
+                    return await work(bus, settings, found, on_progress=show)
 
-    told_end(run(go_on()), as_json)
+    told_end(run(go_on()), as_json, folder, models)
+
+
+def asking(one: Run, settings: Settings) -> Run:
+    """The same run, which asks its models on the Triton of these settings."""
+    judges = one.spec.settings
+    triton = judges.get("triton", {}) | {"url": settings.triton.url}
+    return msgspec.structs.replace(
+        one, spec=msgspec.structs.replace(one.spec, settings=judges | {"triton": triton})
+    )
 
 
 @runs.command("cancel")
-def cancel_command(name: NameArgument, config: ConfigOption = None, nats: NatsOption = "") -> None:
+def cancel_command(
+    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: DataDirOption = None
+) -> None:
     """End it where it is; its results so far stay."""
     from groundwatch.replay.running import cancel
 
-    run(_changed(client_settings(config, nats), cancel, name))
+    run(_changed(client_settings(config, nats, folder), cancel, name))
     Console().print(f"run {name} is cancelled; its results so far stay", highlight=False)
 
 
@@ -161,12 +190,13 @@ def delete_command(
     name: NameArgument,
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove it with all of its results."""
     from groundwatch.replay.running import delete
 
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
 
     async def look() -> Run:
         async with connected(settings, "runs", user=REPLAY) as bus:

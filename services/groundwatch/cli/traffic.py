@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from groundwatch.cli.common import (
     ConfigOption,
+    DataDirOption,
     JsonOption,
     NatsOption,
     client_settings,
@@ -126,6 +127,7 @@ def watch(
 def report(
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
     beside: Annotated[
@@ -145,7 +147,7 @@ def report(
 
     With a time, a source, or more than one tag to tell them apart by, the answer comes from the history.
     """
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
     if since or until or source or asks_history(by):
         if beside:
             raise UsageError("--beside goes with no time, source or dimension")

@@ -89,7 +89,9 @@ def _table(found: Comparison, section: SectionComparison) -> Table:
         title=f"Facts not in the image: {found.first} over {found.second}; differences with 95 % intervals",
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        # A terminal of 80 columns holds it only so.
+        padding=0,
+        show_edge=False,
     )
     table.add_column("", overflow="fold", min_width=12)
     headings = ("answers", "facts", "difference", "score\ndiffers by", "scored", "facts\ndecided", "p")

@@ -20,6 +20,7 @@ from groundwatch.runtime.logs import logger
 
 READY_SECONDS = 20.0
 STOP_SECONDS = 10.0
+LOCK_FILE = "lock"
 
 
 def free_port() -> int:
@@ -109,17 +110,26 @@ class NatsServer:
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._release_lock()
 
     async def restart(self) -> None:
         """Start again on the same port and data, after the child has died."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._release_lock()
         self._process = None
         await self.start()
+
+    def clear(self) -> None:
+        """Remove what an earlier server stored here. Raises `UsageError` when one still runs."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        try:
+            for path in self.data_dir.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != LOCK_FILE:
+                    path.unlink()
+        finally:
+            self._release_lock()
 
     def kill(self) -> None:
         """Kill −9, for fault tests."""
@@ -136,7 +146,7 @@ class NatsServer:
         """Two servers on one data folder would destroy it."""
         import fcntl
 
-        handle = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(self.data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = 0.0
         while True:
             try:
@@ -154,6 +164,11 @@ class NatsServer:
                     "or name another folder with --data-dir"
                 ) from error
         self._lock = handle
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _note_owner(self) -> None:
         """Write into the lock whose server this is, for whoever finds it after we were killed."""

@@ -1,0 +1,83 @@
+"""Where a demo keeps its streams, so that they can be replayed when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from groundwatch import __version__
+from groundwatch.cli.folders import STREAMS
+from groundwatch.errors import UsageError
+from groundwatch.runtime.natsserver import NatsServer
+
+HERE = Path(".groundwatch") / "demo"
+MARK = "demo.json"
+"""A folder with this file is a demo's, and the next demo may empty it."""
+
+JUDGE = "judge.toml"
+"""The other judge, as the replay that the demo proposes takes it."""
+
+MODELS = "triton"
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The folder that the demo works in; `stays` when it is there afterwards."""
+
+    path: Path
+    stays: bool = True
+
+    @property
+    def judge(self) -> Path:
+        """The file that describes the other judge."""
+        return self.path / JUDGE
+
+    @property
+    def size(self) -> int:
+        """Bytes in it."""
+        return sum(one.stat().st_size for one in self.path.rglob("*") if one.is_file())
+
+    def tidy(self) -> None:
+        """Remove what only the running models needed."""
+        shutil.rmtree(self.path / MODELS, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def kept(named: Path | None) -> Iterator[Kept]:
+    """An empty folder for a demo, which stays. What an earlier demo kept there is removed.
+
+    Where the user named none and nothing can be written here, it is one that goes away, and that is told.
+    Raises `UsageError` when the folder is somebody else's or in use.
+    """
+    folder = named or HERE
+    try:
+        _empty(folder)
+    except OSError as error:
+        why = f"{folder} cannot be written ({error.strerror or error})"
+        if named is not None:
+            raise UsageError(f"{why}: name another folder with --data-dir") from error
+        sys.stderr.write(f"groundwatch: {why}, so nothing of this demo stays; --data-dir FOLDER keeps it\n")
+        with tempfile.TemporaryDirectory(prefix="groundwatch-demo-") as made:
+            yield Kept(path=Path(made), stays=False)
+        return
+    try:
+        yield Kept(path=folder)
+    except KeyboardInterrupt:
+        # Half a demo is of no use; one that failed stays, with its logs.
+        if named is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _empty(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise UsageError(f"{folder} holds something else than a demo: name another folder with --data-dir")
+    NatsServer(folder / STREAMS).clear()
+    (folder / JUDGE).unlink(missing_ok=True)
+    (folder / MARK).write_bytes(msgspec.json.encode({"groundwatch": __version__}))
+    (folder / ".gitignore").write_text("*\n")
