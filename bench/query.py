@@ -7,6 +7,7 @@ files and computes intervals. Bytes are those that the process read by its syste
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 import time
@@ -77,17 +78,18 @@ def check(store: Store) -> int:
     """The sums that reports rest on are those of the claims themselves. How many claims there are."""
     with Session(store, latest(store)) as session:
         of_claims = session.ask(
-            "SELECT model, category, count(*) FILTER (verdict = 'refuted'), "
-            "count(*) FILTER (verdict <> 'undecided'), count(*) FROM claims GROUP BY ALL ORDER BY ALL"
+            "SELECT c.model, category, sum(weight) FILTER (verdict = 'refuted'), "
+            "sum(weight) FILTER (verdict <> 'undecided'), count(*) FILTER (verdict <> 'undecided'), count(*) "
+            "FROM claims c JOIN outcomes USING (stream, sequence) GROUP BY ALL ORDER BY ALL"
         ).rows
     of_report = {
         (row.by["model"], row.by["category"]): row.hallucination_rate
         for row in report(store, ("model", "category")).rows()
     }
-    for model, category, refuted, decided, _ in of_claims:
+    for model, category, refuted, decided, number, _ in of_claims:
         rate = of_report[model, category]
-        assert rate is not None and rate.n == decided and rate.value == refuted / decided
-    return sum(row[4] for row in of_claims)
+        assert rate is not None and rate.n == number and math.isclose(rate.value, refuted / decided)
+    return sum(row[5] for row in of_claims)
 
 
 def generate(store: Store, outcomes: int, days: int) -> None:
@@ -190,6 +192,8 @@ def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
     offsets = pa.array(np.concatenate([[0], present.sum(axis=1).cumsum()]).astype(np.int32))
     nothing = pa.array(np.zeros(count + 1, dtype=np.int32))
     schema = SCHEMAS[OUTCOMES]
+    # A quarter of them are of a stretch that was sampled.
+    drawn = np.where(np.arange(count) % 4 == 0, 0.25, 1.0)
 
     def empty(name: str) -> pa.Array:
         kind = schema.field(name).type
@@ -214,6 +218,11 @@ def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
         "categories": pa.ListArray.from_arrays(offsets, categories),
         "judges": empty("judges"),
         "units": empty("units"),
+        "weight": pa.array(1 / drawn),
+        "drawn": pa.array(drawn),
+        "drawn_lowest": pa.array(np.full(count, 0.25)),
+        "stratum": _fixed("ordinary", count),
+        "budget": _fixed("", count),
     }
 
 

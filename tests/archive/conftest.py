@@ -14,6 +14,7 @@ from groundwatch.archive.rows import Row
 from groundwatch.archive.store import Store
 from groundwatch.events import (
     Decision,
+    Drawn,
     Judge,
     JudgedClaim,
     Label,
@@ -28,6 +29,12 @@ DAY = 1_772_323_200.0
 
 STREAM = 1_772_000_000_000_000
 CATEGORIES = ("entity", "color", "count")
+DRAWN = (
+    Drawn(),
+    Drawn(),
+    Drawn(probability=0.25, lowest=0.25, stratum="ordinary", budget="thrifty"),
+    Drawn(probability=0.7, lowest=0.25, stratum="suspicious", budget="thrifty"),
+)
 
 
 def outcome(number: int, **changes: object) -> ResponseScored:
@@ -61,6 +68,7 @@ def outcome(number: int, **changes: object) -> ResponseScored:
         "decided": sum(decision is not Decision.UNDECIDED for decision in decisions),
         "answer_words": number,
         "usage": Usage(calls=2, input_tokens=100, output_tokens=10, cost=0.001),
+        "drawn": DRAWN[number % len(DRAWN)],
         "tags": {"version": "7", "strategy": f"s{number % 2}"} if number % 3 else {},
         "recorded_at": DAY + 3_600.0 * number + 0.123456,
         "scored_at": DAY + 3_600.0 * number + 2.5,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,11 +17,17 @@ from groundwatch.archive import rows as schema
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.manifest import Erasure, Manifest, commit, latest
 from groundwatch.archive.query import Session
+from groundwatch.archive.report import break_down
 from groundwatch.archive.rows import CLAIMS, OUTCOMES, Row, to_events, to_tables
 from groundwatch.archive.store import Store
 from groundwatch.errors import UsageError
+from groundwatch.events import Drawn
+from groundwatch.reporting import Breakdown
 
 Opener = Callable[[], Store]
+
+OLD = Path(__file__).parents[1] / "data" / "archive-v1"
+"""Of the outcomes 1 to 20."""
 
 
 def sequences(store: Store, table: str = OUTCOMES) -> list[int]:
@@ -136,17 +144,21 @@ def test_a_day_that_is_over_is_merged(open_store: Opener, monkeypatch: pytest.Mo
 def test_a_new_column_has_its_default_in_old_files(open_store: Opener, monkeypatch: pytest.MonkeyPatch):
     archive = Archive(open_store(), merge_files=2)
     add(archive, rows(1, 3))
-    monkeypatch.setattr(schema, "SCHEMA", 2)
+    monkeypatch.setattr(schema, "SCHEMA", 3)
     for place in ("groundwatch.archive.archive", "groundwatch.archive.query"):
-        monkeypatch.setattr(f"{place}.SCHEMA", 2)
-    for name, kind in (("region", pa.string()), ("weight", pa.float64())):
+        monkeypatch.setattr(f"{place}.SCHEMA", 3)
+    for name, kind in (("region", pa.string()), ("height", pa.float64())):
         grown = schema.SCHEMAS[OUTCOMES].append(pa.field(name, kind))
         monkeypatch.setitem(schema.SCHEMAS, OUTCOMES, grown)
-    monkeypatch.setitem(schema.ADDED, OUTCOMES, {"region": (2, "it's everywhere"), "weight": (2, None)})
+    monkeypatch.setitem(
+        schema.ADDED,
+        OUTCOMES,
+        schema.ADDED[OUTCOMES] | {"region": (3, "it's everywhere"), "height": (3, None)},
+    )
 
     def ask() -> list[list[object]]:
         with Session(open_store(), latest(open_store())) as session:
-            return session.ask("SELECT sequence, region, weight FROM outcomes ORDER BY sequence").rows
+            return session.ask("SELECT sequence, region, height FROM outcomes ORDER BY sequence").rows
 
     # No file has the columns yet.
     assert ask() == [[1, "it's everywhere", None], [2, "it's everywhere", None]]
@@ -162,8 +174,44 @@ def test_a_new_column_has_its_default_in_old_files(open_store: Opener, monkeypat
     mixed = [[1, "it's everywhere", None], [2, "it's everywhere", None], [3, "north", 2.0]]
     assert ask() == mixed
     assert archive.maintain() > 0
-    assert {part.schema for part in latest(open_store()).of(OUTCOMES)} == {2}
+    assert {part.schema for part in latest(open_store()).of(OUTCOMES)} == {3}
     assert ask() == mixed
+
+
+def test_an_archive_of_the_first_version_goes_on(tmp_path: Path):
+    """Written by the code of that version, before outcomes said how they were drawn."""
+    place = tmp_path / "archive"
+    shutil.copytree(OLD, place)
+    wanted = [row(number, drawn=Drawn()) for number in range(1, 21)]
+
+    def ask() -> tuple[list[list[object]], list[list[object]]]:
+        store = Store(str(place))
+        with Session(store, latest(store)) as session:
+            drawn = session.ask(
+                "SELECT sequence, weight, drawn, drawn_lowest, stratum, budget FROM outcomes ORDER BY 1"
+            ).rows
+            return drawn, session.ask("SELECT sequence, text, verdict FROM claims ORDER BY 1, claim").rows
+
+    old = [[number, 1.0, 1.0, 1.0, "", ""] for number in range(1, 21)]
+    said = [[one.sequence, claim.text, claim.decision.value] for one in wanted for claim in one.event.claims]
+    assert ask() == (old, said)
+    archive = Archive(Store(str(place)), merge_files=2)
+    add(archive, [row(22)])
+    drawn, _ = ask()
+    assert drawn == [*old, [22, 4.0, 0.25, 0.25, "ordinary", "thrifty"]]
+    assert archive.maintain() > 0
+    assert {part.schema for part in latest(Store(str(place))).parts} == {schema.SCHEMA}
+    assert ask()[0] == drawn
+    with Session(Store(str(place)), latest(Store(str(place)))) as session:
+        found = break_down(session, ("model",)).rows()
+    events = Breakdown(("model",))
+    for one in [*wanted, row(22)]:
+        events.add(one.event)
+    for mine, other in zip(found, events.rows(), strict=True):
+        assert mine.by == other.by
+        assert mine.hallucination_rate is not None and other.hallucination_rate is not None
+        assert mine.hallucination_rate.value == pytest.approx(other.hallucination_rate.value)
+        assert mine.hallucination_rate.low == pytest.approx(other.hallucination_rate.low)
 
 
 def test_erased_rows_leave_no_byte(open_store: Opener):

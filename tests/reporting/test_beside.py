@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from groundwatch.errors import UsageError
-from groundwatch.events import Judge, OutcomeKind, ResponseScored
+from groundwatch.events import Drawn, Judge, OutcomeKind, ResponseScored
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.reporting.beside import BesideRow, BesideTable
 
@@ -132,6 +132,39 @@ def test_tri_he_stands_under_its_judge_and_lower_is_better():
     (embedded,) = placed("tri-he", asked(1, 0.5))
     assert [group.title for group in embedded.groups] == ["NLI judge"]
     assert embedded.groups[0].sorted_by == "nli.overall.hallu_q", "without the tag there is no Hallu_I"
+
+
+def test_an_answer_weighs_what_it_stands_for():
+    rare = Drawn(probability=0.1, lowest=0.1)
+    (plain, *_) = placed(
+        "faithscore",
+        *(outcome("faithscore", n, {"faithscore": 0.9}) for n in range(10)),
+        *(outcome("faithscore", n, {"faithscore": 0.1}, drawn=rare) for n in range(10, 20)),
+    )
+    cell = mine(plain)[0].cells["overall"]
+    assert cell.value == pytest.approx((0.9 + 10 * 0.1) / 11)
+    assert (cell.n, cell.low < cell.value < cell.high) == (20, True)
+    events = [
+        valor("object-existence", 1, 4, 10),
+        valor("object-existence", 2, 0, 0, drawn=rare),
+    ]
+    cells = mine(placed("valor-object-existence", *events)[0])[0].cells
+    assert {name: cell.value for name, cell in cells.items()} == pytest.approx(
+        dict.fromkeys(cells, 100 * 1 / 11)
+    )
+
+    def asked(number: int, hallu: float, image: str, drawn: Drawn) -> ResponseScored:
+        return outcome("tri-he", number, {"hallu": hallu}, tags={"image_id": image}, drawn=drawn)
+
+    (table,) = placed(
+        "tri-he",
+        *(asked(n, 0.5, "often", Drawn()) for n in range(3)),
+        asked(3, 0.1, "rare", rare),
+    )
+    (row,) = mine(table)
+    assert row.cells["nli.overall.hallu_i"].value == pytest.approx(100 * (0.5 + 10 * 0.1) / 11)
+    assert row.cells["nli.overall.hallu_q"].value == pytest.approx(100 * (3 * 0.5 + 10 * 0.1) / 13)
+    assert row.cells["nli.overall.hallu_i"].n == 2
 
 
 def test_genception_by_category():

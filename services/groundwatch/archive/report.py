@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from groundwatch.archive.query import Session
+from groundwatch.protocols.sampling import Linear, WeightedMoments, WeightedSums
 from groundwatch.protocols.statistics import Moments, RatioSums
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
 
@@ -19,7 +20,14 @@ _WHOLE = """
     coalesce(sum(eligible) FILTER (outcome <> 'declined'), 0),
     coalesce(sum(decided) FILTER (outcome <> 'declined'), 0),
     count(*) FILTER (known > 0), sum(wrong), sum(known), sum(wrong * wrong), sum(wrong * known),
-    sum(known * known), count(score), avg(score), var_pop(score) * count(score)
+    sum(known * known), min(weight) FILTER (known > 0), max(weight) FILTER (known > 0),
+    sum(weight) FILTER (known > 0), sum(weight * weight) FILTER (known > 0), sum(weight * wrong),
+    sum(weight * known), sum(weight * weight * wrong * wrong), sum(weight * weight * wrong * known),
+    sum(weight * weight * known * known),
+    count(score), avg(score), var_pop(score) * count(score), min(weight) FILTER (score IS NOT NULL),
+    max(weight) FILTER (score IS NOT NULL), sum(weight) FILTER (score IS NOT NULL),
+    sum(weight * weight) FILTER (score IS NOT NULL), sum(weight * score),
+    sum(weight * weight * score * score), sum(weight * weight * score)
 """
 
 
@@ -48,12 +56,13 @@ def break_down(
     if CATEGORY in by:
         source = f"""
             SELECT {passed}, 'scored' AS outcome, one.category AS category, one.score AS score,
-                one.refuted AS wrong, one.supported + one.refuted AS known, 0 AS eligible, 0 AS decided
-            FROM (SELECT {scoped}, unnest(categories) AS one FROM outcomes {where})
+                one.refuted AS wrong, one.supported + one.refuted AS known, 0 AS eligible, 0 AS decided,
+                weight
+            FROM (SELECT {scoped}, weight, unnest(categories) AS one FROM outcomes {where})
         """
     else:
         source = f"""
-            SELECT {scoped}, outcome, score, eligible, decided,
+            SELECT {scoped}, outcome, score, eligible, decided, weight,
                 CASE WHEN outcome = 'scored' THEN refuted ELSE 0 END AS wrong,
                 CASE WHEN outcome = 'scored' THEN supported + refuted ELSE 0 END AS known
             FROM outcomes {where}
@@ -63,14 +72,36 @@ def break_down(
         values, rest = row[: len(by)], row[len(by) :]
         run_name, protocol, fingerprint = rest[:3]
         counts = rest[3:]
-        facts = RatioSums(*(int(count or 0) for count in counts[6:12]))
-        score = Moments(int(counts[12]), counts[13] or 0.0, counts[14] or 0.0)
+        facts = _facts(counts[6:12], counts[12:14], counts[14:21])
+        score = _score(counts[21:24], counts[24:26], counts[26:])
         group = Group(tuple(str(value or "") for value in values), run_name, protocol, fingerprint)
         found.merge(group, _sums(counts, facts, score))
     return found
 
 
-def _sums(counts: Sequence[Any], facts: RatioSums, score: Moments) -> Sums:
+def _facts(plain: Sequence[Any], weights: Sequence[Any], linear: Sequence[Any]) -> WeightedSums:
+    least, most = weights
+    if least is None:
+        return WeightedSums()
+    sums = RatioSums(*(int(count or 0) for count in plain))
+    return WeightedSums(sums, least, None if least == most else Linear(*linear))
+
+
+def _score(plain: Sequence[Any], weights: Sequence[Any], linear: Sequence[Any]) -> WeightedMoments:
+    least, most = weights
+    if least is None:
+        return WeightedMoments()
+    moments = Moments(int(plain[0]), plain[1], plain[2])
+    if least == most:
+        return WeightedMoments(moments, least)
+    total, squares, scores, score_squares, products = linear
+    # Of a mean the denominator is the number of responses.
+    return WeightedMoments(
+        moments, least, Linear(total, squares, scores, total, score_squares, products, squares)
+    )
+
+
+def _sums(counts: Sequence[Any], facts: WeightedSums, score: WeightedMoments) -> Sums:
     responses, scored, unscored, declined, eligible, decided = map(int, counts[:6])
     return Sums(responses, scored, unscored, declined, eligible, decided, facts, score)
 

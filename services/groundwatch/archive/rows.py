@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from groundwatch.events import (
     Decision,
+    Drawn,
     Judge,
     JudgedClaim,
     Label,
@@ -29,13 +30,14 @@ from groundwatch.events import (
     SubSentence,
     Usage,
 )
+from groundwatch.protocols.sampling import weight
 from groundwatch.reporting.tally import fingerprint
 
 OUTCOMES = "outcomes"
 CLAIMS = "claims"
 TABLES = (OUTCOMES, CLAIMS)
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of both schemas; a part remembers the one that it was written with."""
 
 _TIME = pa.timestamp("us")
@@ -114,6 +116,11 @@ _OWN: dict[str, list[tuple[str, pa.DataType]]] = {
                 )
             ),
         ),
+        ("weight", pa.float64()),
+        ("drawn", pa.float64()),
+        ("drawn_lowest", pa.float64()),
+        ("stratum", pa.string()),
+        ("budget", pa.string()),
     ],
     CLAIMS: [
         ("claim", pa.int64()),
@@ -130,9 +137,19 @@ _OWN: dict[str, list[tuple[str, pa.DataType]]] = {
 SCHEMAS: dict[str, pa.Schema] = {table: pa.schema([*_SHARED, *_OWN[table]]) for table in TABLES}
 """Columns by table. `sequence` is the outcome's place in the stream that was created at `stream` (µs since
 the epoch); `day` is that of recording, UTC; `key` is `events.response_key`; `version` the model's, by the
-tags that settings name; `fingerprint` names the set of judges; `claim` counts a response's claims from 0."""
+tags that settings name; `fingerprint` names the set of judges; `claim` counts a response's claims from 0;
+`weight` is how many responses an outcome stands for: it was to be judged with the probability `drawn`."""
 
-ADDED: dict[str, dict[str, tuple[int, Any]]] = {table: {} for table in TABLES}
+ADDED: dict[str, dict[str, tuple[int, Any]]] = {
+    OUTCOMES: {
+        "weight": (2, 1.0),
+        "drawn": (2, 1.0),
+        "drawn_lowest": (2, 1.0),
+        "stratum": (2, ""),
+        "budget": (2, ""),
+    },
+    CLAIMS: {},
+}
 """By table and column, since which `SCHEMA` it is there and what rows written before it have."""
 
 
@@ -243,6 +260,11 @@ def _outcome_columns(events: Sequence[ResponseScored]) -> Iterator[pa.Array]:
         "categories": sums,
         "judges": ([_judge(stage, judge) for stage, judge in event.judges.items()] for event in events),
         "units": ([msgspec.to_builtins(unit) for unit in event.units] for event in events),
+        "weight": (weight(event.drawn) for event in events),
+        "drawn": (event.drawn.probability for event in events),
+        "drawn_lowest": (event.drawn.lowest for event in events),
+        "stratum": (event.drawn.stratum for event in events),
+        "budget": (event.drawn.budget for event in events),
     }
     for name, kind in _OWN[OUTCOMES]:
         yield pa.array(list(values[name]), kind)
@@ -326,6 +348,12 @@ def _event(row: dict[str, Any], claims: tuple[JudgedClaim, ...]) -> ResponseScor
             input_tokens=row["input_tokens"],
             output_tokens=row["output_tokens"],
             cost=row["cost"],
+        ),
+        drawn=Drawn(
+            probability=row["drawn"],
+            lowest=row["drawn_lowest"],
+            stratum=row["stratum"],
+            budget=row["budget"],
         ),
         tags=dict(row["tags"]),
         recorded_at=_seconds(row["recorded_at"]),

@@ -13,7 +13,14 @@ import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Judge, OutcomeKind, ResponseScored
-from groundwatch.protocols.statistics import Interval, Moments, RatioSums, cluster_rate, mean_interval
+from groundwatch.protocols.sampling import (
+    WeightedMoments,
+    WeightedSums,
+    weight,
+    weighted_mean_interval,
+    weighted_rate,
+)
+from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting.published import Column, Group, PublishedTable, tables
 from groundwatch.reporting.tally import fingerprint
 
@@ -163,38 +170,55 @@ class Beside:
         return tuple(lines)
 
 
-class _Sums:
-    """What one column needs of one model's outcomes."""
+class _Image:
+    """The answers about one image."""
 
     def __init__(self) -> None:
-        self.values = Moments()
-        self.ratio = RatioSums()
-        self.groups: dict[str, Moments] = {}
+        self.values = WeightedMoments()
+        self.weights = 0.0
+
+    def add(self, value: float, each: float) -> None:
+        self.values.add(value, each)
+        self.weights += each
+
+
+class _Sums:
+    """What one column needs of one model's outcomes.
+
+    One that was judged with probability p stands for 1 / p. Where images are averaged, one stands for as many
+    as its judged answers do in the mean.
+    """
+
+    def __init__(self) -> None:
+        self.values = WeightedMoments()
+        self.ratio = WeightedSums()
+        self.groups: dict[str, _Image] = {}
 
     def add(self, column: Column, event: ResponseScored) -> None:
+        each = weight(event.drawn)
         if column.pooled is not None:
             numerator, denominator = (event.values.get(name) for name in column.pooled)
             if numerator is not None and denominator is not None:
-                self.ratio.add(int(numerator), int(denominator))
+                self.ratio.add(int(numerator), int(denominator), each)
             return
         value = event.values.get(column.mean)
         if value is None:
             return
         if not column.per:
-            self.values.add(value)
+            self.values.add(value, each)
         elif group := next((event.tags[tag] for tag in column.per if event.tags.get(tag)), ""):
-            self.groups.setdefault(group, Moments()).add(value)
+            self.groups.setdefault(group, _Image()).add(value, each)
 
     def interval(self, column: Column, bounds: tuple[float, float]) -> Interval | None:
         if column.pooled is not None:
-            found = cluster_rate(self.ratio)
-            return None if found is None else msgspec.structs.replace(found, n=self.ratio.clusters)
+            found = weighted_rate(self.ratio)
+            return None if found is None else msgspec.structs.replace(found, n=self.ratio.plain.clusters)
         values = self.values
         if column.per:
-            values = Moments()
+            values = WeightedMoments()
             for group in self.groups.values():
-                values.add(group.mean)
-        return mean_interval(values, bounds=bounds)
+                values.add(group.values.mean, group.weights / group.values.n)
+        return weighted_mean_interval(values, bounds=bounds)
 
 
 class _Entry:

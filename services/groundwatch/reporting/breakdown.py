@@ -16,7 +16,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.protocols.statistics import Interval, Moments, RatioSums, cluster_rate, mean_interval
+from groundwatch.protocols.sampling import (
+    WeightedMoments,
+    WeightedSums,
+    weight,
+    weighted_mean_interval,
+    weighted_rate,
+)
+from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting.tally import decisions, fingerprint
 
 CATEGORY = "category"
@@ -39,8 +46,8 @@ class Sums(msgspec.Struct):
     declined: int = 0
     eligible: int = 0
     decided: int = 0
-    facts: RatioSums = msgspec.field(default_factory=RatioSums)
-    score: Moments = msgspec.field(default_factory=Moments)
+    facts: WeightedSums = msgspec.field(default_factory=WeightedSums)
+    score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
 
     def merge(self, other: Sums) -> None:
         """Take in what another one counted."""
@@ -61,6 +68,9 @@ class Group(msgspec.Struct, frozen=True):
 
 class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row as told. Rates are refuted by decided facts; `coverage` is decided by eligible facts.
+
+    Rates and scores are over all responses that the judged ones stand for: one that was judged with
+    probability p weighs 1 / p. All counts are of what was judged.
 
     By category there is no coverage: only decided facts are counted by category.
     """
@@ -88,6 +98,7 @@ class Breakdown:
     def add(self, event: ResponseScored) -> None:
         """Count one outcome."""
         decided, refuted = decisions(event) if event.outcome is OutcomeKind.SCORED else ({}, {})
+        each = weight(event.drawn)
         if CATEGORY not in self.by:
             sums = self._sums.setdefault(self._group(event, ""), Sums())
             sums.responses += 1
@@ -96,16 +107,16 @@ class Breakdown:
                 sums.eligible += event.eligible
                 sums.decided += event.decided
             if event.score is not None:
-                sums.score.add(event.score)
-            sums.facts.add(sum(refuted.values()), sum(decided.values()))
+                sums.score.add(event.score, each)
+            sums.facts.add(sum(refuted.values()), sum(decided.values()), each)
             return
         for category, number in decided.items():
             sums = self._sums.setdefault(self._group(event, category), Sums())
             sums.responses += 1
             sums.scored += 1
             if (share := event.values.get(f"{event.protocol}.{category}")) is not None:
-                sums.score.add(share)
-            sums.facts.add(refuted[category], number)
+                sums.score.add(share, each)
+            sums.facts.add(refuted[category], number, each)
 
     def merge(self, group: Group, sums: Sums) -> None:
         """Take in what was counted elsewhere."""
@@ -123,8 +134,8 @@ class Breakdown:
                 scored=sums.scored,
                 unscored=sums.unscored,
                 declined=sums.declined,
-                score=mean_interval(sums.score, bounds=SCORE_BOUNDS),
-                hallucination_rate=cluster_rate(sums.facts),
+                score=weighted_mean_interval(sums.score, bounds=SCORE_BOUNDS),
+                hallucination_rate=weighted_rate(sums.facts),
                 coverage=sums.decided / sums.eligible if sums.eligible else None,
             )
             for group, sums in sorted(
