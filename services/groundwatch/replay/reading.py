@@ -1,7 +1,8 @@
 """Reading a stretch of a stream as fast as the client can, with a bound on what is held.
 
 nats-py's `fetch` waits for each message with a timer of its own, which costs more than the message. Here
-messages come by callback, and another request goes out while earlier ones are still being answered.
+messages come by callback, and another request goes out while earlier ones are still being answered; they are
+handed on some hundreds at a time, and their headers are read only when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import nats.errors
 import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from groundwatch.replay.wire import Tap, headers_of
+
 if TYPE_CHECKING:
-    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
 MOST = 2_000
@@ -39,12 +41,17 @@ class Broken(Exception):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message of a stream."""
+    """A message of a stream. `carried` are its headers, or the bytes that they came as."""
 
     subject: str
     data: bytes
-    headers: dict[str, str]
+    carried: dict[str, str] | bytes
     sequence: int
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By name; read only where somebody asks."""
+        return headers_of(self.carried) if isinstance(self.carried, bytes) else self.carried
 
 
 async def read(
@@ -78,16 +85,19 @@ async def read(
     if not left:
         return
     client = js._nc
-    subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}"
+    request = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}"
     inbox = client.new_inbox()
-    held: list[Msg] = []
+    held: list[tuple[bytes, bytes, bytes, bytes]] = []
     news = asyncio.Event()
+    enough = 1
 
-    async def arrived(message: Msg) -> None:
-        held.append(message)
-        news.set()
+    def arrived(subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+        held.append((subject, reply, headers, data))
+        if len(held) >= enough or not reply:
+            news.set()
 
-    subscription = await client.subscribe(inbox, cb=arrived, pending_bytes_limit=-1, pending_msgs_limit=-1)
+    tap = Tap.of(client)
+    subscription = await tap.subscribe(inbox, arrived)
     expected, coming, size = 1, 0, 0
     most, position = BEGIN, max(first, 1)
     try:
@@ -97,25 +107,26 @@ async def read(
                 # Never more than there is, so that every request is answered in full; nor much beyond the
                 # last one.
                 more = wanted - coming
-                await client.publish(subject, b'{"batch":%d,"expires":30000000000}' % more, inbox)
+                await client.publish(request, b'{"batch":%d,"expires":30000000000}' % more, inbox)
                 coming += more
-            if not held:
+            enough = min(coming, max(1, most // 4))
+            if len(held) < enough:
                 news.clear()
-                try:
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), PATIENCE)
-                except TimeoutError:
-                    raise Broken("no answer") from None
-            taken, held = held, []
+                if not held:
+                    raise Broken("no answer")
+            taken = held[:]
+            held.clear()
             found: list[Message] = []
-            for message in taken:
-                reply = message.reply
+            for subject, reply, headers, data in taken:
                 if not reply:
-                    raise Broken(str(message.headers))
+                    raise Broken(headers.decode(errors="replace").strip())
                 # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
-                tokens = reply.split(".")
+                tokens = reply.split(b".")
                 at = 2 if len(tokens) == 9 else 4
                 if int(tokens[at + 4]) != expected:
-                    raise Broken(f"message {tokens[at + 4]} where {expected} was expected")
+                    raise Broken(f"message {tokens[at + 4].decode()} where {expected} was expected")
                 sequence = int(tokens[at + 3])
                 if sequence > last:
                     if found:
@@ -125,8 +136,8 @@ async def read(
                 expected += 1
                 coming -= 1
                 left = int(tokens[at + 6])
-                size += len(message.data)
-                found.append(Message(message.subject, message.data, message.headers or {}, sequence))
+                size += len(data)
+                found.append(Message(subject.decode(), data, headers, sequence))
             if found:
                 yield found
             if not left or position > last:
@@ -136,5 +147,5 @@ async def read(
         raise Broken(repr(error)) from error
     finally:
         with contextlib.suppress(*FAULTS):
-            await subscription.unsubscribe()
+            await tap.unsubscribe(subscription)
             await js.delete_consumer(stream, info.name)

@@ -27,7 +27,8 @@ from groundwatch.replay.judging import Made, judging_stage, scored
 from groundwatch.replay.reading import Message
 from groundwatch.replay.runs import Run, Tally
 from groundwatch.replay.spec import Selection, Spec
-from groundwatch.runtime.bus import ENCODER, Outgoing, Receipt, Stored, settle
+from groundwatch.replay.wire import Publisher
+from groundwatch.runtime.bus import ENCODER, Outgoing, Stored
 from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE, without_score
 from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import (
@@ -170,14 +171,30 @@ class Writer:
         *,
         begin_protocol: Callable[[str, dict[str, str]], Awaitable[None]],
         away: Callable[[Exception], Awaitable[None]],
+        timeout: float,
     ) -> None:
+        """`timeout` is how long to wait for a stream to confirm, in seconds."""
         self._bus = bus
+        self._timeout = timeout
+        self._opened: Publisher | None = None
         self._spec = run.spec
         self._nonce = run.nonce
         self._engines = engines
         self._begin_protocol = begin_protocol
         self._away = away
         self._begun: set[str] = set()
+
+    @property
+    def _publisher(self) -> Publisher:
+        """Not before it is needed: a replay that is only planned has no connection yet."""
+        if self._opened is None:
+            self._opened = Publisher(self._bus.client, timeout=self._timeout)
+        return self._opened
+
+    async def close(self) -> None:
+        """Let go of what it holds of the connection."""
+        if self._opened is not None:
+            await self._opened.close()
 
     async def write(self, chosen: Chosen, *, look_first: bool) -> Tally:
         """Judge and publish. `look_first` asks the stream first which outcomes there are already, so that
@@ -290,36 +307,35 @@ class Writer:
 
     async def _create(self, messages: list[Outgoing]) -> list[Stored]:
         """Publish all, however long the server takes to come back."""
+        for index, message in enumerate(messages):
+            if not self._publisher.fits(message):
+                messages[index] = self._too_large(message)
         found: dict[int, Stored] = {}
         left = list(range(len(messages)))
         while left:
-            receipts: dict[int, Receipt] = {}
             trouble: TransientError | None = None
-            for index in left:
-                try:
-                    receipts[index] = await self._bus.start_create(messages[index])
-                except TransientError as error:
-                    trouble = error
-                    break
-                except InputError as error:
-                    messages[index] = self._too_large(messages[index], str(error))
-                    receipts[index] = await self._bus.start_create(messages[index])
-            await settle(receipts.values())
-            for index, receipt in receipts.items():
-                try:
-                    found[index] = receipt.result()
-                except TransientError as error:
-                    trouble = error
+            try:
+                results = await self._publisher.create([messages[index] for index in left])
+            except TransientError as error:
+                trouble = error
+            else:
+                for index, result in zip(left, results, strict=True):
+                    if isinstance(result, Stored):
+                        found[index] = result
+                    else:
+                        trouble = result
             left = [index for index in left if index not in found]
             if left:
                 await self._away(trouble or TransientError("not acknowledged"))
         return [found[index] for index in range(len(messages))]
 
-    def _too_large(self, message: Outgoing, why: str) -> Outgoing:
+    def _too_large(self, message: Outgoing) -> Outgoing:
         """An outcome with more claims than the server takes is told by its reason; its claims are lost."""
         if HEADER_OUTCOME not in message.headers:
             return msgspec.structs.replace(message, payload=b"")
         outcome = _OUTCOMES.decode(message.payload)
+        limit = self._bus.client.max_payload
+        why = f"an outcome of {len(message.payload)} bytes does not fit the server's max_payload of {limit}"
         bare = msgspec.structs.replace(
             outcome,
             outcome=OutcomeKind.UNSCORED,

@@ -55,15 +55,11 @@ class _Counted:
     """Facts by number, of one category. `units` has for each of their sub-sentences the verdicts seen there,
     as a sum of `_SUPPORTED`, `_REFUTED` and `_OPEN`."""
 
-    __slots__ = ("facts", "open", "refuted", "units")
+    __slots__ = ("facts", "refuted", "undecided", "units")
 
     def __init__(self) -> None:
-        self.facts = self.open = self.refuted = 0
+        self.facts = self.undecided = self.refuted = 0
         self.units: dict[int, int] = {}
-
-    @property
-    def decided(self) -> int:
-        return self.facts - self.open
 
 
 _SUPPORTED, _REFUTED, _OPEN = 1, 2, 4
@@ -102,16 +98,21 @@ def score_facts(
     counted = _count(facts, units)
     if not counted:
         raise Unscorable(NOTHING_TO_VERIFY, "no atomic fact")
-    whole = _Counted()
+    number = undecided = refuted = 0
     for part in counted.values():
-        whole.facts += part.facts
-        whole.open += part.open
-        whole.refuted += part.refuted
+        number += part.facts
+        undecided += part.undecided
+        refuted += part.refuted
     headline = _f_hat(counted, weights)
     if headline is None:
-        raise Unscorable(NOTHING_DECIDED, f"none of {whole.facts} facts was decided")
-    values = {"faithscore": headline, "descriptive": float(len(units))}
-    _put(values, "", whole)
+        raise Unscorable(NOTHING_DECIDED, f"none of {number} facts was decided")
+    values = {
+        "faithscore": headline,
+        "descriptive": float(len(units)),
+        "facts": float(number),
+        "decided": float(number - undecided),
+        "refuted": float(refuted),
+    }
     sentences = _sentence_level(units)
     if sentences is not None:
         values["sentence_level"] = sentences
@@ -120,14 +121,17 @@ def score_facts(
         if found is None:
             values.update(_NO_FACTS[category])
             continue
-        _put(values, f".{category}", found)
+        decided = found.facts - found.undecided
+        values[f"facts.{category}"] = float(found.facts)
+        values[f"decided.{category}"] = float(decided)
+        values[f"refuted.{category}"] = float(found.refuted)
         # Within one category a weight is constant and says nothing, so these numbers go without.
-        if found.decided:
-            values[f"faithscore.{category}"] = (found.decided - found.refuted) / found.decided
+        if decided:
+            values[f"faithscore.{category}"] = (decided - found.refuted) / decided
         sentences = _sentence_level(found.units)
         if sentences is not None:
             values[f"sentence_level.{category}"] = sentences
-    values["coverage"] = whole.decided / whole.facts
+    values["coverage"] = (number - undecided) / number
     return Score(score=headline, values=values)
 
 
@@ -154,11 +158,10 @@ def score_verified(judged: ClaimsVerified, weights: Mapping[str, float] = EQUAL_
         for claim in claims
         if claim.category == "entity" and units[claim.unit].label is Label.DESCRIPTIVE
     }
-    words = count_words(judged.extracted.response.answer)
-    return Score(
-        score=score.score,
-        values=score.values | {"entities": float(len(entities)), "answer_words": float(words)},
-    )
+    values = score.values
+    values["entities"] = float(len(entities))
+    values["answer_words"] = float(count_words(judged.extracted.response.answer))
+    return score
 
 
 def known_category(category: str) -> str:
@@ -199,7 +202,7 @@ def _count(facts: Iterable[Fact], units: dict[int, int] | None = None) -> dict[s
         found.facts += 1
         verdict = _SUPPORTED
         if decision is Decision.UNDECIDED:
-            found.open += 1
+            found.undecided += 1
             verdict = _OPEN
         elif decision is Decision.REFUTED:
             found.refuted += 1
@@ -211,26 +214,23 @@ def _count(facts: Iterable[Fact], units: dict[int, int] | None = None) -> dict[s
 
 
 def _f_hat(counted: Mapping[str, _Counted], weights: Mapping[str, float]) -> float | None:
-    decided = sum([found.decided for found in counted.values()])
-    if not decided:
-        return None
-    supported = [
-        weights.get(category, 1.0) * (found.decided - found.refuted) for category, found in counted.items()
-    ]
-    return math.fsum(supported) / decided
+    total = 0
+    weighed = []
+    for category, found in counted.items():
+        decided = found.facts - found.undecided
+        total += decided
+        weighed.append(weights.get(category, 1.0) * (decided - found.refuted))
+    return math.fsum(weighed) / total if total else None
 
 
 def _sentence_level(units: Mapping[int, int]) -> float | None:
-    judged = [verdicts for verdicts in units.values() if verdicts != _OPEN]
-    if not judged:
-        return None
-    return 1.0 - len([verdicts for verdicts in judged if verdicts & _REFUTED]) / len(judged)
-
-
-def _put(values: dict[str, float], suffix: str, counted: _Counted) -> None:
-    values[f"facts{suffix}"] = float(counted.facts)
-    values[f"decided{suffix}"] = float(counted.decided)
-    values[f"refuted{suffix}"] = float(counted.refuted)
+    judged = refuted = 0
+    for verdicts in units.values():
+        if verdicts != _OPEN:
+            judged += 1
+            if verdicts & _REFUTED:
+                refuted += 1
+    return 1.0 - refuted / judged if judged else None
 
 
 _NO_FACTS: dict[str, dict[str, float]] = {
