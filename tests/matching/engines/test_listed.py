@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from groundwatch.errors import Unscorable
+from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, Match, Reference, ResponseRecorded
+from groundwatch.extraction.engines.base import Extraction
+from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.protocols import registry
@@ -30,4 +32,20 @@ async def test_chair_is_matched_by_its_list_whichever_engine_is_named(engine: st
     assert isinstance(found[1], Unscorable) and found[1].reason == "no_reference"
     assert built.judge(CHAIR).engine == "chair"
     assert built.judge(registry.get("valor-object-existence")).engine == engine
+    await built.close()
+
+
+async def test_what_another_engine_extracted_for_chair_is_refused_in_one_line() -> None:
+    answer = "There is a dog."
+    response = ResponseRecorded(id="1", model="m", answer=answer, reference=Reference(objects=("dog",)))
+    (found,) = await NoopExtractionEngine().extract([response], CHAIR)
+    assert isinstance(found, Extraction)
+    event = ClaimsExtracted(
+        response=response, protocol="chair", judge=Judge(engine="noop"), claims=found.claims
+    )
+    built = build(StageSettings(engine="lexical"))
+    refused, taken = await built.match([event, extracted("A puppy.", "dog")], CHAIR)
+    assert isinstance(refused, InputError)
+    assert str(refused) == "chair finds objects by its list of words: extract with engine linguistic"
+    assert isinstance(taken, Matching)
     await built.close()

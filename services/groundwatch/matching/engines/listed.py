@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.errors import GroundwatchError
 from groundwatch.events import ClaimsExtracted, Judge
 from groundwatch.matching.engines.base import Matching, MatchingEngine
 from groundwatch.protocols.base import EvaluationProtocol, ListedMatching
@@ -40,8 +40,8 @@ class ListedFirst:
         await self.engine.close()
 
 
-def _matched(event: ClaimsExtracted, protocol: ListedMatching) -> Matching | Unscorable:
+def _matched(event: ClaimsExtracted, protocol: ListedMatching) -> Matching | GroundwatchError:
     try:
         return Matching(matches=protocol.match(event))
-    except Unscorable as error:
+    except GroundwatchError as error:
         return error

@@ -31,6 +31,8 @@ OBJECT = "object"
 
 VERSION = "1"
 
+NO_LIST = "chair finds objects by its list of words: extract with engine linguistic"
+
 
 class ChairProtocol:
     """A claim is a COCO class that the answer mentions; the reference's `objects` say which are there.
@@ -74,7 +76,10 @@ class ChairProtocol:
         return Judge(engine=self.name, version=f"{VERSION}-{list_digest()}")
 
     def match(self, extracted: ClaimsExtracted) -> tuple[Match, ...]:
-        """Each class with the first annotated name for it; `Unscorable("no_reference")` without any name."""
+        """Each class with the first annotated name for it; `Unscorable("no_reference")` without any name.
+
+        Raises `InputError` for claims that were not found by the list.
+        """
         reference = extracted.response.reference
         if reference is None or not reference.objects:
             raise Unscorable("no_reference", "the response's reference names no objects")
@@ -91,7 +96,7 @@ class ChairProtocol:
         return ""
 
     def extraction_steps(self) -> int:
-        raise InputError("chair finds objects by its list of words: extract with engine linguistic")
+        raise InputError(NO_LIST)
 
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
@@ -132,4 +137,6 @@ def read(answer: str) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
 
 
 def _class(claim: Claim) -> str:
+    if not claim.parts:
+        raise InputError(NO_LIST)
     return claim.parts[0]
