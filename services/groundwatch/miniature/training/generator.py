@@ -1,4 +1,4 @@
-"""Trains the text-to-image generator: `python -m groundwatch.miniature.training.generator OUT --minutes 30`.
+"""Trains the text-to-image generator: `python -m groundwatch.miniature.training.generator OUT --minutes 40`.
 
 Flow matching in pixels with a small PixArt transformer that predicts the clean image: in patches of 8 by 8
 an image has as many tokens as its captions, and needs no autoencoder.
@@ -37,6 +37,13 @@ MANNERS = (0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 4, 5, -1)
 
 PLACED = 0.3
 """Weight of the questions about corners beside the loss in pixels."""
+
+NEARNESS = 1.0
+"""How fast the encoder's first head turns from words farther away, for each word; the next ones half as fast.
+
+A thing's color, size and corner stand beside it in a text. With attention that begins near (the linear biases
+of Press et al., 2022) the encoder learns in a minute what belongs together; from none it had not in twenty.
+"""
 
 UNPROMPTED = 0.1
 """Share of images without a prompt, so that guidance has something to lead away from."""
@@ -105,6 +112,7 @@ def models(words: Any, *, width: int, layers: int) -> tuple[Any, Any]:
             vocab_size=len(words), d_model=128, d_kv=32, d_ff=384, num_layers=2, num_heads=4, dropout_rate=0.0
         )
     )
+    begin_near(encoder)
     transformer = PixArtTransformer2DModel(
         num_attention_heads=heads,
         attention_head_dim=32,
@@ -118,6 +126,21 @@ def models(words: Any, *, width: int, layers: int) -> tuple[Any, Any]:
         use_additional_conditions=False,
     )
     return encoder, transformer
+
+
+def begin_near(encoder: Any) -> None:
+    """Set the encoder's biases by distance to -`NEARNESS` * words / 2**head; they are learnt from there."""
+    attention = encoder.encoder.block[0].layer[0].SelfAttention
+    reach = attention.relative_attention_max_distance
+    offsets = torch.arange(-reach, reach + 1)
+    buckets = attention._relative_position_bucket(
+        offsets, num_buckets=attention.relative_attention_num_buckets, max_distance=reach
+    )
+    biases = attention.relative_attention_bias.weight
+    slopes = NEARNESS / 2.0 ** torch.arange(biases.shape[1])
+    with torch.no_grad():
+        for bucket in buckets.unique():
+            biases[bucket] = -slopes * offsets[buckets == bucket].abs().float().mean()
 
 
 def prompt_of(shown: Scene, manner: int, random: Random) -> str:
@@ -156,8 +179,8 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--minutes", type=float, default=40)
+    parser.add_argument("--rate", type=float, default=1.5e-3)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--width", type=int, default=160)
     parser.add_argument("--layers", type=int, default=5)
@@ -167,13 +190,13 @@ def main() -> None:
     parser.add_argument(
         "--noise",
         type=float,
-        default=1.5,
+        default=2.0,
         help="mean of the noise's log-odds: the higher, the more only the prompt can say what is there",
     )
     parser.add_argument(
         "--words",
         type=float,
-        default=0.0,
+        default=2.5,
         help="minutes in which the text encoder first learns alone what is where; 0: never asked",
     )
     chosen = parser.parse_args()

@@ -62,12 +62,7 @@ STAGES = (
         ("--rate", "6e-4", "--captions", "0.1", "--scenes", "16", "--seed", "41"),
     ),
     Stage("encoder", "image_encoder", 2.2, options=("--seed", "4")),
-    Stage("generator", "generator_1", 12, options=("--seed", "3")),
-    Stage("generator", "generator_2", 13, "generator_1", ("--rate", "1.2e-3", "--seed", "13")),
-    Stage("generator", "generator_3", 6, "generator_2", ("--rate", "1.1e-3", "--seed", "15")),
-    Stage("generator", "generator_4", 4, "generator_3", ("--rate", "8e-4", "--seed", "19")),
-    Stage("generator", "generator_5", 20, "generator_4", ("--rate", "1.2e-3", "--seed", "21")),
-    Stage("generator", "generator", 28, "generator_5", ("--rate", "1.5e-3", "--seed", "22")),
+    Stage("generator", "generator", 40, options=("--words", "2.5", "--seed", "51")),
 )
 KEPT = {"lvlm_poor": "lvlm_1-0.5"}
 """A snapshot on the way that is a checkpoint too."""
