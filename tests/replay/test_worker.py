@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import msgspec
 import pytest
@@ -373,3 +374,21 @@ async def test_pairs_tell_what_only_one_side_has(replays: Replays, bus: Bus) -> 
     both = {left.id for left, right in found if left and right}
     assert both == {"r1", "r2"} and sum(right is None for _, right in found) == 4
     assert [right async for left, right in paired(bus.js, "some", "all") if left is None]
+
+
+async def test_a_paced_replay_that_is_stopped_counts_nothing_twice(replays: Replays, bus: Bus) -> None:
+    """What it has counted lies behind its position, also in the middle of what was read at once."""
+    began = time.time()
+    await record(bus, *(response(f"r{number}", recorded_at=began + number * 0.05) for number in range(40)))
+    run = await replays.begin("paced", speed=1.0)
+    first = await replays.replayer(run)
+    working = asyncio.create_task(first.work())
+    runs = await Runs.open(bus.js)
+    while (await runs.get("paced")).counts.outcomes < 10:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    first.stop()
+    stopped = await working
+    assert stopped.status == "running" and stopped.counts.outcomes < 40
+    assert stopped.counts.events == stopped.counts.outcomes
+    done = await (await replays.replayer(stopped)).work()
+    assert (done.status, done.counts.outcomes, done.counts.repeated) == ("done", 40, 0)

@@ -232,8 +232,7 @@ class PageWork:
         while start < len(messages) and not self._over():
             part = messages[start : start + self._replayer.batch]
             start += len(part)
-            chosen = self._replayer.choosing.choose(part)
-            for piece in self._paced(chosen):
+            for piece in self._paced(part):
                 await self._until_due(piece)
                 await self._finish(IN_WORK - 1)
                 await self._replayer.courtesy.turn()
@@ -248,11 +247,19 @@ class PageWork:
                 return
             await asyncio.sleep(min(left, PAUSE))
 
-    def _paced(self, chosen: Chosen) -> list[Chosen]:
-        """One piece at full speed; else pieces of responses that were recorded within a tenth of a second."""
+    def _paced(self, part: list[Message]) -> list[Chosen]:
+        """One piece at full speed; else pieces of responses that were recorded within a tenth of a second.
+
+        Each knows its own last sequence: what is counted is always behind the position that goes with it.
+        """
+        choose = self._replayer.choosing.choose
         if not self._replayer.spec.speed:
-            return [chosen]
-        return chosen.split(0.1 * self._replayer.spec.speed)
+            return [choose(part)]
+        pieces: list[Chosen] = []
+        for one in (choose([message]) for message in part):
+            both = pieces[-1].joined(one, 0.1 * self._replayer.spec.speed) if pieces else None
+            pieces[-1:] = [both] if both is not None else [*pieces[-1:], one]
+        return pieces
 
     def _begin(self, chosen: Chosen) -> None:
         look = self._look_first > 0
@@ -267,8 +274,7 @@ class PageWork:
             tally = await task
             self._waiting.popleft()
             self._since += tally.counts()
-            if last:
-                self._at = last + 1
+            self._at = last + 1
             self._replayer.reached()
 
     async def _drop(self) -> None:

@@ -74,8 +74,8 @@ class Item(msgspec.Struct):
 class Chosen(msgspec.Struct):
     """What of a list of messages the spec is about.
 
-    `last` is the sequence up to which everything is in here or before it, 0 where more of the same messages
-    follows; `due` is when its first response was recorded. `chains` are pairs that a replay leaves out.
+    `last` is the sequence up to which everything is in here or before it; `due` is when its first response
+    was recorded. `chains` are pairs that a replay leaves out.
     """
 
     items: list[Item]
@@ -89,19 +89,17 @@ class Chosen(msgspec.Struct):
         """Seconds since the epoch; 0 without any response."""
         return self.items[0].response.recorded_at if self.items else 0.0
 
-    def split(self, seconds: float) -> list[Chosen]:
-        """Pieces whose responses were recorded within so many seconds."""
-        pieces: list[list[Item]] = []
-        for item in self.items:
-            if not pieces or abs(item.response.recorded_at - pieces[-1][0].response.recorded_at) > seconds:
-                pieces.append([])
-            pieces[-1].append(item)
-        if not pieces:
-            return [self]
-        return [
-            *(Chosen(piece, 0, 0, 0) for piece in pieces[:-1]),
-            Chosen(pieces[-1], self.events, self.responses, self.last),
-        ]
+    def joined(self, after: Chosen, within: float) -> Chosen | None:
+        """Both as one, where the responses of `after` were recorded within so many seconds of ours."""
+        if self.items and after.items and abs(after.due - self.due) > within:
+            return None
+        return Chosen(
+            self.items + after.items,
+            self.events + after.events,
+            self.responses + after.responses,
+            after.last,
+            self.chains + after.chains,
+        )
 
 
 class Choosing:
