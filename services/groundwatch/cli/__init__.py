@@ -19,6 +19,7 @@ import groundwatch.cli.construction as construction
 import groundwatch.cli.demo as demo
 import groundwatch.cli.erase as erase
 import groundwatch.cli.export as export
+import groundwatch.cli.faults as faults
 import groundwatch.cli.ledger as ledger
 import groundwatch.cli.models as models
 import groundwatch.cli.offline as offline
@@ -79,6 +80,7 @@ for module in (
     query,
     replay,
     runs,
+    faults,
     compare,
     export,
     erase,

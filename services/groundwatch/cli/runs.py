@@ -25,14 +25,19 @@ from groundwatch.cli.folders import place_of, program
 from groundwatch.cli.models import ModelsOption, named_models
 from groundwatch.errors import UsageError
 from groundwatch.replay.pairs import Changed, changed
+from groundwatch.replay.retrying import faults
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import told
 from groundwatch.replay.watching import seconds_left
+from groundwatch.runtime.outcomes import REPLACEABLE
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import REPLAY
 
 COMPARED = 50_000
 """Outcomes up to which `runs show` compares a run with its source unasked."""
+
+SHOWN_FAULTS = 3
+"""Different faults of judges that it names; `runs faults` names all."""
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the run.", show_default=False)]
 
@@ -96,20 +101,28 @@ def show_command(
     """One replay: what it was asked to do, how far it is, what came of it."""
     settings = client_settings(config, nats, folder)
 
-    async def work() -> tuple[Run, Changed | None]:
+    async def work() -> tuple[Run, Changed | None, dict[str, int]]:
         async with connected(settings, "runs", user=REPLAY) as bus:
             found = await (await Runs.open(bus.js)).get(name)
+            faulty = any(found.counts.reasons.get(f"unscored: {reason}") for reason in REPLACEABLE)
+            said = await faults(bus.js, name) if faulty else {}
             wanted = found.counts.outcomes <= COMPARED if compare is None else compare
             if not wanted or found.spec.file:
-                return found, None
-            return found, await changed(bus.js, found.spec.source, name)
+                return found, None, said
+            return found, await changed(bus.js, found.spec.source, name), said
 
-    found, compared = run(work())
+    found, compared, said = run(work())
     if as_json:
-        print_json(facts(found, time.time()) | {"changed": compared, "spec": found.spec})
+        print_json(facts(found, time.time()) | {"changed": compared, "faults": said, "spec": found.spec})
         return
     console = Console()
     show_run(found, console)
+    if said:
+        words = "; ".join(f"{number:,} × {fault}" for fault, number in list(said.items())[:SHOWN_FAULTS])
+        console.print(
+            f"unscored for faults of judges: {words}", highlight=False, markup=False, soft_wrap=True
+        )
+        console.print(f"Judge these again with: groundwatch runs retry {name}", highlight=False)
     if compared is not None:
         console.print(told_changed(compared, found.spec.source), highlight=False, soft_wrap=True)
 
