@@ -60,7 +60,7 @@ def compared(first, second, **options) -> tuple[SectionComparison, ...]:
     sides = Sides()
     pairs: dict[str, list] = {}
     for a, b in zip(first, second, strict=True):
-        pairs.setdefault(a.protocol, []).append((sides.of(a), sides.of(b)))
+        pairs.setdefault(a.protocol, []).append((sides.of(a, a.key), sides.of(b, b.key)))
     return sections(pairs, sides, **({"resamples": 200} | options))
 
 

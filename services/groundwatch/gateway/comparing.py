@@ -20,7 +20,7 @@ from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored, digest
 from groundwatch.gateway.follow import FAULTS
 from groundwatch.reporting.compare import CHANGED, sections
-from groundwatch.reporting.compare_pairs import Side, Sides, changed_claims
+from groundwatch.reporting.compare_pairs import SaidOutcome, Side, Sides, changed_claims
 from groundwatch.reporting.compare_result import Alone, ChangedResponse, Comparison
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.streams import Read, read_stream
@@ -44,6 +44,7 @@ LOOKED_UP = 20
 AT_ONCE = 50
 
 _SCORED = msgspec.json.Decoder(ResponseScored)
+_SAID = msgspec.json.Decoder(SaidOutcome)
 
 
 class _Images(msgspec.Struct):
@@ -67,7 +68,7 @@ class _Filter(msgspec.Struct, frozen=True):
         """Whether the subject alone tells that an outcome is wanted."""
         return not (self.model or self.tenant)
 
-    def takes(self, event: ResponseScored) -> bool:
+    def takes(self, event: SaidOutcome) -> bool:
         """Whether it is wanted."""
         return self.model in ("", event.model) and self.tenant in ("", event.tenant)
 
@@ -150,11 +151,12 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int) 
     sides, unreadable = Sides(), 0
     kept: dict[str, Side] = {}
     async for read in _outcomes(bus, small, wanted):
-        event = _decoded(read.data)
+        event = _said(read.data)
         if event is None:
             unreadable += 1
         elif wanted.takes(event):
-            kept[_name(read.subject)] = sides.of(event)
+            name = _name(read.subject)
+            kept[name] = sides.of(event, _key(name))
             if len(kept) > limit:
                 raise UsageError(
                     f"both runs have more than {limit:,} outcomes{wanted.told()}: compare a part of them, "
@@ -172,7 +174,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int) 
         if name not in kept and wanted.open:
             theirs[name.partition(".")[0]] += 1
             continue
-        event = _decoded(read.data)
+        event = _said(read.data)
         if event is None:
             unreadable += 1
             continue
@@ -180,7 +182,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int) 
             continue
         theirs[event.protocol] += 1
         if (other := kept.get(name)) is not None:
-            side = sides.of(event)
+            side = sides.of(event, _key(name))
             pairs.setdefault(event.protocol, []).append((other, side) if small == first else (side, other))
     if looked_up and wanted.open:
         for one in {*mine, *theirs}:
@@ -306,6 +308,17 @@ async def _with_claims(
 def _name(subject: str) -> str:
     """Protocol and key of an outcome's subject."""
     return subject.split(".", 3)[3]
+
+
+def _key(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _said(data: bytes) -> SaidOutcome | None:
+    try:
+        return _SAID.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _decoded(data: bytes) -> ResponseScored | None:

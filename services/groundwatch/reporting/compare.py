@@ -14,7 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from groundwatch.events import Judge, OutcomeKind
 from groundwatch.protocols.statistics import wilson
 from groundwatch.reporting.compare_numbers import RESAMPLES, bootstrap_ratios, share_bins, verdicts
-from groundwatch.reporting.compare_pairs import Facts, Pair, Side, Sides, change_of, differs, facts
+from groundwatch.reporting.compare_pairs import (
+    Facts,
+    Pair,
+    Side,
+    Sides,
+    change_of,
+    differs,
+    facts,
+    total_of,
+)
 from groundwatch.reporting.compare_result import (
     ChangedResponse,
     Coverage,
@@ -49,12 +58,7 @@ def compare_section(
     """
     pairs = sorted(pairs, key=lambda pair: pair[0].key)
     units = units or {}
-    both = [
-        Pair(a, b, _weight(a, b), *facts(a, b, sides.categories), units.get(a.key, a.key))
-        for a, b in pairs
-        if a.scored and b.scored
-    ]
-    totals = [pair.total for pair in both]
+    both = [_pair(a, b, sides, units) for a, b in pairs if a.scored and b.scored]
     first, second = (sides.judges.get(name, {}) for name in judges)
     claims_first = sum(len(pair.first.claims) for pair in both)
     claims_second = sum(len(pair.second.claims) for pair in both)
@@ -82,12 +86,16 @@ def compare_section(
         unit="image" if drawn < len(both) else "response",
         units=drawn,
         groups=groups,
-        most_changed=tuple(_most_changed(both, totals, top)),
-        histogram=tuple(
-            share_bins([change_of(pair, total) for pair, total in zip(both, totals, strict=True)])
-        ),
+        most_changed=tuple(_most_changed(both, top)),
+        histogram=tuple(share_bins([change_of(pair) for pair in both])),
         notes=tuple(notes),
     )
+
+
+def _pair(first: Side, second: Side, sides: Sides, units: Mapping[str, str]) -> Pair:
+    found, matched = facts(first, second, sides.categories)
+    unit = units.get(first.key, first.key)
+    return Pair(first, second, _weight(first, second), found, total_of(found), matched, unit)
 
 
 def _groups(
@@ -211,13 +219,14 @@ def _coverage(found: Sequence[Side]) -> Coverage:
     )
 
 
-def _most_changed(both: Sequence[Pair], totals: Sequence[Facts], top: int) -> Iterator[ChangedResponse]:
+def _most_changed(both: Sequence[Pair], top: int) -> Iterator[ChangedResponse]:
     ranked = [
-        (abs(change), total.only_first + total.only_second, pair.first.key, pair, total, change)
-        for pair, total in zip(both, totals, strict=True)
-        if (change := change_of(pair, total)) or differs(pair)
+        (abs(change), pair.total.only_first + pair.total.only_second, pair.first.key, pair, change)
+        for pair in both
+        if (change := change_of(pair)) or differs(pair)
     ]
-    for *_, pair, total, change in heapq.nsmallest(top, ranked, key=lambda one: (-one[0], -one[1], one[2])):
+    for *_, pair, change in heapq.nsmallest(top, ranked, key=lambda one: (-one[0], -one[1], one[2])):
+        total = pair.total
         yield ChangedResponse(
             id=pair.first.id,
             tenant=pair.first.tenant,

@@ -63,31 +63,34 @@ def bootstrap_ratios(
     denominator are left out. Raises `MissingExtraError` without numpy.
     """
     np = _numpy()
-    matrix = np.zeros((len(units), 4 * groups))
-    present = [0] * groups
+    rows: list[list[int]] = [[] for _ in range(groups)]
+    fours: list[list[tuple[float, float, float, float]]] = [[] for _ in range(groups)]
     for row, unit in enumerate(units):
         for group, four in unit.items():
-            matrix[row, 4 * group : 4 * group + 4] = four
-            present[group] += 1
-    sums = matrix.sum(axis=0)
-    drawn: Any = np.empty((0, 4 * groups))
+            rows[group].append(row)
+            fours[group].append(four)
+    # A group's own units only: most groups are a small part of all.
+    at = [np.array(one, dtype=np.intp) for one in rows]
+    across = [np.ascontiguousarray(np.array(one, dtype=float).reshape(-1, 4).T) for one in fours]
+    drawn = np.zeros((groups, resamples if len(units) > 1 else 0, 4))
     if len(units) > 1:
         random = np.random.Generator(np.random.PCG64(seed))
-        parts, across = [], np.ascontiguousarray(matrix.T)
         for start in range(0, resamples, AT_ONCE):
             counts = np.stack(
                 [
                     np.bincount(random.integers(0, len(units), len(units)), minlength=len(units))
                     for _ in range(min(AT_ONCE, resamples - start))
                 ]
-            )
-            # Not by BLAS: its threads spin while they wait, and here others want the cores.
-            parts.append(np.einsum("ru,gu->rg", counts.astype(float), across))
-        drawn = np.concatenate(parts)
+            ).astype(float)
+            for group in range(groups):
+                if not len(at[group]):
+                    continue
+                mine = counts if len(at[group]) == len(units) else np.take(counts, at[group], axis=1)
+                # Not by BLAS: its threads spin while they wait, and here others want the cores.
+                found = np.einsum("ru,gu->rg", mine, across[group])
+                drawn[group, start : start + len(found)] = found
     return [
-        _ratios(
-            np, sums[4 * group : 4 * group + 4], drawn[:, 4 * group : 4 * group + 4], present[group], level
-        )
+        _ratios(np, across[group].sum(axis=1), drawn[group], len(rows[group]), level)
         for group in range(groups)
     ]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
 
-from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored
+from groundwatch.events import Decision, Drawn, Judge, OutcomeKind, ResponseScored
 from groundwatch.protocols.sampling import weight
 from groundwatch.reporting.tally import fingerprint
 
@@ -17,7 +17,32 @@ _CODES = {Decision.UNDECIDED: 0, Decision.SUPPORTED: 1, Decision.REFUTED: 2}
 _REFUTED = _CODES[Decision.REFUTED]
 
 
-class Side(msgspec.Struct, frozen=True):
+class SaidClaim(msgspec.Struct, frozen=True, gc=False):
+    """Of a judged claim, what is compared."""
+
+    text: str
+    category: str
+    decision: Decision = Decision.UNDECIDED
+
+
+class SaidOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Of an outcome on the wire, what is compared: decoding the rest would take as long again."""
+
+    id: str
+    model: str
+    protocol: str
+    outcome: OutcomeKind
+    tenant: str = "default"
+    score: float | None = None
+    reason: str = ""
+    judges: dict[str, Judge] = {}
+    claims: tuple[SaidClaim, ...] = ()
+    eligible: int = 0
+    decided: int = 0
+    drawn: Drawn = Drawn()
+
+
+class Side(msgspec.Struct, frozen=True, gc=False):
     """What a comparison needs of one outcome; claims as hashes with their decisions, ten bytes each."""
 
     key: str
@@ -49,11 +74,14 @@ class Sides:
         self.categories: list[str] = []
         self._numbers: dict[str, int] = {}
         self._names: dict[str, str] = {}
+        self._fingerprints: dict[tuple[tuple[str, Judge], ...], str] = {}
 
-    def of(self, event: ResponseScored) -> Side:
-        """One outcome's side."""
-        name = fingerprint(event.judges)
-        self.judges.setdefault(name, dict(event.judges))
+    def of(self, event: ResponseScored | SaidOutcome, key: str) -> Side:
+        """The side of one outcome of the response that is named `key` inside subjects."""
+        several = tuple(event.judges.items())
+        if (name := self._fingerprints.get(several)) is None:
+            name = self._fingerprints[several] = fingerprint(event.judges)
+            self.judges.setdefault(name, dict(event.judges))
         claims, categories = array("Q"), array("H")
         seen: Counter[str] = Counter()
         if event.outcome is OutcomeKind.SCORED:
@@ -64,7 +92,7 @@ class Sides:
                 claims.append(int.from_bytes(hashed.digest(), "big") & ~3 | _CODES[claim.decision])
                 categories.append(self._number(claim.category))
         return Side(
-            event.key,
+            key,
             event.id,
             self._one(event.tenant),
             self._one(event.model),
@@ -95,7 +123,7 @@ class Sides:
         return self._numbers[category]
 
 
-class Facts(msgspec.Struct):
+class Facts(msgspec.Struct, gc=False):
     """Facts of a pair: refuted and decided on each side; decided on both, and then refuted on one only."""
 
     refuted_first: int = 0
@@ -116,14 +144,18 @@ def facts(first: Side, second: Side, categories: Sequence[str]) -> tuple[dict[st
         code = claim & 3
         codes[claim >> 2] = code
         if code:
-            one = found.setdefault(categories[number], Facts())
+            name = categories[number]
+            if (one := found.get(name)) is None:
+                one = found[name] = Facts()
             one.decided_first += 1
             one.refuted_first += code == _REFUTED
     for claim, number in zip(second.claims, second.categories, strict=True):
         code, before = claim & 3, codes.get(claim >> 2)
         matched += before is not None
         if code:
-            one = found.setdefault(categories[number], Facts())
+            name = categories[number]
+            if (one := found.get(name)) is None:
+                one = found[name] = Facts()
             one.decided_second += 1
             one.refuted_second += code == _REFUTED
             if before:
@@ -133,28 +165,35 @@ def facts(first: Side, second: Side, categories: Sequence[str]) -> tuple[dict[st
     return found, matched
 
 
-class Pair(msgspec.Struct, frozen=True):
-    """A response scored by both runs."""
+def total_of(found: Mapping[str, Facts]) -> Facts:
+    """Over all categories."""
+    sums = Facts()
+    for one in found.values():
+        sums.refuted_first += one.refuted_first
+        sums.decided_first += one.decided_first
+        sums.refuted_second += one.refuted_second
+        sums.decided_second += one.decided_second
+        sums.both += one.both
+        sums.only_first += one.only_first
+        sums.only_second += one.only_second
+    return sums
+
+
+class Pair(msgspec.Struct, frozen=True, gc=False):
+    """A response scored by both runs; `total` is that of `facts`."""
 
     first: Side
     second: Side
     weight: float
     facts: dict[str, Facts]
+    total: Facts
     matched: int
     unit: str
 
-    @property
-    def total(self) -> Facts:
-        """Over all categories."""
-        sums = Facts()
-        for one in self.facts.values():
-            for name in Facts.__struct_fields__:
-                setattr(sums, name, getattr(sums, name) + getattr(one, name))
-        return sums
 
-
-def change_of(pair: Pair, total: Facts) -> float:
+def change_of(pair: Pair) -> float:
     """How much of a response's facts changed; of its score, where facts do not tell."""
+    total = pair.total
     if total.decided_first and total.decided_second:
         before = total.refuted_first / total.decided_first
         return total.refuted_second / total.decided_second - before
