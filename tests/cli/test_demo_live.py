@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ from random import Random
 
 import psutil
 import pytest
+from tests.cli.conftest import environment
 
 from groundwatch.cli import demo_live
 from groundwatch.cli.demo_findings import Findings, Rollout, Watched
@@ -50,10 +52,28 @@ needs_checkpoints = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch) -> Path:
+    """The folder that the demo is typed in, where it keeps its streams."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def typed(nobody, line: str) -> str:
+    """What a line that the demo printed says, typed in the same folder; nothing else on standard error."""
+    done = subprocess.run(
+        line, shell=True, capture_output=True, text=True, timeout=LONG, env=environment(nobody.folder)
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 @needs_checkpoints
 @pytest.mark.slow
 @pytest.mark.timeout(LONG)
-def test_it_asks_judges_rolls_out_and_tells_the_truth_beside(nobody):
+def test_it_asks_judges_rolls_out_and_tells_the_truth_beside(nobody, place):
     running = nobody.start("demo", "--answers", 16, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     told, complaints = running.communicate(timeout=LONG - 30)
     assert (running.returncode, complaints) == (0, "")
@@ -81,12 +101,26 @@ def test_it_asks_judges_rolls_out_and_tells_the_truth_beside(nobody):
     assert found["alarms"] == []
     assert {"start", "traffic", "total"} <= found["seconds"].keys()
 
+    # The replay that it proposes has another model judge, on a Triton that is started for it.
+    again = json.loads(typed(nobody, f"{found['next']['replay']} --json"))
+    assert (again["run"], again["status"], again["share"]) == ("by-osprey", "done", 1.0)
+    assert again["counts"]["outcomes"] == again["counts"]["scored"] == 16
+    beside = json.loads(typed(nobody, f"{found['next']['compare']} --json"))
+    assert (beside["first"], beside["second"]) == ("live", "by-osprey")
+    (section,) = beside["sections"]
+    assert (section["scored"], section["same_judges"]) == (16, False)
+    assert section["groups"][0]["rate_first"] != section["groups"][0]["rate_second"]
+    for run in ("live", "by-osprey"):
+        ledger = nobody.json("audit", "--run", run, "--data-dir", ".groundwatch/demo")
+        assert ledger["balanced"] and ledger["recorded"] == ledger["scored"] == 16
+    assert not (place / ".groundwatch/demo/triton").exists()
+
 
 @needs_checkpoints
 @pytest.mark.slow
 @pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("stage", ["starting", "asking"])
-def test_ctrl_c_leaves_nothing_behind(nobody, tmp_path, monkeypatch, stage):
+def test_ctrl_c_leaves_nothing_behind(nobody, tmp_path, monkeypatch, stage, place):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -108,18 +142,43 @@ def test_ctrl_c_leaves_nothing_behind(nobody, tmp_path, monkeypatch, stage):
         _, alive = psutil.wait_procs(children, timeout=20)
         assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
         assert "Traceback" not in path.read_text()
-    assert list(temporary.glob("groundwatch-demo-*")) == []
+    assert [*temporary.glob("groundwatch-*"), *place.iterdir()] == []
 
 
 @pytest.mark.slow
-def test_the_recorded_demo_finds_where_the_planted_change_is(nobody):
-    found = nobody.json("demo", "--recorded", "--rate", 60)
+@pytest.mark.timeout(LONG)
+def test_the_recorded_demo_finds_where_the_planted_change_is(nobody, place):
+    found = nobody.json("demo", "--recorded", "--rate", 200)
     assert found["mode"] == "recorded"
     assert found["audit"]["balanced"]
     assert found["audit"]["scored"] == 360
     assert found["change"]["model"] == "osprey-13b"
     assert abs(found["change"]["response"] - 91) <= 5
     assert found["models"]["osprey-13b"]["rate"] > found["models"]["heron-7b"]["rate"]
+
+    # The next one takes its place, and its last lines can be typed as they stand.
+    done = nobody("demo", "--recorded", "--rate", 200)
+    assert (done.returncode, done.stderr) == (0, "")
+    commands = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")]
+    replay, compare = commands[-2:]
+    assert (replay, compare) == (found["next"]["replay"], found["next"]["compare"])
+    typed(nobody, replay)
+    assert "360 of 360 responses in both were scored in both" in typed(nobody, compare)
+    here = ("--data-dir", ".groundwatch/demo")
+    shown = nobody.json("runs", "show", "again", *here)
+    assert (shown["status"], shown["counts"]["scored"]) == ("done", 360)
+    assert shown["changed"] == {"pairs": 360, "same_judges": 360, "changed": 0, "share": 0.0}
+    for run in ("live", "again"):
+        ledger = nobody.json("audit", "--run", run, *here)
+        assert ledger["balanced"] and ledger["recorded"] == ledger["scored"] == 360
+    told = nobody.complaint(*shlex.split(replay)[3:])
+    assert "run 'again' exists already (done)" in told
+    assert told.endswith("here with --data-dir .groundwatch/demo")
+    assert {one.name for one in (place / ".groundwatch/demo").iterdir()} == {
+        ".gitignore",
+        "demo.json",
+        "nats",
+    }
 
 
 @pytest.mark.parametrize(

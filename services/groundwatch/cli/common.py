@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import typer
 from rich.console import Console
 
-from groundwatch.cli.folders import check_streams, opened, place_of
+from groundwatch.cli.folders import PROVISION, check_streams, opened, told_here
 from groundwatch.errors import UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
@@ -138,19 +138,15 @@ async def connected(
             async with bus.unless_refused():
                 yield bus
         except nats.js.errors.NotFoundError as error:
-            what = f"a stream is missing on this server ({error.description})"
-            if folder is not None:
-                raise UsageError(
-                    f"{folder}: {what}: another version wrote it, and groundwatch up{place_of(folder)} "
-                    "brings it up to date"
-                ) from error
-            raise UsageError(f"{what}: run groundwatch provision first") from error
+            raise UsageError(
+                told_here(f"a stream is missing on this server ({error.description}): {PROVISION}", folder)
+            ) from error
         except (nats.errors.Error, nats.js.errors.Error) as error:
             raise UsageError(f"NATS at {settings.nats.url}: {error}") from error
         except UsageError as error:
-            if folder is not None and "groundwatch " in str(error):
-                raise UsageError(f"{error}; here with{place_of(folder)}") from error
-            raise
+            if folder is None:
+                raise
+            raise UsageError(told_here(str(error), folder)) from error
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -200,8 +200,8 @@ def again(findings: Findings, place: Kept) -> Next | None:
     """The replay that is proposed: would the model that turned bad have found itself out?"""
     rollout = findings.rollout
     true = findings.true_rate()
-    judged = f"by {rollout.model} {rollout.version} itself" + (
-        f": {true:.1%} of all facts are not in the image, and what does it say?" if true is not None else ""
+    judged = f"by {rollout.model} {rollout.version} itself (lvlm_biased)" + (
+        f"; of all facts {true:.1%} are not in the image: does it find them?" if true is not None else ""
     )
     return judged_again(place, f"by-{rollout.model}", judged, findings.other_judge)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from groundwatch import __version__
-from groundwatch.cli.folders import STREAMS
+from groundwatch.cli.folders import MODELS, STREAMS
 from groundwatch.errors import UsageError
 from groundwatch.runtime.natsserver import NatsServer
 
@@ -22,8 +22,6 @@ MARK = "demo.json"
 
 JUDGE = "judge.toml"
 """The other judge, as the replay that the demo proposes takes it."""
-
-MODELS = "triton"
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +69,8 @@ def kept(named: Path | None) -> Iterator[Kept]:
         # Half a demo is of no use; one that failed stays, with its logs.
         if named is None:
             shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                folder.parent.rmdir()
         raise
 
 

@@ -17,6 +17,12 @@ from groundwatch.runtime.natsserver import NatsServer
 STREAMS = "nats"
 """The folder in the data folder in which NATS keeps the streams."""
 
+MODELS = "triton"
+"""That of a Triton of our own."""
+
+
+PROVISION = "run groundwatch provision first"
+
 
 def check_streams(folder: Path) -> None:
     """Raises `UsageError` where no system has written."""
@@ -67,7 +73,19 @@ def place_of(folder: Path | None) -> str:
     return f" --data-dir {shlex.quote(str(folder))}" if folder is not None else ""
 
 
+def told_here(message: str, folder: Path | None) -> str:
+    """A message as it holds for streams that were opened in `folder`, with what to type there."""
+    if folder is None or "groundwatch " not in message:
+        return message
+    if PROVISION in message:
+        return message.replace(PROVISION, f"groundwatch up{place_of(folder)} brings the data up to date")
+    return f"{message}; here with{place_of(folder)}"
+
+
 def _near(path: Path) -> str:
-    """The path as it is written from here."""
+    """The path as it is written from here; with a slash, so that no shell looks for it elsewhere."""
     path = path.absolute()
-    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    if not path.is_relative_to(Path.cwd()):
+        return shlex.quote(str(path))
+    near = str(path.relative_to(Path.cwd()))
+    return shlex.quote(near if os.sep in near else f".{os.sep}{near}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,10 +26,11 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
+    data_dir,
     print_json,
 )
 from groundwatch.cli.common import run as run_coroutine
-from groundwatch.cli.folders import place_of, program
+from groundwatch.cli.folders import MODELS, place_of, program
 from groundwatch.cli.models import ModelsOption, named_models, serving
 from groundwatch.cli.runs import facts, show_run
 from groundwatch.errors import UsageError
@@ -159,7 +161,7 @@ async def _replay(
         return await work(bus, settings, begun, on_progress=show)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def with_models(
     models: Mapping[str, ServedModel], settings: Settings, *, quiet: bool
 ) -> AsyncIterator[Settings]:
@@ -169,8 +171,14 @@ async def with_models(
         return
     if not quiet:
         typer.echo(f"starting Triton with {', '.join(models)}…", err=True)
-    with tempfile.TemporaryDirectory(prefix="groundwatch-replay-") as place:
-        async with serving(models, settings, Path(place)) as (judging, _):
+    with contextlib.ExitStack() as stack:
+        if settings.nats.url:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groundwatch-replay-")))
+        else:
+            # The folder is ours for now, and whoever opens it next finds what we left if we are killed.
+            place = data_dir(settings)
+            stack.callback(shutil.rmtree, place / MODELS, ignore_errors=True)
+        async with serving(models, settings, place) as (judging, _):
             yield judging
 
 
