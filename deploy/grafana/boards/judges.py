@@ -33,6 +33,7 @@ def judges() -> dashboard.Dashboard:
     _figures(made)
     _each(made)
     _use(made)
+    _cache(made)
     _requests(made)
     _trust(made)
     return made
@@ -189,6 +190,74 @@ def _use(made: dashboard.Dashboard) -> None:
             Query(increase("groundwatch_engine_cost_dollars_total", JUDGE, BY, ALL), NAME),
             unit="currencyUSD",
             width=8,
+        )
+    )
+
+
+def _cache(made: dashboard.Dashboard) -> None:
+    def known(by: str, window: str) -> str:
+        hits = increase("groundwatch_cache_hits_total", JUDGE, by, window)
+        return share(hits, f"({hits} + {increase('groundwatch_cache_misses_total', JUDGE, by, window)})")
+
+    made.with_row(dashboard.Row("What was known already"))
+    made.with_panel(
+        figure(
+            "From the cache",
+            "Share of the judgements that the cache knew, in the range, of judges whose judgements it keeps.",
+            known("", ALL),
+            unit="percentunit",
+            decimals=1,
+            width=6,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Saved",
+            "What these would have cost, by the prices of when they were judged.",
+            f"sum(increase(groundwatch_cache_saved_dollars_total{{{JUDGE}}}[{ALL}]))",
+            unit="currencyUSD",
+            decimals=4,
+            width=6,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Calls saved",
+            "Calls to models that were not made.",
+            f"sum(increase(groundwatch_cache_saved_calls_total{{{JUDGE}}}[{ALL}]))",
+            decimals=0,
+            width=6,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Of no use",
+            "Times that the cache did not answer or took no more; judges were asked, and the log says why.",
+            f"sum(increase(groundwatch_cache_faults_total{{{STAGE}}}[{ALL}])) or vector(0)",
+            decimals=0,
+            red_from=0.5,
+            width=6,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Hits and misses",
+            "Judgements a second that the cache knew, and that it did not know.",
+            [
+                Query(rate("groundwatch_cache_hits_total", JUDGE, "stage"), "{{stage}} known"),
+                Query(rate("groundwatch_cache_misses_total", JUDGE, "stage"), "{{stage}} not known"),
+            ],
+            unit="ops",
+            stacked=True,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Saved an hour",
+            "At the rate of each point, US dollars.",
+            [Query(f"3600 * {rate('groundwatch_cache_saved_dollars_total', JUDGE, BY)}", NAME)],
+            unit="currencyUSD",
+            stacked=True,
         )
     )
 

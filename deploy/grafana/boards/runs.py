@@ -1,4 +1,4 @@
-"""The dashboard Runs: what is asked of models beside live traffic."""
+"""The dashboard Runs: what is judged and asked beside live traffic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALL = "$__range"
 
 
 def runs() -> dashboard.Dashboard:
-    """Rounds of canaries: scores, questions and what was not answered."""
+    """Replays; rounds of canaries: scores, questions and what was not answered."""
     made = (
         frame(
             "groundwatch / Runs",
             "groundwatch-runs",
-            "What is asked of models beside live traffic: rounds of canaries and their progress.",
+            "What is judged and asked beside live traffic: replays and rounds of canaries.",
             since="now-24h",
         )
         .with_variable(choice("suite", "suite", "label_values(groundwatch_canary_questions_total, suite)"))
@@ -30,8 +30,100 @@ def runs() -> dashboard.Dashboard:
         )
         .with_variable(gateway())
     )
+    _replays(made)
     _canaries(made)
     return made
+
+
+def _replays(made: dashboard.Dashboard) -> None:
+    def number(state: str) -> str:
+        return f'sum(max by (state) (groundwatch_replay_runs{{state=~"{state}"}})) or vector(0)'
+
+    def of_run(name: str, selector: str = "") -> str:
+        return f"max by (run) (groundwatch_replay_{name}{{{selector}}})"
+
+    made.with_row(dashboard.Row("Replays"))
+    made.with_panel(
+        figure("Working", "Replays that somebody works at.", number("working"), decimals=0, width=6)
+    )
+    made.with_panel(
+        figure(
+            "Nobody works at",
+            "Replays that were begun and that no process works at: groundwatch serve replay, or runs resume.",
+            number("unattended"),
+            decimals=0,
+            red_from=0.5,
+            width=6,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Stand still",
+            "Paused by hand, or since their own budget is used up: groundwatch runs resume.",
+            number("paused|over_budget"),
+            decimals=0,
+            width=6,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Spent",
+            "By the replays that are not over, or have just ended, US dollars.",
+            f"sum({of_run('cost_dollars')}) or vector(0)",
+            unit="currencyUSD",
+            decimals=2,
+            width=6,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Progress",
+            "How much of its source each replay has done. A flat line waits: for live traffic, its pace, or "
+            "somebody who works at it.",
+            [Query(of_run("progress_ratio"), "{{run}}")],
+            unit="percentunit",
+            top=1,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Gave way to live traffic",
+            "Share of their time that replays waited since live traffic goes first.",
+            [Query("sum by (run) (deriv(groundwatch_replay_waited_seconds[1m])) >= 0", "{{run}}")],
+            unit="percentunit",
+            top=1,
+        )
+    )
+    made.with_panel(
+        rows(
+            "Replays",
+            "Those that are not over, or have ended within two minutes. Changed: of the judgements that were "
+            "looked at, those that the same judges made otherwise before. Faults: see runs retry.",
+            {"run": "Replay"},
+            [
+                Column("Done", of_run("progress_ratio"), "percentunit", 1),
+                Column("Events", of_run("events")),
+                Column("Of about", of_run("events_expected")),
+                Column("Left", of_run("seconds_left"), "s"),
+                Column("Scored", of_run("outcomes", 'outcome="scored"')),
+                Column("Unscored", of_run("outcomes", 'outcome="unscored"')),
+                Column("Faults", of_run("faults")),
+                Column(
+                    "Changed",
+                    share(
+                        "sum by (run) (groundwatch_replay_changed_judgements)",
+                        "sum by (run) (groundwatch_replay_compared_judgements)",
+                    ),
+                    "percentunit",
+                    2,
+                ),
+                Column("Calls", of_run("calls", 'by="judge"')),
+                Column("From the cache", of_run("calls", 'by="cache"')),
+                Column("Cost", of_run("cost_dollars"), "currencyUSD", 2),
+            ],
+            height=6,
+        )
+    )
 
 
 def _canaries(made: dashboard.Dashboard) -> None:

@@ -39,7 +39,13 @@ from groundwatch.gateway.budgets_rules import Budget, put
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.probing.benchmarks import suite
 from groundwatch.probing.target import Target
+from groundwatch.replay import service as serving
 from groundwatch.replay.auditing import audit
+from groundwatch.replay.engines import overlaid
+from groundwatch.replay.running import begin, pause
+from groundwatch.replay.runs import Runs
+from groundwatch.replay.service import ReplayService
+from groundwatch.replay.spec import Spec
 from groundwatch.runtime.settings import (
     AlarmSettings,
     ArchiveSettings,
@@ -140,8 +146,35 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         )
         for system in (demo, paid):
             await settled(system)
+        await _replays(paid, stack, seconds)
         await asyncio.sleep(3 * SCRAPE)
         yield Watched(prometheus=url, gateway=demo.gateway_url, start=start)
+
+
+async def _replays(system: System, stack: contextlib.AsyncExitStack, seconds: float) -> None:
+    """A replay with the same judge, which the cache answers, one that is paused, and one at its pace.
+
+    The replay service works at them as in a process of its own, and is scraped with the gateway.
+    """
+    await asyncio.sleep(2 * SCRAPE)
+    # This process does other work too, which must not go last.
+    serving.prefer_others = lambda: None
+    service = ReplayService(system.settings, system.bus, system.metrics)
+    again, stands, slow = (
+        Spec(run=name, speed=speed, settings=overlaid(system.settings, None))
+        for name, speed in (("again", 0.0), ("stands", 0.0), ("slow", 0.5))
+    )
+    await begin(system.bus, system.settings, stands)
+    await pause(await Runs.open(system.bus.js), "stands")
+    for spec in (again, slow):
+        await begin(system.bus, system.settings, spec)
+    await service.start()
+    stack.push_async_callback(service.drain, 10.0)
+    deadline = time.monotonic() + 120
+    while (await (await Runs.open(system.bus.js)).get("again")).status != "done":
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(max(12.0, seconds / 10))
 
 
 def _people() -> CollectorRegistry:

@@ -127,6 +127,11 @@ FIRES = {
         at=60,
         fires=[alert("ArchiveBehind", "warning")],
     ),
+    "nobody works at a replay": Case(
+        series={'groundwatch_replay_state{run="judge-2", state="unattended"}': "0x5 1x30"},
+        at=30,
+        fires=[alert("ReplayUnattended", "warning", run="judge-2")],
+    ),
     "the gateway is full": Case(
         series={'groundwatch_refused_responses_total{reason="backlog"}': phases((0, 10), (5, 20))},
         at=25,
@@ -147,6 +152,9 @@ FIRES = {
 }
 
 SILENT = {
+    "a replay between two who work at it": Case(
+        series={'groundwatch_replay_state{run="judge-2", state="unattended"}': "0x5 1x10 0x20"}, at=30
+    ),
     "a backlog that is worked off": Case(series=consumer("5000-100x45", "0x45", steady(200, 45)), at=40),
     "a small backlog that grows": Case(series=consumer(steady(10, 60), "0x60", steady(50, 60)), at=60),
     "a short burst": Case(
