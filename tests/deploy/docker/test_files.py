@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from groundwatch.cli.system import STAGES
+from groundwatch.cli.system import SERVED
 from groundwatch.runtime.settings_reading import load
 
 ROOT = Path(__file__).parents[3]
@@ -149,10 +149,13 @@ def test_every_service_runs_with_settings_that_are_right(compose: dict[str, Any]
             assert settings.nats.url == "nats://nats:4222"
             assert settings.telemetry.port == 9464
             assert settings.gateway.host == settings.telemetry.host == "0.0.0.0"
-            engine = getattr(getattr(settings, name), "engine", "")
+            judges = ("extraction", "matching", "verification") if name == "replay" else (name,)
+            engines = {getattr(getattr(settings, judge), "engine", "") for judge in judges}
             extras = service["build"].get("args", {}).get("EXTRAS", "")
-            assert ("embedded" in extras) == (engine in ("linguistic", "embedded", "similarity", "semantic"))
-    assert set(serving) == set(STAGES) - {"archive"}
+            inside = engines & {"linguistic", "embedded", "similarity", "semantic"}
+            assert ("embedded" in extras) == bool(inside)
+            assert settings.gateway.grpc.replays == 0 or settings.gateway.grpc_port < 0
+    assert set(serving) == set(SERVED) - {"archive"}
     assert compose["services"]["provision"]["command"] == ["provision"]
 
 
