@@ -270,6 +270,24 @@ def test_the_report_stands_by_itself(comparison: Comparison) -> None:
     assert not re.search(r"(src|href|url\(|@import)\s*=?", page.replace("url-safe", ""))
 
 
+def test_long_names_and_large_numbers_keep_to_their_place() -> None:
+    names = [f"an-organisation/a-very-long-family-of-models-{number}<b>" for number in range(3)]
+    first = [outcome(n, "ssss", model=names[n % 3]) for n in range(3_300)]
+    second = [outcome(n, "rsss" if n % 3 else "rrrr", model=names[n % 3], judges=SAME) for n in range(3_300)]
+    (section,) = compared(first, second, resamples=20)
+    page = html_report(
+        Comparison(first="live", second="x" * 60, sections=(section,), model="", tenant="", alone={})
+    )
+    shown = re.findall(r'<text class="name[^>]*>([^<]*)<title>([^<]*)</title>', page)
+    assert {full for _, full in shown} == {f"model {name}".replace("<b>", "&lt;b&gt;") for name in names}
+    assert len({short for short, _ in shown}) == 3, "the ends tell them apart"
+    assert all(len(short.replace("&lt;", "<").replace("&gt;", ">")) <= 24 for short, _ in shown)
+    assert re.findall(r">([^<]*)<title>([^<]*)</title></text>", page)[-2:] == [
+        ("2.2k", "2,200"),
+        ("1.1k", "1,100"),
+    ]
+
+
 def test_json_has_all_of_it(comparison: Comparison) -> None:
     told = msgspec.json.decode(msgspec.json.encode(comparison))
     whole = told["sections"][0]["groups"][0]

@@ -16,7 +16,10 @@ from groundwatch.reporting.compare_result import (
     SectionComparison,
 )
 
-ROW, LEFT, WIDTH, RIGHT = 30, 190, 760, 150
+ROW, LEFT, WIDTH, RIGHT = 30, 190, 760, 180
+
+NAME = 24
+"""Letters of a group's name that fit beside the axis."""
 
 
 def html_report(found: Comparison) -> str:
@@ -126,7 +129,6 @@ def _forest(groups: Sequence[GroupComparison]) -> str:
         assert one is not None
         told, interval = _told(one, 100.0, 1)
         name = name_of(group)
-        shown = name if len(name) <= 26 else f"{name[:25]}…"
         kind = "diff"
         if one.low is not None and one.high is not None:
             kind += " worse" if one.low > 0 else " better" if one.high < 0 else ""
@@ -136,11 +138,27 @@ def _forest(groups: Sequence[GroupComparison]) -> str:
             )
         parts.append(f'<circle class="{kind}" cx="{x(100 * one.value):.1f}" cy="{y}" r="4.5"/>')
         weight = " whole" if group.dimension == "all" else ""
-        parts.append(f'<text class="name{weight}" x="{LEFT - 12}" y="{y + 4}">{escape(shown)}</text>')
+        parts.append(f'<text class="name{weight}" x="{LEFT - 12}" y="{y + 4}">{_short(name)}</text>')
         aside = f"{told} ({interval})" if interval else told
         parts.append(f'<text class="aside" x="{WIDTH - RIGHT + 10}" y="{y + 4}">{escape(aside)}</text>')
     parts.append("</svg>")
     return "".join(parts)
+
+
+def _short(name: str) -> str:
+    """What fits beside the axis: both ends, since versions differ in the last letters; all of it on hover."""
+    if len(name) <= NAME:
+        return escape(name)
+    half = NAME // 2
+    return f"{escape(name[: half - 1])}…{escape(name[-half:])}<title>{escape(name)}</title>"
+
+
+def _rounded(count: int) -> str:
+    """A count that is no wider than its bar."""
+    if count < 1_000:
+        return f"{count}"
+    unit, value = ("k", count / 1e3) if count < 999_500 else ("M", count / 1e6)
+    return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
 
 
 def _reach(largest: float) -> float:
@@ -168,7 +186,7 @@ def _histogram(counts: Sequence[int]) -> str:
             parts.append(
                 f'<rect class="{kind}" x="{left + 1.5:.1f}" y="{18 + height - tall:.1f}" '
                 f'width="{bar - 3:.1f}" height="{tall:.1f}"/><text class="tick" x="{left + bar / 2:.1f}" '
-                f'y="{13 + height - tall:.1f}">{count:,}</text>'
+                f'y="{13 + height - tall:.1f}">{_rounded(count)}<title>{count:,}</title></text>'
             )
     parts.append(f'<line class="zero" x1="20" x2="{WIDTH - 20}" y1="{18 + height}" y2="{18 + height}"/>')
     for share in (-1.0, -0.5, 0.0, 0.5, 1.0):
