@@ -23,8 +23,14 @@ BUSY = 20
 FLOWING = 1.0
 """Seconds after live traffic was last seen during which a replay works in turns."""
 
-SHARE = 0.5
+SHARE = 0.1
 """How much of the time it works while live traffic flows."""
+
+PIECE = 10
+"""Events that it works at between two pauses then: what a live event waits for, at most."""
+
+FIRST_SECONDS = 0.1
+"""Until the second look, which is the first that can see traffic flow, it is taken to flow."""
 
 NICE = 5
 
@@ -45,6 +51,7 @@ class Courtesy:
         self._free = asyncio.Event()
         self._free.set()
         self._seen: dict[str, int] = {}
+        self._looks = 0
         self._flowed = -FLOWING
         self._last = time.monotonic()
         self.waited = 0.0
@@ -60,13 +67,23 @@ class Courtesy:
         if self._watching is not None:
             await self._watching
 
+    @property
+    def flowing(self) -> bool:
+        """Whether live traffic flows: then one piece is finished before another is begun."""
+        return self._looks < 2 or time.monotonic() - self._flowed < FLOWING
+
+    def most(self, wanted: int, flowing: int = PIECE) -> int:
+        """How many events may be worked at, or read, at a time: at most `flowing` while traffic flows."""
+        return min(wanted, flowing) if self.flowing else wanted
+
     async def turn(self) -> None:
-        """Wait until live traffic leaves room. Called before each batch."""
+        """Wait until live traffic leaves room. Called before each piece, with the one before it finished
+        while traffic flows."""
         began = time.monotonic()
         if not self._free.is_set():
             await self._free.wait()
-        elif began - self._flowed < FLOWING:
-            # As long a pause as the batch before took, so that the services find an idle core.
+        elif self.flowing:
+            # Some times as long a pause as the piece before took, so that the services find an idle core.
             await asyncio.sleep(min((began - self._last) * (1 / SHARE - 1), 0.5))
         self._last = time.monotonic()
         self.waited += self._last - began
@@ -78,12 +95,14 @@ class Courtesy:
             except (nats.errors.Error, OSError, TimeoutError) as error:
                 logger.debug("courtesy.unknown", error=repr(error))
                 waiting = 0
+            self._looks += 1
             if waiting > BUSY:
                 self._free.clear()
             else:
                 self._free.set()
+            pause = FIRST_SECONDS if self._looks < 2 else LOOK_SECONDS
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._stopped.wait(), pause)
         self._free.set()
 
     async def _look(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,9 +55,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 async def read(
-    js: JetStreamContext, stream: str, subjects: str, first: int, last: int
+    js: JetStreamContext,
+    stream: str,
+    subjects: str,
+    first: int,
+    last: int,
+    *,
+    most: Callable[[], int] = lambda: MOST,
 ) -> AsyncGenerator[list[Message]]:
     """What the stream holds of `subjects` at sequences `first` to `last`, in order, in lists as they come.
+
+    `most` is asked each time how many messages may be on their way at once.
 
     Raises `Broken` when the server goes away in between, `nats.js.errors.NotFoundError` when there is no
     such stream.
@@ -99,17 +107,18 @@ async def read(
     tap = Tap.of(client)
     subscription = await tap.subscribe(inbox, arrived)
     expected, coming, size = 1, 0, 0
-    most, position = BEGIN, max(first, 1)
+    bound, position = BEGIN, max(first, 1)
     try:
         while True:
-            wanted = min(most, left, last - position + 1)
-            if coming <= most // 2 and coming < wanted:
+            room = min(bound, most())
+            wanted = min(room, left, last - position + 1)
+            if coming <= room // 2 and coming < wanted:
                 # Never more than there is, so that every request is answered in full; nor much beyond the
                 # last one.
                 more = wanted - coming
                 await client.publish(request, b'{"batch":%d,"expires":30000000000}' % more, inbox)
                 coming += more
-            enough = min(coming, max(1, most // 4))
+            enough = min(coming, max(1, room // 4))
             if len(held) < enough:
                 news.clear()
                 with contextlib.suppress(TimeoutError):
@@ -142,7 +151,7 @@ async def read(
                 yield found
             if not left or position > last:
                 return
-            most = max(1, min(MOST, MOST_BYTES * expected // (size + 1)))
+            bound = max(1, min(MOST, MOST_BYTES * expected // (size + 1)))
     except FAULTS as error:
         raise Broken(repr(error)) from error
     finally:

@@ -19,9 +19,9 @@ import msgspec
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.courtesy import Courtesy, Pace
+from groundwatch.replay.courtesy import PIECE, Courtesy, Pace
 from groundwatch.replay.engines import Engines, with_judges
-from groundwatch.replay.reading import Broken, Message, read
+from groundwatch.replay.reading import MOST, Broken, Message, read
 from groundwatch.replay.runs import (
     Counts,
     Page,
@@ -212,7 +212,14 @@ class PageWork:
     async def _through(self) -> None:
         replayer, page = self._replayer, self._page
         while not self._over() and self._at <= page.last:
-            reading = read(replayer.js, replayer.run.stream, replayer.spec.subjects, self._at, page.last)
+            reading = read(
+                replayer.js,
+                replayer.run.stream,
+                replayer.spec.subjects,
+                self._at,
+                page.last,
+                most=lambda: replayer.courtesy.most(MOST, 5 * PIECE),
+            )
             try:
                 async with contextlib.aclosing(reading):
                     async for messages in reading:
@@ -230,12 +237,13 @@ class PageWork:
     async def _begin_all(self, messages: list[Message]) -> None:
         start = 0
         while start < len(messages) and not self._over():
-            part = messages[start : start + self._replayer.batch]
+            courtesy = self._replayer.courtesy
+            part = messages[start : start + courtesy.most(self._replayer.batch)]
             start += len(part)
             for piece in self._paced(part):
                 await self._until_due(piece)
-                await self._finish(IN_WORK - 1)
-                await self._replayer.courtesy.turn()
+                await self._finish(0 if courtesy.flowing else IN_WORK - 1)
+                await courtesy.turn()
                 if self._over():
                     return
                 self._begin(piece)

@@ -1,0 +1,97 @@
+"""Live traffic goes first: what a replay sees of it in the real consumers, and what it then does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.replay.conftest import Replays, outcomes, record, response
+
+from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.replay import courtesy as module
+from groundwatch.replay.courtesy import BUSY, PIECE, Courtesy
+from groundwatch.runtime.bus import Bus
+from groundwatch.topology import RESPONSES
+
+pytestmark = pytest.mark.usefixtures("clean_streams")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_replay_works_in_small_pieces_while_live_traffic_flows(bus: Bus) -> None:
+    await record(bus, *(response(f"r{number}") for number in range(3)))
+    courtesy = Courtesy(bus)
+    assert courtesy.flowing and courtesy.most(200) == PIECE and courtesy.most(2_000, 50) == 50
+    courtesy.start()
+    try:
+        # Events that nobody fetches are no traffic.
+        await until(lambda: not courtesy.flowing)
+        assert courtesy.most(200) == 200
+        service = await bus.js.pull_subscribe_bind(consumer="extraction", stream=RESPONSES)
+        for message in await service.fetch(2):
+            await message.ack()
+        await until(lambda: courtesy.flowing)
+        assert courtesy.most(200) == PIECE and courtesy.most(3) == 3
+        await until(lambda: not courtesy.flowing)
+    finally:
+        await courtesy.stop()
+
+
+async def test_a_replay_waits_while_the_services_have_much_to_do(bus: Bus) -> None:
+    await record(bus, *(response(f"r{number}") for number in range(BUSY + 10)))
+    service = await bus.js.pull_subscribe_bind(consumer="extraction", stream=RESPONSES)
+    held = await service.fetch(5)
+    courtesy = Courtesy(bus)
+    courtesy.start()
+    try:
+        await until(lambda: not courtesy._free.is_set())
+        waiting = asyncio.create_task(courtesy.turn())
+        await asyncio.sleep(3 * module.LOOK_SECONDS)
+        assert not waiting.done()
+        for message in [*held, *await service.fetch(10)]:
+            await message.ack()
+        # As many as are let go of: the rest is no more than the services hold at any time.
+        async with asyncio.timeout(30):
+            await waiting
+        assert courtesy.waited > 0
+    finally:
+        await courtesy.stop()
+
+
+async def test_the_pause_is_a_multiple_of_the_work(bus: Bus) -> None:
+    courtesy = Courtesy(bus)
+    await courtesy.turn()
+    before = courtesy.waited
+    # Nobody has looked yet, so traffic is taken to flow.
+    began = time.monotonic()
+    await asyncio.sleep(0.02)
+    worked = time.monotonic() - began
+    await courtesy.turn()
+    assert courtesy.waited - before >= worked * (1 / module.SHARE - 1)
+
+
+async def test_one_piece_is_finished_before_another_is_begun(
+    replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Courtesy, "flowing", property(lambda self: True))
+    monkeypatch.setattr(module, "SHARE", 0.9)
+    stored: list[int] = []
+    extract = NoopExtractionEngine.extract
+
+    async def watched(self, responses, protocol):
+        assert len(responses) <= PIECE
+        stored.append((await bus.js.stream_info("GW_OUTCOMES")).state.messages)
+        return await extract(self, responses, protocol)
+
+    monkeypatch.setattr(NoopExtractionEngine, "extract", watched)
+    await record(bus, *(response(f"r{number}") for number in range(100)))
+    run = await replays.done("polite")
+    assert run.counts.scored == len(await outcomes(bus, "polite")) == 100
+    # Whenever a piece begins, everything before it is in the stream.
+    assert len(stored) >= 100 // PIECE and stored == sorted(set(stored)) and stored[0] == 0
