@@ -282,6 +282,15 @@ MISUSES: dict[str, tuple[Object, str, str]] = {
         "replay.autoscaling.prometheusUrl",
         "name the Prometheus",
     ),
+    "light-replays": (
+        {
+            "settings": {"matching": {"engine": "semantic"}},
+            "stages": {"matching": {"image": {"repository": "embedded", "tag": "1"}}},
+            "replay": {"enabled": True},
+        },
+        "replay.image",
+        "settings.matching.engine too, semantic",
+    ),
     "replays-off": (
         {"replay": {"autoscaling": {"enabled": True}}},
         "replay.autoscaling.enabled",

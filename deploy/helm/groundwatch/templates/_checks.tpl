@@ -114,6 +114,8 @@
 {{- $image := (get $.Values.stages $stage).image | default dict -}}
 {{- $embedded := dict "extraction" (list "linguistic" "") "verification" (list "embedded" "similarity" "") "matching" (list "semantic" "") -}}
 {{- if and (has ($section.engine | default "") (get $embedded $stage | default list)) (not (or $image.repository $image.tag $image.digest)) }}{{ fail (printf "settings.%s.engine: %s runs a model inside the service, which the light image lacks: choose another engine, or name an image with groundwatch[embedded] in stages.%s.image" $stage ($section.engine | default "the default") $stage) }}{{ end -}}
+{{- $replays := $.Values.replay.image -}}
+{{- if and $.Values.replay.enabled (has ($section.engine | default "") (get $embedded $stage | default list)) (not (or $replays.repository $replays.tag $replays.digest)) }}{{ fail (printf "replay.image: replays judge with settings.%s.engine too, %s, which runs a model inside the service: name an image with groundwatch[embedded]" $stage ($section.engine | default "the default")) }}{{ end -}}
 {{- range include "groundwatch.endpoints" (dict "root" $ "stage" $stage) | fromJsonArray -}}
 {{- $named = append $named .api_key_env -}}
 {{- $host := regexReplaceAll "^https?://" .base_url "" | splitList "/" | first | splitList ":" | first -}}
