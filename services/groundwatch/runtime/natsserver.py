@@ -7,28 +7,18 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.runtime.logs import logger
+from groundwatch.runtime.ownership import LOCK_FILE, FolderLock, free_port
 
 READY_SECONDS = 20.0
 STOP_SECONDS = 10.0
-LOCK_FILE = "lock"
-
-
-def free_port() -> int:
-    """A port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def find_binary() -> str:
@@ -54,7 +44,13 @@ class NatsServer:
         self.name = f"groundwatch-{os.getpid()}-{self.port}"
         self._max_payload = max_payload
         self._process: asyncio.subprocess.Process | None = None
-        self._lock: int | None = None
+        self._lock = FolderLock(
+            data_dir,
+            binary=find_binary,
+            stop=_terminate,
+            patience=STOP_SECONDS,
+            refusal="another groundwatch already uses",
+        )
 
     @property
     def url(self) -> str:
@@ -68,8 +64,7 @@ class NatsServer:
 
     async def start(self) -> None:
         """Start the child and wait until JetStream answers."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        self._lock.take()
         log = self.data_dir / "nats-server.log"
         with tempfile.NamedTemporaryFile("w", suffix=".conf", delete=False) as config:
             config.write(
@@ -88,9 +83,9 @@ class NatsServer:
                 # Ctrl-C in the terminal is ours to answer: services drain first, then the server stops.
                 start_new_session=True,
                 # It holds the lock with us: if we are killed, it goes on writing to the folder.
-                pass_fds=(self._lock,) if self._lock is not None else (),
+                pass_fds=self._lock.handles,
             )
-            self._note_owner()
+            self._lock.note(self.pid)
             await self._wait_ready(log)
         except BaseException:
             await self.stop()
@@ -110,18 +105,17 @@ class NatsServer:
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        self._release_lock()
+        self._lock.release()
 
     async def restart(self) -> None:
         """Start again on the same port and data, after the child has died."""
-        self._release_lock()
+        self._lock.release()
         self._process = None
         await self.start()
 
     def clear(self) -> None:
         """Remove what an earlier server stored here. Raises `UsageError` when one still runs."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        self._lock.take()
         try:
             for path in self.data_dir.iterdir():
                 if path.is_dir():
@@ -129,7 +123,7 @@ class NatsServer:
                 elif path.name != LOCK_FILE:
                     path.unlink()
         finally:
-            self._release_lock()
+            self._lock.release()
 
     def kill(self) -> None:
         """Kill −9, for fault tests."""
@@ -141,40 +135,6 @@ class NatsServer:
         if self._process is None:
             return 0
         return await self._process.wait()
-
-    def _take_lock(self) -> None:
-        """Two servers on one data folder would destroy it."""
-        import fcntl
-
-        handle = os.open(self.data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = 0.0
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if not deadline:
-                    deadline = time.monotonic() + (STOP_SECONDS if _stop_orphan(handle) else 0)
-                if time.monotonic() < deadline:
-                    time.sleep(0.05)
-                    continue
-                os.close(handle)
-                raise UsageError(
-                    f"another groundwatch already uses {self.data_dir}: stop it, "
-                    "or name another folder with --data-dir"
-                ) from error
-        self._lock = handle
-
-    def _release_lock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _note_owner(self) -> None:
-        """Write into the lock whose server this is, for whoever finds it after we were killed."""
-        if self._lock is not None and self.pid is not None:
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"{os.getpid()} {self.pid}".encode(), 0)
 
     async def _wait_ready(self, log: Path) -> None:
         import nats
@@ -203,16 +163,5 @@ class NatsServer:
         raise UsageError(f"nats-server did not become ready in {READY_SECONDS:.0f} s; see {log}")
 
 
-def _stop_orphan(lock: int) -> bool:
-    """Stop the server that holds the lock if whoever started it is gone; tells whether there was one."""
-    try:
-        owner, server = map(int, os.pread(lock, 64, 0).split())
-        process = psutil.Process(server)
-        orphan = not psutil.pid_exists(owner) and process.name() == Path(find_binary()).name
-    except (ValueError, psutil.Error):
-        return False
-    if orphan:
-        logger.warning("nats.orphan_stopped", pid=server)
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-    return orphan
+def _terminate(server: int) -> None:
+    psutil.Process(server).terminate()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +20,7 @@ import psutil  # type: ignore[import-untyped]
 from groundwatch.errors import UsageError
 from groundwatch.models.repository import ServedModel, missing_checkpoints, write_model, write_repository
 from groundwatch.runtime.logs import logger
-from groundwatch.runtime.natsserver import free_port
+from groundwatch.runtime.ownership import FolderLock, free_port, is_taken
 from groundwatch.runtime.triton_distribution import (
     environment,
     find_distribution,
@@ -63,7 +61,13 @@ class TritonServer:
         self._cache_bytes = cache_bytes
         self._process: asyncio.subprocess.Process | None = None
         self._http: httpx.AsyncClient | None = None
-        self._lock: int | None = None
+        self._lock = FolderLock(
+            data_dir,
+            binary=lambda: _BINARY,
+            stop=_kill_group,
+            patience=STOP_SECONDS,
+            refusal="another groundwatch already serves models from",
+        )
         self._started = False
 
     @property
@@ -99,8 +103,7 @@ class TritonServer:
         root = find_distribution()
         if absent := missing_checkpoints(self.models):
             raise UsageError(f"there is no checkpoint {absent[0]}")
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        self._lock.take()
         try:
             write_repository(self.repository, self.models, paths=package_paths())
             self._clear_shared_memory()
@@ -189,9 +192,7 @@ class TritonServer:
         if self._http is not None:
             await self._http.aclose()
             self._http = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     async def restart(self) -> None:
         """Start again on the same ports, after the child has died."""
@@ -253,7 +254,7 @@ class TritonServer:
         """Two servers can listen on one port and share its callers: the one before must be gone."""
         deadline = time.monotonic() + STOP_SECONDS if self._started else 0.0
         while taken := [
-            port for port in (self.grpc_port, self.http_port, self.metrics_port) if _is_taken(port)
+            port for port in (self.grpc_port, self.http_port, self.metrics_port) if is_taken(port)
         ]:
             if time.monotonic() > deadline:
                 raise UsageError(f"port {taken[0]} belongs to another server; name a free one")
@@ -295,9 +296,9 @@ class TritonServer:
                 env=environment(root),
                 # Ctrl-C in the terminal is ours to answer; and the models' processes are found by the group.
                 start_new_session=True,
-                pass_fds=(self._lock,) if self._lock is not None else (),
+                pass_fds=self._lock.handles,
             )
-        self._note_owner()
+        self._lock.note(self.pid)
 
     async def _wait_ready(self) -> None:
         assert self._process is not None
@@ -323,43 +324,6 @@ class TritonServer:
         if _SHARED_MEMORY.is_dir():
             for path in _SHARED_MEMORY.glob(f"{self._prefix}*"):
                 path.unlink(missing_ok=True)
-
-    def _take_lock(self) -> None:
-        """One server for a folder: a second would write another repository under the first."""
-        handle = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = 0.0
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if not deadline:
-                    deadline = time.monotonic() + (STOP_SECONDS if _stop_orphan(handle) else 0)
-                if time.monotonic() < deadline:
-                    time.sleep(0.05)
-                    continue
-                os.close(handle)
-                raise UsageError(
-                    f"another groundwatch already serves models from {self.data_dir}: stop it, "
-                    "or name another folder with --data-dir"
-                ) from error
-        self._lock = handle
-
-    def _note_owner(self) -> None:
-        """Write into the lock whose server this is, for whoever finds it after we were killed."""
-        if self._lock is not None and self.pid is not None:
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"{os.getpid()} {self.pid}".encode(), 0)
-
-
-def _is_taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
 
 
 def _reason(body: str) -> str:
@@ -390,18 +354,3 @@ async def _gone(processes: list[int]) -> None:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     break
                 await asyncio.sleep(0.02)
-
-
-def _stop_orphan(lock: int) -> bool:
-    """Stop the server that holds the lock if whoever started it is gone; tells whether there was one."""
-    try:
-        owner, server = map(int, os.pread(lock, 64, 0).split())
-        orphan = not psutil.pid_exists(owner)
-        if psutil.pid_exists(server):
-            orphan = orphan and psutil.Process(server).name() == _BINARY
-    except (ValueError, psutil.Error):
-        return False
-    if orphan:
-        logger.warning("triton.orphan_stopped", pid=server)
-        _kill_group(server)
-    return orphan
