@@ -146,8 +146,8 @@ class _Again:
             if isinstance(made, GroundwatchError):
                 self.became["faulty"] += len(group)
                 continue
-            for one in made:
-                await self._put(one)
+            for each in made:
+                await self._put(each)
 
     async def _source(self, address: Address) -> Message | None:
         spec = self._run.spec

@@ -15,6 +15,8 @@ from groundwatch.cli.replaying import ReplayDesk
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.replay import service as serving
+from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import OUTCOMES
@@ -106,6 +108,24 @@ async def test_a_replay_that_nobody_works_at_can_be_cancelled(gateway_factory, s
     assert (await anext(following)).replay.status == pb.REPLAY_STATUS_CANCELLED
     assert [told async for told in following] == []
     assert await outcomes(bus, "never") == []
+
+
+async def test_a_replay_begun_here_is_carried_out_by_the_replay_service(
+    gateway_factory, stub_factory, bus, desk_of, monkeypatch
+):
+    """As in a cluster: the gateway only writes it down, and somebody else's process works at it."""
+    monkeypatch.setattr(serving, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(serving, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(serving, "prefer_others", lambda: None)
+    desk = desk_of(processes=0)
+    stub = await filled(gateway_factory, stub_factory, desk)
+    service = serving.ReplayService(desk._settings, bus, Metrics())
+    await service.start()
+    await stub.StartReplay(pb.StartReplayRequest(run="elsewhere"), timeout=30)
+    told = [one async for one in stub.FollowReplay(pb.FollowReplayRequest(run="elsewhere"), timeout=60)]
+    await service.drain(10.0)
+    assert told[-1].replay.status == pb.REPLAY_STATUS_DONE
+    assert len(await outcomes(bus, "elsewhere")) == 30
 
 
 @pytest.mark.parametrize(
