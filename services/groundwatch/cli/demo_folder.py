@@ -77,7 +77,9 @@ def kept(named: Path | None) -> Iterator[Kept]:
 def _empty(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} holds something else than a demo: name another folder with --data-dir")
-    NatsServer(folder / STREAMS).clear()
-    (folder / JUDGE).unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    # First of all: whoever is killed here must not leave a folder that the next demo takes for another's.
     (folder / MARK).write_bytes(msgspec.json.encode({"groundwatch": __version__}))
     (folder / ".gitignore").write_text("*\n")
+    NatsServer(folder / STREAMS).clear()
+    (folder / JUDGE).unlink(missing_ok=True)
