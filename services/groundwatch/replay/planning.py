@@ -13,21 +13,25 @@ import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseScored, Usage
+from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.reading import Broken, read
 from groundwatch.replay.spec import Selection, Spec, told
 from groundwatch.replay.writing import Choosing, Item
+from groundwatch.runtime.cache_keys import keys_in_reach
 from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE
 from groundwatch.runtime.streams import read_stream
 from groundwatch.runtime.work import UNDECODED
-from groundwatch.topology import HEADER_OUTCOME, OUTCOMES, PREFIX, RESPONSES
+from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, PREFIX, RESPONSES
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
 LATE = 3_600.0
 """Seconds after which no response recorded earlier comes into the stream any more: intake takes seconds."""
+
+LOOKED_UP = 200
+"""Responses that are looked up in the judgement cache."""
 
 SAMPLE = 2_000
 """Outcomes of live traffic that the cost of a judgement is measured on."""
@@ -59,7 +63,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `calls`, tokens, `cost` (US dollars) and `seconds` are what the source's judges took for as many
     judgements, measured on `measured_on` outcomes; None where nothing could be measured. Other judges cost
-    something else.
+    something else. They are upper bounds: what the judgement cache knows is not asked again. Of `looked_up`
+    responses, a sample, it holds something for `cached`; only the same judge's word of the same input counts.
     """
 
     run: str
@@ -80,6 +85,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None
     cost: float | None
     seconds: float | None
+    looked_up: int = 0
+    cached: int = 0
 
 
 async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = False) -> Stretch:
@@ -112,8 +119,13 @@ async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = Fa
     return Stretch(first, last)
 
 
-async def plan(js: JetStreamContext, spec: Spec, stretch: Stretch) -> tuple[Plan, Spec]:
-    """Read the stretch once and count; the spec comes back with the bound that makes its sample exact."""
+async def plan(
+    js: JetStreamContext, spec: Spec, stretch: Stretch, *, looking_up: bool = False
+) -> tuple[Plan, Spec]:
+    """Read the stretch once and count; the spec comes back with the bound that makes its sample exact.
+
+    With `looking_up` it says too what the judgement cache holds of a sample.
+    """
     selection = Selection(msgspec.structs.replace(spec, below=0))
     choosing = Choosing(spec, selection)
     hashes: dict[str, int] = {}
@@ -126,9 +138,10 @@ async def plan(js: JetStreamContext, spec: Spec, stretch: Stretch) -> tuple[Plan
                 counted.read += chosen.events
                 counted.chains += chosen.chains
                 for item in chosen.items:
-                    counted.add(item)
-                    if spec.sample and item.key not in hashes:
-                        hashes[item.key] = selection.hash(item.key)
+                    rank = selection.hash(item.key)
+                    counted.add(item, rank)
+                    if spec.sample:
+                        hashes[item.key] = rank
             break
         except Broken as error:
             raise UsageError(f"the server went away while counting ({error}): try again") from error
@@ -137,7 +150,27 @@ async def plan(js: JetStreamContext, spec: Spec, stretch: Stretch) -> tuple[Plan
         spec = msgspec.structs.replace(spec, below=lowest[-1])
         counted.keep({key for key, number in hashes.items() if number < spec.below})
     cost = await measure(js, spec)
-    return counted.plan(spec, cost), spec
+    planned = counted.plan(spec, cost)
+    if looking_up:
+        looked_up, cached = await _look_up(js, counted.some())
+        planned = msgspec.structs.replace(planned, looked_up=looked_up, cached=cached)
+    return planned, spec
+
+
+async def _look_up(js: JetStreamContext, responses: list[ResponseRecorded]) -> tuple[int, int]:
+    """How many of these were looked up in the judgement cache, and for how many it holds something."""
+    bucket = next(one for one in BUCKETS if one.name == CACHE_BUCKET)
+    looked_up = cached = 0
+    for response in responses:
+        patterns = [f"$KV.{bucket.name}.{keys}" for keys in keys_in_reach(response)]
+        try:
+            states = [(await js.stream_info(bucket.stream, subjects_filter=one)).state for one in patterns]
+        except (nats.errors.Error, nats.js.errors.Error):
+            # The cache is away: then judges are asked, and the upper bound is what it will be.
+            break
+        looked_up += 1
+        cached += any(state.subjects for state in states)
+    return looked_up, cached
 
 
 async def measure(js: JetStreamContext, spec: Spec) -> Cost:
@@ -180,15 +213,25 @@ class _Counted:
     def __init__(self) -> None:
         self.read = self.chains = 0
         self._items: dict[str, list[tuple[str, float, bool, Usage]]] = {}
+        self._some: dict[str, tuple[int, ResponseRecorded]] = {}
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item, rank: int) -> None:
         spent = item.event.usage if isinstance(item.event, ClaimsExtracted) else Usage()
         declined = item.protocol in item.response.declined
         told = (item.protocol, item.response.recorded_at, declined, spent)
         self._items.setdefault(item.key, []).append(told)
+        if not declined and item.key not in self._some:
+            self._some[item.key] = (rank, item.response)
+            if len(self._some) > 2 * LOOKED_UP:
+                self._some = dict(heapq.nsmallest(LOOKED_UP, self._some.items(), key=_rank))
+
+    def some(self) -> list[ResponseRecorded]:
+        """Responses to be judged, at most `LOOKED_UP`, chosen as a sample is."""
+        return [response for _, (_, response) in heapq.nsmallest(LOOKED_UP, self._some.items(), key=_rank)]
 
     def keep(self, keys: set[str]) -> None:
         self._items = {key: items for key, items in self._items.items() if key in keys}
+        self._some = {key: one for key, one in self._some.items() if key in keys}
 
     def plan(self, spec: Spec, cost: Cost) -> Plan:
         by_protocol: dict[str, int] = {}
@@ -235,6 +278,10 @@ class _Counted:
             cost=None if dollars is None else round(dollars, 6),
             seconds=round(cost.seconds * judged, 1) if known else None,
         )
+
+
+def _rank(item: tuple[str, tuple[int, ResponseRecorded]]) -> tuple[int, str]:
+    return item[1][0], item[0]
 
 
 def _gone(spec: Spec, why: str) -> str:

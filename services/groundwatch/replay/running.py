@@ -38,7 +38,7 @@ async def dry_run(bus: Bus, spec: Spec, *, allow_gap: bool = False) -> Plan:
     spec.check()
     await _free(await Runs.open(bus.js), spec.run)
     stretch = await find_stretch(bus.js, spec, allow_gap=allow_gap)
-    return (await plan(bus.js, spec, stretch))[0]
+    return (await plan(bus.js, spec, stretch, looking_up=True))[0]
 
 
 async def begin(bus: Bus, settings: Settings, spec: Spec, *, allow_gap: bool = False) -> Run:
