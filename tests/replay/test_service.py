@@ -20,6 +20,7 @@ from groundwatch.replay.service import ReplayService
 from groundwatch.replay.watching import Board, RunGauges, show, state_of
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.replay_metrics import MOST
 from groundwatch.verification.engines.noop import NoopVerificationEngine
 
 
@@ -187,6 +188,18 @@ async def test_who_stays_tells_of_runs_that_nobody_works_at(replays: Replays, bu
     assert (value(metrics, "runs", state="unattended"), value(metrics, "runs", state="paused")) == (0, 1)
     gauges.start()
     await asyncio.wait_for(gauges.stop(), 10)
+
+
+async def test_however_many_runs_wait_few_have_series(replays: Replays, bus: Bus) -> None:
+    run = await replays.begin("x")
+    many = [
+        msgspec.structs.replace(run, spec=msgspec.structs.replace(run.spec, run=f"r{number}"))
+        for number in range(MOST + 20)
+    ]
+    metrics = Metrics()
+    show(many, metrics.replay, run.created_at)
+    assert named(metrics) == {f"r{number}" for number in range(MOST)}
+    assert value(metrics, "runs", state="unattended") == MOST + 20
 
 
 async def test_a_run_out_of_its_budget_is_told_from_one_that_somebody_paused(
