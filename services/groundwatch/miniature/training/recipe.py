@@ -61,7 +61,7 @@ STAGES = (
         "verifier_4",
         ("--rate", "6e-4", "--captions", "0.1", "--scenes", "16", "--seed", "41"),
     ),
-    Stage("encoder", "image_encoder", 2.2, options=("--seed", "4")),
+    Stage("encoder", "image_encoder", 18, options=("--seed", "4")),
     Stage("generator", "generator", 40, options=("--words", "2.5", "--seed", "51")),
 )
 KEPT = {"lvlm_poor": "lvlm_1-0.5"}
