@@ -38,4 +38,4 @@ faults: install
 	$(BIN)/python -m pytest tests/faults
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .groundwatch
