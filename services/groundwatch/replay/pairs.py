@@ -36,13 +36,19 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def paired(
-    js: JetStreamContext, left: str, right: str, *, both: bool = False, first: int = 1
+    js: JetStreamContext,
+    left: str,
+    right: str,
+    *,
+    both: bool = False,
+    first: int = 1,
+    last: int | None = None,
 ) -> AsyncIterator[Pair]:
     """Every outcome of the two runs beside that of the same response and protocol in the other, or None.
 
-    In the order of the right run, from the sequence `first` on; those that only the left one has come last,
-    and not at all with `both`. Outcomes that do not decode count as absent. Holds 48 bytes for each outcome
-    of the right run.
+    In the order of the right run, from the sequence `first` to `last`; those that only the left one has come
+    last, and not at all with `both`. Outcomes that do not decode count as absent. Holds 48 bytes for
+    each outcome of the right run.
     """
     seen: set[bytes] = set()
     part: list[tuple[str, str, bytes]] = []
@@ -56,7 +62,7 @@ async def paired(
         return pairs
 
     async for message in read_stream(
-        js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{right}.>",), start_sequence=first
+        js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{right}.>",), start_sequence=first, last_sequence=last
     ):
         address = parse_subject(message.subject)
         if address is None:
@@ -88,12 +94,18 @@ def judgement(outcome: ResponseScored) -> bytes:
 
 
 async def changed(
-    js: JetStreamContext, source: str, run: str, *, first: int = 1, most: int | None = None
+    js: JetStreamContext,
+    source: str,
+    run: str,
+    *,
+    first: int = 1,
+    last: int | None = None,
+    most: int | None = None,
 ) -> Changed:
     """Compare each outcome of a run with that of its source, where the same judges judged: all of them, or
-    at `most` so many from the sequence `first` on."""
+    at `most` so many of the sequences `first` to `last`."""
     pairs = same = other = 0
-    async for left, right in paired(js, source, run, both=True, first=first):
+    async for left, right in paired(js, source, run, both=True, first=first, last=last):
         if pairs == most:
             break
         assert left is not None and right is not None

@@ -177,7 +177,7 @@ class ReplayService:
                 now = int((await self._bus.js.stream_info(OUTCOMES)).state.last_seq)
                 if last is not None and now > last:
                     found = await changed(
-                        self._bus.js, run.spec.source, run.name, first=last + 1, most=COMPARED
+                        self._bus.js, run.spec.source, run.name, first=last + 1, last=now, most=COMPARED
                     )
                     metrics.put_beside(run.name, compared=found.same_judges, changed=found.changed)
                 last = now
