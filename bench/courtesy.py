@@ -1,7 +1,8 @@
 """What live traffic notices of a replay at full speed: its delay with and without one, in turns, in one run.
 
 Live responses come one by one at a steady rate through extraction, verification and scoring, each a process
-`groundwatch serve` with no-op judges. *Beside* a replay means beside one process `groundwatch replay` at
+`groundwatch serve` with no-op judges, or with `--set embedded=1` those that the system begins with, which
+need no server. *Beside* a replay means beside one process `groundwatch replay` at
 `--speed max` over events of another run, which is stopped (SIGSTOP) while the others are measured. A delay is
 from recording, just before the stream is given the response, to scoring. Windows with and without alternate
 and every window has its own percentiles; told are medians over windows, and `ratio` is p99 beside over p99
@@ -37,6 +38,7 @@ from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
 STAGES = ("extraction", "verification", "scoring")
 SOURCE = "past"
 REPLAYED = "again"
+NOOP = {"GROUNDWATCH_EXTRACTION__ENGINE": "noop", "GROUNDWATCH_VERIFICATION__ENGINE": "noop"}
 PATIENCE = 120.0
 SETTLE_SECONDS = 1.0
 
@@ -46,14 +48,14 @@ _OUTCOMES = msgspec.json.Decoder(ResponseScored)
 class Processes:
     """Processes of the command line, ended by their ids."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, *, embedded: bool) -> None:
         self._folder = folder
+        judges = {} if embedded else NOOP
         self._environment = os.environ | {
             "PYTHONPATH": str(Path(groundwatch.__file__).parents[1]),
             "GROUNDWATCH_NATS__URL": url,
-            "GROUNDWATCH_EXTRACTION__ENGINE": "noop",
-            "GROUNDWATCH_VERIFICATION__ENGINE": "noop",
             "GROUNDWATCH_TELEMETRY__PORT": "0",
+            **judges,
         }
         self._started: list[asyncio.subprocess.Process] = []
 
@@ -156,14 +158,14 @@ async def replaying(processes: Processes, runs: Runs, name: str) -> asyncio.subp
 
 
 async def measure(
-    *, rate: int = 100, seconds: int = 4, rounds: int = 15, past: int = 400_000
+    *, rate: int = 100, seconds: int = 4, rounds: int = 15, past: int = 400_000, embedded: int = 0
 ) -> dict[str, Any]:
     """Windows of so many seconds at `rate` live responses a second, beside replays of `past` events."""
     with tempfile.TemporaryDirectory(prefix="groundwatch-bench-") as name:
         folder = Path(name)
         server = NatsServer(folder / "nats")
         await server.start()
-        processes = Processes(folder, server.url)
+        processes = Processes(folder, server.url, embedded=bool(embedded))
         bus = Bus(NatsSettings(url=server.url), name="bench")
         try:
             await bus.connect()
@@ -192,6 +194,7 @@ async def measure(
             await bus.close()
             await server.stop()
     return _told(alone, beside) | {
+        "embedded_judges": bool(embedded),
         "rate": rate,
         "seconds": seconds,
         "rounds": rounds,
