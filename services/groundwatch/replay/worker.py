@@ -21,7 +21,7 @@ from groundwatch.errors import TransientError, UsageError
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.courtesy import PIECE, Courtesy, Pace
 from groundwatch.replay.engines import Engines, with_judges
-from groundwatch.replay.reading import MOST, Broken, Message, read
+from groundwatch.replay.reading import MOST, Broken, Message, Reader
 from groundwatch.replay.runs import (
     Counts,
     Page,
@@ -78,7 +78,6 @@ class Replayer:
         self._me = this_worker()
         judges = with_judges(settings, run.spec.settings)
         self._engines = Engines(judges, bus, start=Stage(run.spec.stage), metrics=metrics)
-        self.js = bus.js
         self.choosing = Choosing(run.spec, Selection(run.spec))
         self.writer = Writer(
             bus,
@@ -89,6 +88,13 @@ class Replayer:
             timeout=settings.nats.publish_timeout,
         )
         self.courtesy = Courtesy(bus)
+        self.reader = Reader(
+            bus.js,
+            run.stream,
+            run.spec.subjects,
+            run.last,
+            most=lambda: self.courtesy.most(MOST, 5 * PIECE),
+        )
         self._tell = on_progress or (lambda _: None)
         self.stopping = False
         self._reached = time.monotonic()
@@ -129,6 +135,7 @@ class Replayer:
             self.run = msgspec.structs.replace(self.run, status="deleting")
         finally:
             gc.unfreeze()
+            await self.reader.close()
             await self.courtesy.stop()
             await self.writer.close()
             await self._engines.close()
@@ -212,14 +219,7 @@ class PageWork:
     async def _through(self) -> None:
         replayer, page = self._replayer, self._page
         while not self._over() and self._at <= page.last:
-            reading = read(
-                replayer.js,
-                replayer.run.stream,
-                replayer.spec.subjects,
-                self._at,
-                page.last,
-                most=lambda: replayer.courtesy.most(MOST, 5 * PIECE),
-            )
+            reading = replayer.reader.page(self._at, page.last)
             try:
                 async with contextlib.aclosing(reading):
                     async for messages in reading:
