@@ -17,6 +17,10 @@ from groundwatch.records import Limits, Refusal, read_file, read_lines, read_rec
 GOOD: dict[str, object] = {"id": "1", "model": "m", "answer": "A cat."}
 
 
+DEEP = b'{%b"extra": ' + b"[" * 3_900 + b"]" * 3_900 + b', "id": "1", "model": "m"}'
+"""Deeper than any decoder goes: what is unknown is skipped, and skipping goes as deep."""
+
+
 def line(**changes: object) -> bytes:
     return json.dumps(GOOD | changes).encode()
 
@@ -82,7 +86,10 @@ def test_any_text_is_an_answer(answer: str):
         (b'{"id": "1", "model": "m", "answer": "\xff"}', "", "UTF-8"),
         (b'{"id": "1", "model": "m", "ans', "", "not JSON"),
         (b"[]", "", "Expected `object`"),
-        (b"[" * 5_000, "", ""),
+        (b"[" * 5_000, "", "Expected `object`"),
+        (DEEP % b"", "", "nested too deeply"),
+        (DEEP % b'"answer": 7, ', "answer", "Expected `str`, got `int`"),
+        (DEEP % b'"answer": "half \\ud83d", ', "", "not JSON"),
         (line(padding="x" * 9_000), "", "more than 8000 bytes"),
     ],
 )

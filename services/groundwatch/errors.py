@@ -16,6 +16,11 @@ GroundwatchError
 
 from __future__ import annotations
 
+import msgspec
+
+UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what they claim to be; the last for nesting without end."""
+
 
 class GroundwatchError(Exception):
     """Base of all errors that groundwatch raises on purpose."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from groundwatch.errors import FileFormatError
+from groundwatch.errors import UNDECODED, FileFormatError
 from groundwatch.events import Reference, ResponseRecorded
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -112,7 +112,9 @@ def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits)
         return _explain(error, line)
     except UnicodeDecodeError:
         return Refusal(message="is not UTF-8 text")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        return Refusal(message="is nested too deeply to be read")
+    except msgspec.DecodeError as error:
         return _lone_surrogate(line) or Refusal(message=f"not JSON ({error})")
 
 
@@ -217,6 +219,8 @@ def _lone_surrogate(line: bytes) -> Refusal | None:
     for field, value in record.items() if isinstance(record, dict) else ():
         try:
             json.dumps(value, ensure_ascii=False).encode()
+        except RecursionError:
+            return None
         except UnicodeEncodeError:
             return Refusal(field=field, message="contains a lone surrogate, which is no character")
     return None
@@ -241,6 +245,6 @@ def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
     message, path = _where(error)
     try:
         name = _NAMED.decode(line).id
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODED:
         name = ""
     return Refusal(field=path, message=message, id=name[:256])

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from groundwatch.archive.store import Store
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 
 FOLDER = "manifests"
 KEPT = 5
@@ -100,7 +100,7 @@ def latest(store: Store) -> Manifest:
             continue
         try:
             found = msgspec.json.decode(data, type=Manifest)
-        except msgspec.DecodeError as error:
+        except UNDECODED as error:
             raise UsageError(f"{store.url}: {names[-1]} is not an archive's manifest: {error}") from error
         if found.format != 1:
             raise UsageError(f"{store.url}: written by a newer groundwatch (format {found.format}): upgrade")

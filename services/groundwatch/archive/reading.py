@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from groundwatch.archive.rows import Row
+from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseScored
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.streams import Read, read_stream
-from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, OUTCOMES, PREFIX, parse_subject
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
@@ -37,7 +37,7 @@ async def position_of(bus: Bus) -> Position:
 def row_of(read: Read, stream: int) -> Row:
     """The outcome of a message, in the run and under the key that its subject says.
 
-    Raises `runtime.work.UNDECODED` for bytes that are none.
+    Raises `errors.UNDECODED` for bytes that are none.
     """
     event = _DECODER.decode(read.data)
     address = parse_subject(read.subject)

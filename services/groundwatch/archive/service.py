@@ -18,14 +18,13 @@ import msgspec
 
 from groundwatch.archive.place import SWITCHED_OFF
 from groundwatch.archive.store import Store
-from groundwatch.errors import SettingsError
+from groundwatch.errors import UNDECODED, SettingsError
 from groundwatch.runtime import retry
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.streams import FAULTS, Read, follow_stream
-from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import ARCHIVE, OUTCOMES
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.cli.inputs import UNNAMED_MODEL
-from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.errors import UNDECODED, FileFormatError, UsageError
 from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.pope.tally import read_pairs
 from groundwatch.protocols.published import Place, json_members
@@ -83,7 +83,7 @@ def is_answered_benchmark(file: Path) -> bool:
         raise FileFormatError(file, f"cannot be read ({error.strerror or error})") from error
     try:
         record = msgspec.json.decode(first)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODED:
         return first.strip() == b"{"
     values = list(record.values()) if isinstance(record, dict) else []
     return bool(values) and all(isinstance(value, dict) and "instance" in value for value in values)

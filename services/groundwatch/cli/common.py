@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from groundwatch.cli.folders import PROVISION, check_streams, opened, told_here
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
 from groundwatch.runtime.bus import Bus
@@ -91,7 +91,7 @@ def find_running(settings: Settings) -> Running | None:
     """The `groundwatch up` on this machine, if one wrote down where it is."""
     try:
         found = msgspec.json.decode((data_dir(settings) / ADDRESS_FILE).read_bytes(), type=Running)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNDECODED):
         return None
     return found if psutil.pid_exists(found.pid) else None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.errors import UNDECODED, FileFormatError, UsageError
 from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file
@@ -31,7 +31,7 @@ def is_annotation(path: str | Path) -> bool:
         raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
     try:
         record = msgspec.json.decode(first)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODED:
         return False
     return isinstance(record, dict) and not record.keys().isdisjoint(("stage 1", "stage 2"))
 

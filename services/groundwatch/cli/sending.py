@@ -14,7 +14,7 @@ import httpx
 import msgspec
 
 from groundwatch.cli.inputs import annotated_response, is_annotation
-from groundwatch.errors import InputError, UsageError
+from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.protocols.faithscore.annotation import read_annotations
 from groundwatch.runtime.settings_reading import TOKEN_VARIABLE
 
@@ -113,7 +113,7 @@ class Sender:
             return line
         try:
             record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODED:
             return line
         if not isinstance(record, dict):
             return line
@@ -138,7 +138,7 @@ class Sender:
             return line
         try:
             record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODED:
             return line
         images = record.get("images") if isinstance(record, dict) else None
         if not isinstance(images, list) or not any(map(_names_file, images)):

@@ -32,7 +32,7 @@ from groundwatch.cli.history import SinceOption, UntilOption
 from groundwatch.cli.live import LiveView
 from groundwatch.cli.past import HistoryByOption, SourceOption, asks_history, show_history
 from groundwatch.cli.sending import Sender, Sent
-from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.errors import UNDECODED, CheckFailed, UsageError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.reporting.alarms import Alarms, tell
@@ -183,7 +183,7 @@ async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[Re
     async for message in read(bus.js, OUTCOMES, subjects=subjects):
         try:
             outcome = _SCORED.decode(message.data)
-        except msgspec.DecodeError as error:
+        except UNDECODED as error:
             # Another version or another program wrote it: it cannot be counted here, and must be told.
             logger.warning("outcome.unreadable", subject=message.subject, error=str(error))
             continue

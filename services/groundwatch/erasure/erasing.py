@@ -26,7 +26,7 @@ from groundwatch.erasure.removing import (
     remove_image,
 )
 from groundwatch.erasure.subject import Subject
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime import tombstones
 from groundwatch.runtime.exports import registered
@@ -191,7 +191,7 @@ class Eraser:
         if one.stream == RESPONSES and one.key not in self._responses and one.data:
             try:
                 self._responses[one.key] = msgspec.json.decode(one.data, type=ResponseRecorded)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNDECODED:
                 return
 
     async def _sweep(self, found: list[Found]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from groundwatch.erasure.subject import Subject, owner_key, tenant_of
+from groundwatch.errors import UNDECODED
 from groundwatch.events import AlarmRaised, response_key
 from groundwatch.runtime.streams import Read, read_stream
 from groundwatch.topology import (
@@ -91,7 +92,7 @@ async def _letters_and_alarms(
         async for read in read_stream(js, ALARMS, subjects=(subjects,)):
             try:
                 alarm = msgspec.json.decode(read.data, type=AlarmRaised)
-            except msgspec.DecodeError:
+            except UNDECODED:
                 continue
             key = response_key(alarm.tenant, alarm.response_id)
             if key in keys or (tenant is not None and alarm.tenant == tenant):

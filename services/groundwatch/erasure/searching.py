@@ -18,6 +18,7 @@ import nats.js.errors
 
 from groundwatch.erasure.finding import Found
 from groundwatch.erasure.subject import Subject
+from groundwatch.errors import UNDECODED
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import BUCKETS, CHANNELS, STREAMS
 
@@ -79,7 +80,7 @@ def texts_of(subject: Subject, several: Iterable[Found]) -> list[bytes]:
     for one in several:
         try:
             event = msgspec.json.decode(one.data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODED:
             continue
         texts |= {text for text in _strings(event) if len(text) >= SHORTEST}
         if len(texts) > 20 * MOST:

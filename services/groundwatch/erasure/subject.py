@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import response_key
 from groundwatch.runtime.tombstones import Kind, tombstone_name
 from groundwatch.topology import HEADER_ORIGIN, parse_subject
@@ -74,7 +74,7 @@ def tenant_of(data: bytes) -> str | None:
     """The tenant that an event of any kind names; None for bytes that are no event."""
     try:
         found: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODED:
         return None
     while isinstance(found, dict):
         inner = next((found[name] for name in _NESTED if isinstance(found.get(name), dict)), None)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import nats.js.errors
 
-from groundwatch.errors import GroundwatchError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import AlarmRaised, ResponseScored, digest
 from groundwatch.gateway.follow import FAULTS
 from groundwatch.reporting.alarms import Alarms, Raised, moment
@@ -143,7 +143,7 @@ class AlarmDesk:
             return 0, None
         try:
             return message.seq or 0, _DECODER.decode(message.data or b"")
-        except msgspec.DecodeError as error:
+        except UNDECODED as error:
             logger.warning("alarm.unreadable", subject=subject, error=str(error))
             return message.seq or 0, None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import nats.js.errors
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.gateway.budgets_meters import FAULTS, Limit, Meter
 from groundwatch.gateway.budgets_rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
@@ -219,7 +219,7 @@ class Budgets:
                 for sequence, subject, data in batch.messages:
                     try:
                         await self._learn(subject.removeprefix(PREFIX), data, sequence)
-                    except msgspec.DecodeError as error:
+                    except UNDECODED as error:
                         logger.error("budgets.unreadable", key=subject, error=str(error))
                 if batch.pending == 0:
                     self.problem = ""

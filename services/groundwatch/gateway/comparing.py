@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 import nats.js.errors
 
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored, digest
 from groundwatch.gateway.follow import FAULTS
 from groundwatch.reporting.compare import CHANGED, sections
@@ -286,7 +286,7 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
             address = parse_subject(read.subject)
             if address is None or address.key not in keys:
                 continue
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            with contextlib.suppressUNDECODED:
                 images = _IMAGES.decode(read.data).images
                 found[address.key] = f"images {digest(*images)}" if images else address.key
     return found
@@ -317,12 +317,12 @@ def _key(name: str) -> str:
 def _said(data: bytes) -> SaidOutcome | None:
     try:
         return _SAID.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODED:
         return None
 
 
 def _decoded(data: bytes) -> ResponseScored | None:
     try:
         return _SCORED.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODED:
         return None

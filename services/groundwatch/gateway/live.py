@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.board import Board
@@ -294,6 +295,6 @@ def _frame(sequence: int, data: bytes) -> bytes:
 def _decode(subject: str, data: bytes) -> ResponseScored | None:
     try:
         return _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODED as error:
         logger.warning("gateway.outcome", subject=subject, error=str(error))
         return None

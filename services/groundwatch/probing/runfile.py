@@ -16,7 +16,7 @@ from typing import IO
 
 import msgspec
 
-from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.errors import UNDECODED, FileFormatError, UsageError
 from groundwatch.events import ChainStep, Judge, ResponseRecorded, ResponseScored, Usage
 
 FILE = "run.jsonl"
@@ -126,7 +126,7 @@ class RunFile:
                 break
             try:
                 read = _DECODER.decode(line)
-            except msgspec.DecodeError as error:
+            except UNDECODED as error:
                 raise FileFormatError(path, f"is no line of a probe's run ({error})", line=number) from error
             if isinstance(read, Header):
                 _check(read, header, self.folder)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from groundwatch.errors import FileFormatError
+from groundwatch.errors import UNDECODED, FileFormatError
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def json_lines(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
         place = Place(path, number)
         try:
             record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODED as error:
             raise place.wrong(f"not JSON ({error})") from error
         if not isinstance(record, dict):
             raise place.wrong("expected a JSON object")
@@ -100,7 +100,7 @@ def _decode(path: Path, data: bytes, kind: type[T], name: str) -> T:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         raise FileFormatError(path, f"expected {name} ({error})", line=1) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODED as error:
         told = _BYTE.search(str(error))
         end = int(told[1]) if told else len(data.rstrip())
         raise FileFormatError(path, f"not JSON ({error})", line=data.count(b"\n", 0, end) + 1) from error

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 
 MAGIC = b"GWEXPORT\x01"
 HEADER = struct.Struct(">4sQQ32s")
@@ -167,7 +167,7 @@ class ExportReader:
                 return msgspec.msgpack.decode(plain, type=list[Record])
             if tag == DONE:
                 return msgspec.json.decode(plain, type=Manifest)
-        except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (zlib.error, *UNDECODED) as error:
             raise self._wrong(start, f"has a section that cannot be read: {error}") from error
         digest, data = plain[:32].hex(), plain[32:]
         if hashlib.sha256(data).hexdigest() != digest:

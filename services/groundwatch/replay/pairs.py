@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import nats.js.errors
 
+from groundwatch.errors import UNDECODED
 from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.runtime.bus import ENCODER
 from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import OUTCOMES, PREFIX, outcome_subject, parse_subject
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.reading import Broken, read
@@ -21,7 +21,6 @@ from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.cache_keys import keys_in_reach
 from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE
 from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, PREFIX, RESPONSES
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import nats.js.errors
 
-from groundwatch.errors import GroundwatchError, InputError, UsageError
+from groundwatch.errors import UNDECODED, GroundwatchError, InputError, UsageError
 from groundwatch.events import ResponseScored, Usage
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.engines import Engines, protocol_of, with_judges
@@ -26,7 +26,6 @@ from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.bus import Stored
 from groundwatch.runtime.outcomes import REPLACEABLE, outgoing, replace_dead
 from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_REASON,

@@ -7,11 +7,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.replay.runs import DECODER, Run
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.outcomes import DEAD_LETTER
@@ -82,7 +81,7 @@ class Board:
             return
         try:
             self._runs[name] = DECODER.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODED as error:
             logger.warning("replay.unreadable", run=name, error=str(error))
             self._runs.pop(name, None)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import nats.errors
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.runtime.bus import Stored
 from groundwatch.runtime.publisher import HEADROOM, WRONG_LAST_SEQUENCE
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
@@ -210,7 +210,7 @@ def _result(data: bytes) -> Stored | TransientError:
         return TransientError("no stream takes this subject")
     try:
         ack = _ACKS.decode(data)
-    except msgspec.DecodeError as error:
+    except UNDECODED as error:
         return TransientError(f"unreadable acknowledgement: {error}")
     if ack.error is None:
         return Stored.EXISTED if ack.duplicate else Stored.NEW

@@ -10,7 +10,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import GroundwatchError, InputError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, InputError, TransientError
 from groundwatch.events import (
     ChainAdvanced,
     ClaimsExtracted,
@@ -30,7 +30,6 @@ from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.wire import Publisher
 from groundwatch.runtime.bus import ENCODER, Outgoing, Stored
 from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE, without_score
-from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,

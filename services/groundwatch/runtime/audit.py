@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import nats.js.errors
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.runtime.streams import Read, read_stream
 from groundwatch.runtime.tombstones import Tombstone, tombstone_name, tombstones
-from groundwatch.runtime.work import UNDECODED
 from groundwatch.topology import (
     ASKED,
     CONSUMERS,

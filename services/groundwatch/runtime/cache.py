@@ -17,7 +17,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import GroundwatchError, InputError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, InputError, TransientError
 from groundwatch.events import ClaimsExtracted, Judge, ResponseRecorded, Usage
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.cache_keys import asked_with, cache_key
@@ -156,7 +156,7 @@ class JudgementCache:
             return None
         try:
             return _decoded(found.value or b"", key, form)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODED as error:
             # Judged again, and written over.
             logger.warning("cache.unreadable", stage=stage, key=key, error=str(error))
             self._count_fault(stage, "decode")

@@ -15,7 +15,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import DecodeError, InputError, TransientError
+from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError
 from groundwatch.events import (
     ChainAdvanced,
     ClaimsExtracted,
@@ -31,7 +31,7 @@ from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE, outgoing, replace_dead, without_score
 from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.work import UNDECODED, Arrived
+from groundwatch.runtime.work import Arrived
 from groundwatch.topology import (
     DEAD,
     HEADER_ORIGIN,

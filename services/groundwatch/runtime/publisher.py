@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import nats.errors
 
-from groundwatch.errors import InputError, TransientError
+from groundwatch.errors import UNDECODED, InputError, TransientError
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -160,7 +160,7 @@ class Publisher:
             return
         try:
             future.set_result(_DECODER.decode(message.data))
-        except msgspec.DecodeError as error:
+        except UNDECODED as error:
             future.set_result(_Ack(error=_Refusal(description=f"unreadable acknowledgement: {error}")))
 
     def _forget(self, token: str) -> asyncio.Future[_Ack] | None:

@@ -18,7 +18,7 @@ from faststream.message import StreamMessage
 from faststream.nats import PullSub
 from nats.aio.msg import Msg
 
-from groundwatch.errors import DecodeError, GroundwatchError, InputError, TransientError
+from groundwatch.errors import UNDECODED, DecodeError, GroundwatchError, InputError, TransientError
 from groundwatch.runtime import retry
 from groundwatch.runtime.bus import Bus, Receipt, Stored, settle
 from groundwatch.runtime.dead import DeadLetters
@@ -27,7 +27,7 @@ from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.outcomes import replace_dead
 from groundwatch.runtime.pull import Pull
 from groundwatch.runtime.settings import RetrySettings
-from groundwatch.runtime.work import UNDECODED, Arrived, Heartbeat, Publication, Result, Work
+from groundwatch.runtime.work import Arrived, Heartbeat, Publication, Result, Work
 from groundwatch.topology import HEADER_OUTCOME, ConsumerSpec, parse_subject
 
 E = TypeVar("E")

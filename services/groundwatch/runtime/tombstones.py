@@ -16,6 +16,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
+from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseRecorded, digest
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import Read, follow_stream, read_stream
@@ -155,7 +156,7 @@ class Erased:
         self._names.add(name)
         try:
             stone = msgspec.json.decode(read.data, type=Tombstone)
-        except msgspec.DecodeError as error:
+        except UNDECODED as error:
             logger.warning("tombstones.unreadable", subject=read.subject, error=str(error))
             return
         for sha256 in stone.images:

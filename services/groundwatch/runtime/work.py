@@ -15,9 +15,6 @@ from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, Address, parse
 
 E = TypeVar("E")
 
-UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises of bytes that are not the event they claim to be."""
-
 
 class Arrived:
     """A message with what its envelope says; readable even when its body is not."""

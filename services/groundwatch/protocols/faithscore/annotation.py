@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from groundwatch.errors import FileFormatError
+from groundwatch.errors import UNDECODED, FileFormatError
 from groundwatch.events import Label
 
 
@@ -42,7 +42,7 @@ def read_annotations(path: str | Path) -> list[AnnotatedAnswer]:
 def _read(path: str | Path, number: int, line: bytes) -> AnnotatedAnswer:
     try:
         record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODED as error:
         raise FileFormatError(path, f"not JSON ({error})", line=number) from error
     if not isinstance(record, dict):
         raise FileFormatError(path, "expected a JSON object", line=number)
