@@ -286,7 +286,7 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
             address = parse_subject(read.subject)
             if address is None or address.key not in keys:
                 continue
-            with contextlib.suppressUNDECODED:
+            with contextlib.suppress(*UNDECODED):
                 images = _IMAGES.decode(read.data).images
                 found[address.key] = f"images {digest(*images)}" if images else address.key
     return found
