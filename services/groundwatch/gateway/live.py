@@ -62,11 +62,21 @@ class Missed(msgspec.Struct, frozen=True):
     after: int
 
 
-class Watcher(Generic[Item]):
-    """One who watches: a bounded queue, and how many did not fit."""
+class Heartbeat(msgspec.Struct, frozen=True):
+    """Nothing for a while: what was wanted up to `position` has been sent."""
 
-    def __init__(self, wanted: Filter, size: int = QUEUE) -> None:
+    position: int
+
+
+class Watcher(Generic[Item]):
+    """One who watches: a bounded queue, and how many did not fit.
+
+    What is at `after` or before it was seen already, perhaps at a gateway that had read further.
+    """
+
+    def __init__(self, wanted: Filter, size: int = QUEUE, after: int = 0) -> None:
         self.wanted = wanted
+        self.after = after
         self._size = size
         self._queue: deque[tuple[int, Item]] = deque()
         self._awake = asyncio.Event()
@@ -75,6 +85,8 @@ class Watcher(Generic[Item]):
 
     def offer(self, sequence: int, item: Item) -> None:
         """Take an outcome, or count it as missed until the queue has been emptied."""
+        if sequence <= self.after:
+            return
         if self._missed or len(self._queue) >= self._size:
             self._missed += 1
         else:
@@ -168,10 +180,11 @@ class Live:
         yield b"retry: 2000\n: groundwatch\n\n"
         while not await self._ready():
             yield HEARTBEAT
+        after = 0 if since is None else await self._floor(since)
         if since is not None:
-            async for past in self._past(wanted, since):
+            async for past in self._past(wanted, after):
                 yield b": waiting\n\n" if past is None else _frame(past[0], past[2])
-        watcher = Watcher[bytes](wanted, self._queue)
+        watcher = Watcher[bytes](wanted, self._queue, after)
         self._watchers.add(watcher)
         try:
             while not self._closing:
@@ -187,22 +200,27 @@ class Live:
 
     async def outcomes(
         self, wanted: Filter, after: int | None
-    ) -> AsyncGenerator[tuple[int, ResponseScored] | Missed | None, None]:
-        """The same as values: an outcome with its sequence, what was missed, None for a heartbeat."""
+    ) -> AsyncGenerator[tuple[int, ResponseScored] | Missed | Heartbeat, None]:
+        """The same as values: an outcome with its sequence, what was missed, a heartbeat."""
         while not await self._ready():
-            yield None
+            yield Heartbeat(after or 0)
+        floor = 0 if after is None else await self._floor(after)
         if after is not None:
-            async for past in self._past(wanted, after):
-                yield None if past is None else past[:2]
-        watcher = Watcher[ResponseScored](wanted, self._queue)
+            position = floor
+            async for past in self._past(wanted, floor):
+                position = position if past is None else past[0]
+                yield Heartbeat(position) if past is None else past[:2]
+        watcher = Watcher[ResponseScored](wanted, self._queue, floor)
         self._listeners.add(watcher)
         try:
             while not self._closing:
                 found, missed = await watcher.next(self._heartbeat)
                 for one in found:
                     yield one
-                if missed or not (found or self._closing):
+                if missed:
                     yield missed
+                elif not (found or self._closing):
+                    yield Heartbeat(max(self.position, watcher.after))
         finally:
             self._listeners.discard(watcher)
 
@@ -213,6 +231,18 @@ class Live:
                 async with asyncio.timeout(self._heartbeat):
                     await self._caught_up.wait()
         return self._closing or self._caught_up.is_set()
+
+    async def _floor(self, since: int) -> int:
+        """Up to where one who comes back has seen everything; what is behind our reading may be at another's.
+
+        Ours, when the stream has never come so far: it was made anew.
+        """
+        if since <= self.position:
+            return since
+        with contextlib.suppress(*FAULTS):
+            if (await self._bus.js.stream_info(OUTCOMES)).state.last_seq < since:
+                return self.position
+        return since
 
     async def _past(
         self, wanted: Filter, since: int
@@ -255,6 +285,8 @@ class Live:
                 # The stream is not the one that was read so far.
                 self.position = 0
                 self._alarms.reset()
+                for watcher in (*self._watchers, *self._listeners):
+                    watcher.after = 0
                 if self._budgets is not None:
                     self._budgets.forget()
                 self._caught_up.clear()

@@ -13,6 +13,7 @@ import grpc
 import msgspec
 import pytest
 
+from groundwatch.gateway import live
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 
 STATUSES = {
@@ -422,6 +423,15 @@ async def take(watching: AsyncIterator[tuple[int, str]], number: int) -> list[tu
     return [await asyncio.wait_for(anext(watching), 20) for _ in range(number)]
 
 
+async def watched(gateway: Any) -> None:
+    """Wait until somebody watches."""
+    for _ in range(500):
+        if gateway.service._live.watchers:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody watches")
+
+
 async def test_watching_goes_on_behind_a_position(opened, publish):
     _, door = await opened()
     for number in range(20):
@@ -434,6 +444,43 @@ async def test_watching_goes_on_behind_a_position(opened, publish):
         for number in range(20, 25):
             await publish(f"o{number}")
         assert await take(watching, 5) == [(number + 1, f"o{number}") for number in range(20, 25)]
+
+
+async def test_nothing_seen_elsewhere_comes_again_from_a_gateway_that_has_not_read_as_far(
+    opened, publish, monkeypatch
+):
+    """As after a reconnect through a load balancer: the last position was told by another gateway."""
+    reading = asyncio.Event()
+    follow = live.follow
+
+    async def behind(*args: Any, **options: Any) -> AsyncIterator[Any]:
+        async for batch in follow(*args, **options):
+            if batch.messages:
+                await reading.wait()
+            yield batch
+
+    monkeypatch.setattr(live, "follow", behind)
+    gateway, door = await opened()
+    await gateway.service._live._caught_up.wait()
+    for number in range(24):
+        await publish(f"o{number}")
+    async with contextlib.aclosing(door.watch(20)) as watching:
+        taking = asyncio.create_task(take(watching, 5))
+        await watched(gateway)
+        assert gateway.service._live.position == 0
+        reading.set()
+        await publish("o24")
+        assert await taking == [(number + 1, f"o{number}") for number in range(20, 25)]
+
+
+async def test_a_position_of_a_stream_that_is_gone_is_from_now_on(opened, publish):
+    gateway, door = await opened()
+    await publish("before")
+    async with contextlib.aclosing(door.watch(1_000)) as watching:
+        taking = asyncio.create_task(take(watching, 1))
+        await watched(gateway)
+        await publish("after")
+        assert await taking == [(2, "after")]
 
 
 async def test_watching_while_outcomes_pour_in_misses_and_repeats_none(opened, publish):

@@ -22,7 +22,7 @@ from groundwatch.gateway.grpc.replaying import ReplayCalls
 from groundwatch.gateway.grpc.statuses import Failure, failure_of, invalid, not_allowed, unavailable
 from groundwatch.gateway.grpc.stream import Stream
 from groundwatch.gateway.intake import Intake
-from groundwatch.gateway.live import Filter, Live, Missed
+from groundwatch.gateway.live import Filter, Heartbeat, Live, Missed
 from groundwatch.gateway.lookup import look_up
 from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.results import Recorded, Refused
@@ -221,9 +221,9 @@ class Monitor(MonitorServiceServicer):
         told.comparison.update(msgspec.to_builtins(found))
         return told
 
-    def _event(self, one: tuple[int, ResponseScored] | Missed | None) -> pb.WatchScoresResponse:
-        if one is None:
-            heartbeat = pb.WatchScoresResponse.Heartbeat(position=self._live.position)
+    def _event(self, one: tuple[int, ResponseScored] | Missed | Heartbeat) -> pb.WatchScoresResponse:
+        if isinstance(one, Heartbeat):
+            heartbeat = pb.WatchScoresResponse.Heartbeat(position=one.position)
             return pb.WatchScoresResponse(heartbeat=heartbeat)
         if isinstance(one, Missed):
             missed = pb.WatchScoresResponse.Missed(count=one.count, after=one.after)
