@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import nats.js.errors
 import pytest
 from tests.support.triton import LiveTriton, live
@@ -20,6 +21,12 @@ from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import BUCKETS, STREAMS
 
 BusFactory = Callable[..., Awaitable[Bus]]
+
+# How long an example takes says more about what else the machine does than about the code.
+hypothesis.settings.register_profile(
+    "groundwatch", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("groundwatch")
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ class CommandLine:
             [*COMMAND, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             env=environment(self.folder, **env),
         )
 

@@ -85,14 +85,14 @@ def test_mistakes_with_audit(up) -> None:
 
 
 def test_verdicts_of_people_beside_the_judge(up, written, answer, tmp_path: Path) -> None:
-    up.json("submit", written(answer("seen")))
+    up.json("submit", written(answer("verdicts-seen")))
     up.settled(1)
-    found = httpx.get(f"{up.gateway}/v1/responses/seen").json()
+    found = httpx.get(f"{up.gateway}/v1/responses/verdicts-seen").json()
     claims = found["outcomes"]["faithscore"]["claims"]
     assert claims
     lines = [
         {
-            "id": "seen",
+            "id": "verdicts-seen",
             "protocol": "faithscore",
             "claim": claim["text"],
             "holds": claim["decision"] == "supported",

@@ -171,7 +171,7 @@ def test_submit_to_a_gateway_that_is_not_there(nobody, written, answer):
 
 
 def test_watch_shows_what_is_there_and_ends(up, written, answer):
-    up.json("submit", written(answer("seen", model="stork-9b")))
+    up.json("submit", written(answer("watched", model="stork-9b")))
     up.settled(1)
     done = up("watch", "--seconds", 2)
     assert done.returncode == 0, done.stderr

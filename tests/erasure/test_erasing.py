@@ -32,7 +32,9 @@ from groundwatch.runtime.audit import audit
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.images import Image, ImageStore
 from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.provision import provision
 from groundwatch.runtime.recording import recorded
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import (
     DEAD,
@@ -194,6 +196,62 @@ async def test_the_search_finds_what_a_purge_leaves(bus: Bus, clean_streams: Non
     assert done.total == 0
     assert done.proof is not None
     assert any(place.where.endswith(".blk") for place in done.proof.found)
+
+
+async def indexed(server: NatsServer, name: str) -> tuple[Bus, Stores]:
+    """A response that the server's own index names: it wrote that when it stopped."""
+    await server.start()
+    bus = await connected(server)
+    await provision(bus.js)
+    await live(bus, response(name))
+    await passed(bus, RESPONSES, "extraction")
+    await passed(bus, EXTRACTED, "verification")
+    await bus.close()
+    await server.stop()
+    await server.start()
+    return await connected(server), Stores(folder=server.data_dir)
+
+
+async def connected(server: NatsServer) -> Bus:
+    bus = Bus(NatsSettings(url=server.url), name="test")
+    await bus.connect()
+    return bus
+
+
+async def test_the_proof_waits_for_an_index_that_names_the_subject(tmp_path: Path):
+    server = NatsServer(tmp_path)
+    bus, stores = await indexed(server, "r-indexed")
+    wanted, key = subject("r-indexed", "acme", None), response("r-indexed").key.encode()
+    early = (await Eraser(bus.js, wanted, stores, wait=5, index_wait=0.0).erase(verify=True)).proof
+    assert early is not None
+    indexes = [tmp_path / place.where for place in early.found]
+    assert [file.name for file in indexes] == ["index.db"] * 3
+
+    def write_anew() -> None:
+        # The server does so within two and a half minutes; for the test it takes a moment.
+        for file in indexes:
+            asyncio.get_running_loop().call_later(
+                0.5, file.write_bytes, file.read_bytes().replace(key, bytes(len(key)))
+            )
+
+    late = Eraser(bus.js, wanted, stores, wait=5, index_wait=30.0, on_index=write_anew)
+    assert (await late.prove()).holds
+    await bus.close()
+    await server.stop()
+
+
+async def test_a_server_that_stops_writes_its_indexes_anew(tmp_path: Path):
+    server = NatsServer(tmp_path)
+    bus, stores = await indexed(server, "r-indexed")
+    wanted = subject("r-indexed", "acme", None)
+    assert not (await Eraser(bus.js, wanted, stores, wait=5, index_wait=0.0).erase(verify=True)).proof.holds
+    await bus.close()
+    await server.stop()
+    await server.start()
+    bus = await connected(server)
+    assert (await Eraser(bus.js, wanted, stores, wait=5, index_wait=0.0).prove()).holds
+    await bus.close()
+    await server.stop()
 
 
 async def test_what_a_stage_holds_does_not_come_back(bus: Bus, clean_streams: None, stores: Stores):

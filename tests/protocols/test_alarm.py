@@ -32,7 +32,7 @@ def point(number: int) -> Point:
     return Point(number=number, time=float(number))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rates, st.floats(0, 1))
 def test_no_factor_is_negative_and_its_mean_at_the_base_is_one(base, x):
     for bet in bets(base):
@@ -42,7 +42,7 @@ def test_no_factor_is_negative_and_its_mean_at_the_base_is_one(base, x):
         assert base * yes + (1 - base) * no == pytest.approx(1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rates)
 def test_a_bet_is_the_likelihood_ratio_of_its_odds(base):
     for odds, bet in zip((1.5, 2.0, 3.0, 5.0, 10.0, 30.0), bets(base), strict=True):
@@ -50,7 +50,7 @@ def test_a_bet_is_the_likelihood_ratio_of_its_odds(base):
         assert 1 + bet * (1 - base) == pytest.approx(other / base)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rates, st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_the_statistic_is_the_sum_of_products_from_every_beginning(base, shares):
     detector = Detector(base, 1e300)
@@ -110,7 +110,7 @@ def test_false_alarms_at_the_very_border_stay_below_what_is_promised(base, shape
     assert found.mean() > 0.05 * promised, "a check that cannot fail shows nothing"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
 def test_a_learnt_bound_is_above_the_mean(shares):
     assert sum(shares) / len(shares) <= upper_bound(shares) + 1e-9
@@ -134,7 +134,7 @@ def test_a_learnt_bound_narrows_with_more_responses_and_with_less_variance():
     assert upper_bound([0.0] * 200) == pytest.approx(-math.log(1 - LEVEL) / 200 / 0.75, rel=0.2)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 500))
 def test_the_shares_of_the_series_never_exceed_the_whole(number):
     assert sum(share_of(place) for place in range(number)) <= 1
@@ -218,7 +218,7 @@ def test_an_objective_needs_no_learning_and_a_base_is_never_certain():
     assert series.base < 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=80), st.integers(5, 40))
 def test_nothing_that_comes_breaks_it(pairs, learn):
     series = Series(Rule(learn=learn, responses=50), 100)

@@ -64,7 +64,7 @@ async def test_pages_one_after_the_other_take_one_consumer(bus: Bus, size: int, 
     assert await consumers(bus) == before
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pages=st.lists(st.tuples(st.integers(1, COUNT), st.integers(0, 200)), min_size=1, max_size=6))
 async def test_pages_in_any_order(bus: Bus, pages: list[tuple[int, int]]) -> None:
     if (await bus.js.stream_info(OUTCOMES)).state.messages == 0:

@@ -71,7 +71,7 @@ answers = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(answers)
 def test_identical_runs_do_not_differ(found) -> None:
     (one,) = compared(
@@ -88,7 +88,7 @@ def test_identical_runs_do_not_differ(found) -> None:
                 assert found_difference.low in (0, None) and found_difference.high in (0, None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(answers)
 def test_swapping_the_runs_turns_every_sign_and_bounds_hold(found) -> None:
     first = [outcome(n, says) for n, (says, _) in enumerate(found)]

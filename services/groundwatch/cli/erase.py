@@ -27,6 +27,7 @@ from groundwatch.cli.common import (
     print_json,
     run,
 )
+from groundwatch.erasure.searching import in_index
 from groundwatch.erasure.subject import Subject, subject
 from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
 from groundwatch.runtime import tombstones
@@ -47,6 +48,9 @@ StoreOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+INDEX = "waiting until the NATS server has written its index anew, at most three minutes …"
 
 
 def erase(
@@ -97,7 +101,13 @@ def erase(
         from groundwatch.erasure.erasing import Eraser
 
         async with connected(settings, ERASE, user=ERASE) as bus:
-            eraser = Eraser(bus.js, wanted, _stores(settings, store), wait=wait)
+            eraser = Eraser(
+                bus.js,
+                wanted,
+                _stores(settings, store),
+                wait=wait,
+                on_index=lambda: None if as_json else typer.echo(INDEX, err=True),
+            )
             return await (eraser.look() if dry_run else eraser.erase(verify=verify))
 
     done = run(work())
@@ -118,7 +128,9 @@ def _check(done: Erasure) -> None:
         )
     if done.proof is not None and not done.proof.holds:
         places = ", ".join(f"{place.store}: {place.where}" for place in done.proof.found[:5])
-        raise CheckFailed(f"bytes of {done.what} were found in {places}")
+        indexed = all(in_index(place) for place in done.proof.found)
+        restart = "; a NATS server that is stopped and started writes its index anew" if indexed else ""
+        raise CheckFailed(f"bytes of {done.what} were found in {places}{restart}")
     if done.unreached:
         raise CheckFailed(f"not everything was reached: {'; '.join(done.unreached)}")
 

@@ -7,7 +7,7 @@ import getpass
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,9 @@ KEYS = 10_000
 TOKENS = 1_000
 """Tokens of the cache that a tombstone remembers."""
 
+INDEX_SECONDS = 180.0
+"""A nats-server writes the index of a stream's subjects anew every 120 to 150 seconds (2.15.1, measured)."""
+
 
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
     """Where to erase beside the streams. `folder` has the NATS server's files, where they can be read."""
@@ -77,12 +80,24 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 class Eraser:
     """Erases one subject."""
 
-    def __init__(self, js: JetStreamContext, subject: Subject, stores: Stores, *, wait: float) -> None:
-        """`wait` in seconds, for stages that hold something of the subject."""
+    def __init__(
+        self,
+        js: JetStreamContext,
+        subject: Subject,
+        stores: Stores,
+        *,
+        wait: float,
+        index_wait: float = INDEX_SECONDS,
+        on_index: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wait` in seconds, for stages that hold something of the subject; `index_wait` in seconds, for a
+        server to write its indexes anew, which `on_index` is told of once."""
         self._js = js
         self._subject = subject
         self._stores = stores
         self._wait = wait
+        self._index_wait = index_wait
+        self._on_index = on_index
         self._counts: Counter[str] = Counter()
         self._keys: set[str] = set()
         self._images: set[str] = set()
@@ -137,12 +152,27 @@ class Eraser:
         )
 
     async def prove(self) -> searching.Proof:
-        """Search every store. Where the cache's files hold what it had dropped earlier, it is emptied."""
+        """Search every store. Where the cache's files hold what it had dropped earlier, it is emptied; where
+        nothing but an index of the server's names the subject, the server is given time to write it anew."""
         proof = await self._prove()
         if any(place.where.find(CACHE_STREAM) >= 0 for place in proof.found):
             await empty_cache(self._js)
             proof = await self._prove()
+        if proof.found and all(searching.in_index(place) for place in proof.found):
+            self._on_index()
+            await self._wait_for_indexes([place.where for place in proof.found])
+            proof = await self._prove()
         return proof
+
+    async def _wait_for_indexes(self, files: list[str]) -> None:
+        """Return when none of these files has a name of the subject any more, or time is up."""
+        assert self._stores.folder is not None
+        names = searching.names_of(self._subject)
+        deadline = time.monotonic() + self._index_wait
+        while files := [file for file in files if searching.holds(self._stores.folder / file, names)]:
+            if time.monotonic() >= deadline:
+                return
+            await asyncio.sleep(PAUSE)
 
     async def _prove(self) -> searching.Proof:
         unseen = list(self._unreached)

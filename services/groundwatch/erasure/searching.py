@@ -38,6 +38,8 @@ SLICE = 64
 
 SLICES = 8
 
+SERVER_FILES = "NATS files"
+
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where bytes of the subject were found: a `store`, and a file or subject in it."""
@@ -175,13 +177,22 @@ def _everything() -> Iterator[tuple[str, str]]:
 
 def _in_files(folder: Path, needles: Sequence[bytes]) -> list[Place]:
     return [
-        Place(store="NATS files", where=str(file.relative_to(folder)))
+        Place(store=SERVER_FILES, where=str(file.relative_to(folder)))
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and _holds(file, needles)
+        if file.is_file() and holds(file, needles)
     ]
 
 
-def _holds(file: Path, needles: Sequence[bytes]) -> bool:
+def in_index(place: Place) -> bool:
+    """Whether this is the file in which a server keeps the subjects of a stream, to start faster.
+
+    It is a copy of what the server has in memory, so a subject that was removed leaves it by itself.
+    """
+    return place.store == SERVER_FILES and place.where.endswith("/msgs/index.db")
+
+
+def holds(file: Path, needles: Sequence[bytes]) -> bool:
+    """Whether any of these byte strings is in the file."""
     try:
         with file.open("rb") as opened:
             if not file.stat().st_size:

@@ -40,7 +40,7 @@ def test_statements_of_differing_lengths_are_as_one_by_one(verifier):
     assert max(expected) - min(expected) > 0.01, "a checkpoint that says the same of all would prove nothing"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     statements=st.lists(
         st.text(st.characters(codec="utf-8"), min_size=1, max_size=60).filter(str.strip),

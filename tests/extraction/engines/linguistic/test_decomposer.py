@@ -318,7 +318,7 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.text(max_size=80), st.lists(words, max_size=30).map(" ".join)))
 def test_claims_are_sentences_of_known_categories(answer: str) -> None:
     for claim in claims(answer):
