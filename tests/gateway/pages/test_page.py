@@ -1,0 +1,104 @@
+"""The live page in a real browser: at a phone's width and a desk's, while a model is under alarm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.support.browser import open_browser
+
+from groundwatch.events import Decision, JudgedClaim
+from groundwatch.runtime.settings import AlarmSettings
+
+NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
+CATEGORIES = ("entity", "color", "count", "relation", "other")
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def gateway(gateway_factory, publish, response, pictures):
+    """Two models, of which the second turns bad in every category; one of its answers has two images."""
+    gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
+    images = []
+    for size in ((640, 480), (90, 300)):
+        stored = await gateway.http.post(
+            "/v1/images", content=pictures.encoded("PNG", size), headers={"Content-Type": "image/png"}
+        )
+        images.append(stored.json()["sha256"])
+    await gateway.post(response(id="bad-29", model=NAME, answer="A dog sits on a mat.", images=images))
+    for number in range(30):
+        await publish(f"good-{number}", supported=6, recorded_at=1_700_000_000.0 + number)
+        claims = tuple(
+            JudgedClaim(
+                text=f"There is a {category}, and there are many more words about it than fit into a line.",
+                category=category,
+                unit=0,
+                decision=Decision.REFUTED if number >= 10 else Decision.SUPPORTED,
+            )
+            for category in CATEGORIES
+        )
+        await publish(
+            f"bad-{number}",
+            model=NAME,
+            claims=claims,
+            eligible=5,
+            decided=5,
+            score=0.0 if number >= 10 else 1.0,
+            recorded_at=1_700_000_000.5 + number,
+        )
+    for _ in range(300):
+        report = (await gateway.http.get("/v1/report")).json()
+        if len(report["alarms"]) == 6 and sum(row["responses"] for row in report["models"]) == 60:
+            return gateway
+        await asyncio.sleep(0.05)
+    raise AssertionError(report["alarms"])
+
+
+async def opened(browser: Browser, gateway, width: int, **options) -> Page:
+    page = await browser.new_page(viewport={"width": width, "height": 900}, **options)
+    await page.goto(f"http://127.0.0.1:{gateway.service.port}/")
+    await expect(page.locator("article.answer").first).to_be_visible()
+    await expect(page.locator("article.answer img").first).to_be_visible()
+    return page
+
+
+@pytest.mark.parametrize("width", [320, 390, 1024, 1600])
+async def test_nothing_is_wider_than_the_screen(browser, gateway, width):
+    page = await opened(browser, gateway, width)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_an_alarmed_model_comes_first_and_its_fault_is_told_once(browser, gateway):
+    page = await opened(browser, gateway, 1024)
+    models = page.locator("article.model")
+    assert await models.locator(".title b").all_inner_texts() == [NAME, "heron-7b"]
+    alarm = models.first.get_by_role("note")
+    assert await alarm.count() == 1
+    said = await alarm.inner_text()
+    assert "0.0 % → 100.0 %" in said
+    assert all(category in said for category in CATEGORIES)
+    assert await models.first.locator(".chip.bad").count() == 0
+
+
+async def test_images_are_shown_whole_and_open_by_keyboard(browser, gateway):
+    page = await opened(browser, gateway, 1024)
+    thumbs = page.locator("article.answer").filter(has=page.locator("img")).first.get_by_role("button")
+    assert await thumbs.count() == 2
+    for thumb, shape in zip(await thumbs.all(), (640 / 480, 90 / 300), strict=True):
+        box = await thumb.locator("img").bounding_box()
+        assert box is not None and box["width"] / box["height"] == pytest.approx(shape, rel=0.05)
+    await thumbs.first.focus()
+    await page.keyboard.press("Enter")
+    large = page.get_by_role("dialog").locator("img")
+    await expect(large).to_be_visible()
+    assert await large.evaluate("image => image.naturalWidth") == 640
+    await page.keyboard.press("Escape")
+    await expect(large).to_be_hidden()
+    await expect(thumbs.first).to_be_focused()
