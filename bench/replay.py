@@ -29,13 +29,13 @@ from nats.js.api import AckPolicy, ConsumerConfig
 import courtesy
 import hop
 from groundwatch.replay.auditing import audit
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.reading import read
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.judges import judging_sections
 from groundwatch.runtime.natsserver import NatsServer
 from groundwatch.runtime.provision import provision
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
@@ -92,7 +92,7 @@ async def replay_round(settings: Settings, server: psutil.Process, name: str) ->
     """One replay of everything, over a connection of its own."""
     bus = Bus(settings.nats, name="replay")
     await bus.connect()
-    run = await begin(bus, settings, Spec(run=name, settings=overlaid(settings, None)))
+    run = await begin(bus, settings, Spec(run=name, settings=judging_sections(settings)))
     replayer = Replayer(bus, await Runs.open(bus.js), settings, run)
     clock = Round(server)
     run = await replayer.work()

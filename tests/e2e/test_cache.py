@@ -16,7 +16,6 @@ from tests.support.llm_server import running as llm_server
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.pairs import changed, judgement
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
@@ -25,6 +24,7 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.audit import audit
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.images import ImageStore, check_image
+from groundwatch.runtime.judges import judging_sections
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import CacheSettings, IntakeSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.streams import read_stream
@@ -106,7 +106,7 @@ async def judged(bus: Bus) -> None:
 
 
 async def replay(bus: Bus, settings: Settings, name: str, **spec: Any) -> Run:
-    wanted = Spec(**({"run": name, "settings": overlaid(settings, None)} | spec))
+    wanted = Spec(**({"run": name, "settings": judging_sections(settings)} | spec))
     run = await begin(bus, settings, wanted)
     replayer = Replayer(bus, await Runs.open(bus.js), settings, run)
     return await replayer.work()

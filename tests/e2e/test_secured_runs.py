@@ -23,11 +23,11 @@ from groundwatch.cli.auditing import AuditMetrics, _once
 from groundwatch.cli.system import make_service
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.replay import service as serving
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.judges import judging_sections
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.run import running
 from groundwatch.runtime.settings import ArchiveSettings, GatewaySettings, Settings, StageSettings
@@ -138,7 +138,7 @@ async def test_everybody_does_their_own_work(
             async with serving_as(server, settings, REPLAY) as replaying:
                 worker = replaying[REPLAY]
                 spec = Spec(run="served", source="typed", stage="verification")
-                spec = msgspec.structs.replace(spec, settings=overlaid(settings, None))
+                spec = msgspec.structs.replace(spec, settings=judging_sections(settings))
                 await begin(worker._bus, settings, spec)
 
                 async def over() -> bool:

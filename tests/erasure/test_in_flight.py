@@ -19,7 +19,6 @@ from groundwatch.erasure.retention import enforce
 from groundwatch.erasure.subject import subject
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.replay.courtesy import Courtesy
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
@@ -27,6 +26,7 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.audit import audit
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.cache_keys import keys_of, scope_of
+from groundwatch.runtime.judges import judging_sections
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.natsserver import NatsServer
 from groundwatch.runtime.retention_settings import RetentionSettings
@@ -113,7 +113,7 @@ async def test_what_is_being_replayed_goes_with_the_next_round(
     for message in await reading.fetch(len(responses), timeout=5):
         await message.ack_sync()
     settings = settings_of(slow_judge, "ok:0.2")
-    run = await begin(bus, settings, Spec(run="again", settings=overlaid(settings, None)))
+    run = await begin(bus, settings, Spec(run="again", settings=judging_sections(settings)))
 
     async def at_once(_: Any) -> None:
         return None

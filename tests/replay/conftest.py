@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from groundwatch.events import Reference, ResponseRecorded, ResponseScored
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, settle
+from groundwatch.runtime.judges import judging_sections
 from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
@@ -93,7 +93,7 @@ class Replays:
         """A run that nobody works at yet."""
         settings = settings or settings_of(self.bus)
         allow_gap = spec.pop("allow_gap", False)
-        wanted = Spec(**({"run": name, "settings": overlaid(settings, None)} | spec))
+        wanted = Spec(**({"run": name, "settings": judging_sections(settings)} | spec))
         return await begin(self.bus, settings, wanted, allow_gap=allow_gap)
 
     async def replayer(self, run: Run, settings: Settings | None = None, **options: Any) -> Replayer:

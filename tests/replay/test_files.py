@@ -15,7 +15,6 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from groundwatch.errors import UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.replay.auditing import audit
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.exporting import export
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record
 from groundwatch.replay.importing import begin_file, verify
@@ -24,6 +23,7 @@ from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.images import ImageStore, check_image
+from groundwatch.runtime.judges import judging_sections
 from groundwatch.runtime.provision import provision
 from groundwatch.runtime.settings import IntakeSettings, Settings
 from groundwatch.topology import BUCKETS, STREAMS
@@ -64,7 +64,7 @@ async def test_a_file_is_enough_elsewhere(replays: Replays, bus: Bus, tmp_path: 
     assert names(tmp_path) == ["stretch.gwx"]
 
     await anew(bus)
-    spec = Spec(run="there", source="there", settings=overlaid(settings, None))
+    spec = Spec(run="there", source="there", settings=judging_sections(settings))
     run = await begin_file(bus, settings, spec, path)
     done = await (await replays.replayer(run)).work()
     assert done.status == "done" and done.counts.scored == 31
@@ -89,7 +89,7 @@ async def test_later_stages_go_by_file_too(replays: Replays, bus: Bus, tmp_path:
     assert (await export(bus.js, spec, path)).stage == "verification"
     await anew(bus)
     settings = settings_of(bus)
-    wanted = Spec(run="there", source="there", settings=overlaid(settings, None))
+    wanted = Spec(run="there", source="there", settings=judging_sections(settings))
     run = await begin_file(bus, settings, wanted, path)
     assert run.spec.stage == "verification"
     assert (await (await replays.replayer(run)).work()).counts.scored == 10
@@ -100,7 +100,7 @@ async def test_an_import_that_broke_off_goes_on(replays: Replays, bus: Bus, tmp_
     path = tmp_path / "f"
     await export(bus.js, Spec(run="export"), path)
     settings = settings_of(bus)
-    spec = Spec(run="broken", source="broken", settings=overlaid(settings, None))
+    spec = Spec(run="broken", source="broken", settings=judging_sections(settings))
     run = await begin_file(bus, settings, spec, path)
     runs = await Runs.open(bus.js)
     await runs.change("broken", lambda run: msgspec.structs.replace(run, status="importing"))

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from groundwatch.cli.config_engines import named_engine
+from groundwatch.cli.config_engines import ENGINES, named_engine
 from groundwatch.cli.config_reading import Problems
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.runtime.judges import with_judge
 from groundwatch.runtime.security import security
 from groundwatch.runtime.settings import NatsSettings, Settings
 
@@ -43,6 +44,10 @@ def place_problems(
             continue
         _check_url(f"{key}.base_url", chat.base_url, problems)
         _check_key(f"{key}.api_key_env", chat.api_key_env, chat.base_url, environment, problems)
+    # A container of one stage carries out no replay, and so has no keys for its judges.
+    for key, chat in _of_judges(settings) if set(stages) == set(ENGINES) else ():
+        _check_url(f"{key}.base_url", chat.base_url, problems)
+        _check_key(f"{key}.api_key_env", chat.api_key_env, chat.base_url, environment, problems)
     images = settings.images
     if images.encoder_url and "generation" in stages:
         _check_url("images.encoder_url", images.encoder_url, problems)
@@ -59,6 +64,16 @@ def _endpoints(settings: Settings, stages: tuple[str, ...]) -> Iterator[tuple[st
                 yield f"captioning.models.{name}", model, used
         elif (chat := getattr(settings, stage).llm) is not None:
             yield f"{stage}.llm", chat, named_engine(settings, stage) in ASKING
+
+
+def _of_judges(settings: Settings) -> Iterator[tuple[str, ChatSettings]]:
+    """The endpoints that named judges have of their own."""
+    for name, tables in settings.judges.items():
+        judge = with_judge(settings, name)
+        for stage in tables:
+            chat = getattr(getattr(judge, stage), "llm", None)
+            if chat is not None and "llm" in tables[stage]:
+                yield f"judges.{name}.{stage}.llm", chat
 
 
 def _check_nats(nats: NatsSettings, problems: Problems) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.runtime import settings_reading as reading
+from groundwatch.runtime.judges import check_judges
 from groundwatch.runtime.settings import Settings, check
 
 _KEY = re.compile(r"setting '([^']*)'")
@@ -139,6 +140,7 @@ def _mended(
         try:
             settings = reading.convert(copy.deepcopy(values), dict(texts), None)
             check(settings)
+            check_judges(settings)
             return settings
         except SettingsError as error:
             named = _KEY.search(str(error))

@@ -15,10 +15,11 @@ from groundwatch.cli.common import (
     print_json,
     run,
 )
-from groundwatch.cli.runs import NameArgument, runs
+from groundwatch.cli.runs import NameArgument, WithOption, runs
 from groundwatch.errors import CheckFailed
 from groundwatch.replay.retrying import Retried, faults, retry
 from groundwatch.replay.runs import Runs
+from groundwatch.runtime.judges import with_file
 from groundwatch.topology import REPLAY
 
 
@@ -57,10 +58,11 @@ def retry_command(
     config: ConfigOption = None,
     nats: NatsOption = "",
     folder: DataDirOption = None,
+    with_settings: WithOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge again just what is unscored because a judge had a fault. Exit status 1: some have one again."""
-    settings = client_settings(config, nats, folder)
+    settings = with_file(client_settings(config, nats, folder), with_settings)
 
     async def work() -> Retried:
         async with connected(settings, REPLAY, user=REPLAY) as bus:

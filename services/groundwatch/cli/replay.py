@@ -32,7 +32,7 @@ from groundwatch.cli.common import (
 from groundwatch.cli.common import run as run_coroutine
 from groundwatch.cli.folders import MODELS, place_of, program
 from groundwatch.cli.models import ModelsOption, named_models, serving
-from groundwatch.cli.runs import facts, show_run
+from groundwatch.cli.runs import WithOption, facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel
@@ -40,6 +40,7 @@ from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec, moment, pace, told
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.judges import judging_sections, with_file
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import REPLAY
 
@@ -71,10 +72,7 @@ def replay(
         typer.Option("--from", help="Begin at this stage: extraction, verification, matching or scoring."),
     ] = "extraction",
     source: Annotated[str, typer.Option(help="The run whose events are judged again.")] = LIVE,
-    with_settings: Annotated[
-        Path | None,
-        typer.Option("--with", help="Settings of the judges (TOML) over those in use.", show_default=False),
-    ] = None,
+    with_settings: WithOption = None,
     models: ModelsOption = "",
     speed: Annotated[str, typer.Option(help="1x is the recorded pace, 10x ten times that, or max.")] = "max",
     max_tokens: Annotated[int, typer.Option(min=0, help="Pause after so many tokens; 0: no bound.")] = 0,
@@ -97,8 +95,7 @@ def replay(
 ) -> None:
     """Judge a stretch of what was recorded again, into a run of its own."""
     settings = client_settings(config, nats, folder)
-    from groundwatch.replay.engines import overlaid
-
+    judged_by = with_file(settings, with_settings)
     served = named_models(models)
     now = time.time()
     if file is not None and (source != LIVE or dry):
@@ -120,7 +117,7 @@ def replay(
         max_cost=max_cost,
         keep=keep,
         file=file.name if file is not None else "",
-        settings=overlaid(settings, with_settings),
+        settings=judging_sections(judged_by),
     )
     spec.check()
     if dry:
@@ -133,10 +130,11 @@ def replay(
             there = await (await Runs.open(bus.js)).find(run)
             refused = there is not None and there.status != "importing"
             async with with_models({} if refused else served, settings, quiet=as_json) as judging:
-                asked = msgspec.structs.replace(spec, settings=overlaid(judging, with_settings))
+                judging = with_file(judging, with_settings)
+                asked = msgspec.structs.replace(spec, settings=judging_sections(judging))
                 return await _replay(bus, judging, asked, file, allow_gap=allow_gap, quiet=as_json)
 
-    told_end(run_coroutine(work()), as_json, folder, models)
+    told_end(run_coroutine(work()), as_json, folder, models, with_settings)
 
 
 async def _dry_run(settings: Settings, spec: Spec, allow_gap: bool) -> Plan:
@@ -230,8 +228,10 @@ class Shown:
         return text
 
 
-def told_end(run: Run, as_json: bool, folder: Path | None = None, models: str = "") -> None:
-    """What became of the run, and what to type next; `folder` and `models` as they were named before."""
+def told_end(
+    run: Run, as_json: bool, folder: Path | None = None, models: str = "", with_settings: Path | None = None
+) -> None:
+    """What became of the run, and what to type next; the rest as it was named before."""
     if as_json:
         print_json(facts(run, time.time()))
         return
@@ -245,6 +245,7 @@ def told_end(run: Run, as_json: bool, folder: Path | None = None, models: str = 
             console.print(f"Beside the source: {beside}", **_AS_TYPED)
     elif run.status in ("paused", "running"):
         by = f" --models {shlex.quote(models)}" if models else ""
+        by += f" --with {shlex.quote(str(with_settings))}" if with_settings else ""
         console.print(f"Go on with: {program()} runs resume {run.name}{by}{where}", **_AS_TYPED)
 
 

@@ -10,24 +10,22 @@ import asyncio
 import contextlib
 import os
 import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import TransientError
 from groundwatch.events import LIVE
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.runs import FAULTS, Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.judges import JUDGING, judging_sections, with_judge
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings_reading import ENVIRONMENT_PREFIX, as_variables
 from groundwatch.topology import REPLAY, is_token
 
 STOP_SECONDS = 10.0
@@ -53,7 +51,8 @@ class ReplayDesk:
         spec = Spec(
             source=wanted.source or LIVE,
             stage=wanted.stage or "extraction",
-            settings=self._judges(wanted.settings),
+            judge=wanted.judge,
+            settings=judging_sections(with_judge(self._settings, wanted.judge)),
             **{name: getattr(wanted, name) for name in _SAME},
         )
         run = await running.begin(await self._connected(), self._settings, spec, allow_gap=wanted.allow_gap)
@@ -84,17 +83,6 @@ class ReplayDesk:
         if self._bus is not None:
             await self._bus.close()
 
-    def _judges(self, text: str) -> dict[str, Any]:
-        if not text:
-            return overlaid(self._settings, None)
-        with tempfile.TemporaryDirectory(prefix="groundwatch-") as folder:
-            path = Path(folder) / "settings"
-            path.write_text(text, "utf-8")
-            try:
-                return overlaid(self._settings, path)
-            except UsageError as error:
-                raise UsageError(str(error).replace(str(path), "settings")) from error
-
     async def _connected(self) -> Bus:
         async with self._lock:
             if self._bus is None:
@@ -121,14 +109,17 @@ class ReplayDesk:
         self._working.pop(name, None)
         self._next()
 
+    def _environment(self) -> dict[str, str]:
+        """What our processes get: ours, and the settings by which this one reaches NATS and its judges."""
+        sections = ("nats", *JUDGING, "judges")
+        replaced = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}__" for name in sections)
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(replaced)}
+        return kept | as_variables(self._settings, sections)
+
     async def _work(self, name: str) -> None:
-        nats = self._settings.nats
-        environment = os.environ | {"GROUNDWATCH_NATS__URL": nats.url}
-        if nats.nkey_seed_file:
-            environment["GROUNDWATCH_NATS__NKEY_SEED_FILE"] = nats.nkey_seed_file
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "groundwatch", "runs", "resume", name, "--json"),
-            env=environment,
+            env=self._environment(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

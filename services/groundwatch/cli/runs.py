@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -29,6 +30,7 @@ from groundwatch.replay.retrying import faults
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import told
 from groundwatch.replay.watching import seconds_left
+from groundwatch.runtime.judges import with_file
 from groundwatch.runtime.outcomes import REPLACEABLE
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import REPLAY
@@ -39,6 +41,10 @@ COMPARED = 50_000
 SHOWN_FAULTS = 3
 """Different faults of judges that it names; `runs faults` names all."""
 
+WithOption = Annotated[
+    Path | None,
+    typer.Option("--with", help="Settings of the judges (TOML) over those in use.", show_default=False),
+]
 NameArgument = Annotated[str, typer.Argument(help="Name of the run.", show_default=False)]
 
 runs = typer.Typer(help="Replays: list, show, pause, resume, cancel, delete.", no_args_is_help=True)
@@ -152,12 +158,13 @@ def resume_command(
         float | None, typer.Option(min=0, help="A new bound of US dollars.", show_default=False)
     ] = None,
     models: ModelsOption = "",
+    with_settings: WithOption = None,
 ) -> None:
     """Go on with it, here; beside others who work at it, if there are any."""
     from groundwatch.cli.replay import Shown, told_end, with_models
     from groundwatch.replay.running import resume, work
 
-    settings = client_settings(config, nats, folder)
+    settings = with_file(client_settings(config, nats, folder), with_settings)
     served = named_models(models)
 
     async def go_on() -> Run:
@@ -175,13 +182,14 @@ def resume_command(
                 with Shown(found, as_json) as show:
                     return await work(bus, settings, found, on_progress=show)
 
-    told_end(run(go_on()), as_json, folder, models)
+    told_end(run(go_on()), as_json, folder, models, with_settings)
 
 
 def asking(one: Run, settings: Settings) -> Run:
     """The same run, which asks its models on the Triton of these settings."""
     judges = one.spec.settings
-    triton = judges.get("triton", {}) | {"url": settings.triton.url}
+    served = {"url": settings.triton.url, "tls": settings.triton.tls, "tls_ca": settings.triton.tls_ca}
+    triton = judges.get("triton", {}) | served
     return msgspec.structs.replace(
         one, spec=msgspec.structs.replace(one.spec, settings=judges | {"triton": triton})
     )
@@ -240,6 +248,7 @@ def facts(one: Run, now: float) -> dict[str, Any]:
         "reason": one.reason,
         "source": one.spec.source,
         "from": one.spec.stage,
+        "judge": one.spec.judge,
         "share": round(one.share, 4),
         "counts": msgspec.to_builtins(one.counts) | {"outcomes": one.counts.outcomes},
         "judges": one.judges,

@@ -19,7 +19,7 @@ ReplayStatus = Literal["importing", "running", "paused", "done", "cancelled", "d
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A replay to begin, as `groundwatch replay` takes it. Times in seconds since the epoch, 0: no bound.
 
-    `settings` is TOML.
+    `judge` is one that the settings name; empty: the judges in use.
     """
 
     run: str
@@ -37,7 +37,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = 0
     max_cost: float = 0.0
     keep: bool = False
-    settings: str = ""
+    judge: str = ""
     allow_gap: bool = False
 
 

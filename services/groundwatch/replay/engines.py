@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
-
-from groundwatch.errors import GroundwatchError, InputError, SettingsError, UsageError
+from groundwatch.errors import GroundwatchError, InputError, UsageError
 from groundwatch.events import ClaimsExtracted, ResponseRecorded
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
@@ -26,73 +22,9 @@ from groundwatch.runtime.cache import JudgementCache
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.service import find_protocol
-from groundwatch.runtime.settings import Settings, check
+from groundwatch.runtime.settings import Settings
 from groundwatch.verification import engines as verification
 from groundwatch.verification.engines.base import VerificationEngine
-
-JUDGING = (
-    "extraction",
-    "verification",
-    "matching",
-    "scoring",
-    "visual",
-    "triton",
-    "faithscore",
-    "retry",
-    "cache",
-)
-"""Sections of the settings that a replay takes from its file; the others are the system's."""
-
-
-def overlaid(settings: Settings, path: Path | None) -> dict[str, Any]:
-    """The judging sections of `settings`, with those of the file at `path` over them.
-
-    Raises `SettingsError` naming the file and the key.
-    """
-    values = {name: msgspec.to_builtins(getattr(settings, name)) for name in JUDGING}
-    if path is None:
-        return values
-    try:
-        above = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: is not TOML: {error}") from error
-    for name, section in above.items():
-        if name not in JUDGING:
-            raise SettingsError(
-                f"{path}: setting '{name}': a replay takes only the sections that judge: {', '.join(JUDGING)}"
-            )
-        if not isinstance(section, dict):
-            raise SettingsError(f"{path}: setting '{name}': is a value, not a section")
-        _merge(values[name], section)
-    try:
-        with_judges(settings, values)
-    except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from error
-    return values
-
-
-def with_judges(settings: Settings, values: Mapping[str, Any]) -> Settings:
-    """The same settings with other judging sections. Raises `SettingsError` naming the key."""
-    try:
-        sections = {
-            name: msgspec.convert(section, type(getattr(settings, name))) for name, section in values.items()
-        }
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"setting {error!s}") from error
-    changed = msgspec.structs.replace(settings, **sections)
-    check(changed)
-    return changed
-
-
-def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
-    for key, value in above.items():
-        inner = below.get(key)
-        if isinstance(value, dict) and isinstance(inner, dict):
-            _merge(inner, value)
-        else:
-            below[key] = value
 
 
 class Engines:

@@ -10,7 +10,7 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.engines import Engines, with_judges
+from groundwatch.replay.engines import Engines
 from groundwatch.replay.exporting import KEPT
 from groundwatch.replay.files import ExportReader, Manifest, Record
 from groundwatch.replay.planning import find_stretch, plan
@@ -21,6 +21,7 @@ from groundwatch.replay.spec import START, Selection, Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.bus import Outgoing, settle
 from groundwatch.runtime.images import ImageStore, check_image
+from groundwatch.runtime.judges import with_run
 from groundwatch.topology import PREFIX, parse_subject
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Ru
     manifest = verify(reader, settings)
     spec = msgspec.structs.replace(spec, stage=manifest.stage, file=path.name, digest=_digest(path))
     spec.check()
-    await Engines(with_judges(settings, spec.settings), bus, start=Stage(spec.stage)).close()
+    await Engines(with_run(settings, spec.settings), bus, start=Stage(spec.stage)).close()
     runs = await Runs.open(bus.js)
     run = await runs.find(spec.run)
     if run is None:

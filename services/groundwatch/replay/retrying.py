@@ -17,13 +17,14 @@ import nats.js.errors
 from groundwatch.errors import UNDECODED, GroundwatchError, InputError, UsageError
 from groundwatch.events import ResponseScored, Usage
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.engines import Engines, protocol_of, with_judges
+from groundwatch.replay.engines import Engines, protocol_of
 from groundwatch.replay.judging import Made, scored
 from groundwatch.replay.reading import Message
 from groundwatch.replay.runs import Counts, Run, Runs
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.bus import Stored
+from groundwatch.runtime.judges import with_run
 from groundwatch.runtime.outcomes import REPLACEABLE, outgoing, replace_dead
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import (
@@ -96,7 +97,7 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
             f"groundwatch runs pause {name}"
         )
     waiting = await _faulty(bus.js, name)
-    engines = Engines(with_judges(settings, run.spec.settings), bus, start=Stage(run.spec.stage))
+    engines = Engines(with_run(settings, run.spec.settings), bus, start=Stage(run.spec.stage))
     again = _Again(bus, run, engines)
     try:
         for start in range(0, len(waiting), AT_ONCE):

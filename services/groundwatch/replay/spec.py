@@ -31,7 +31,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `sample` says how many that are. `speed` is in times of the recorded pace, 0: as fast as possible.
     `max_tokens` and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and
     judgements on the way into the streams too, so that another replay can begin there. `file`
-    and `digest` name the exported file that its events came from. `settings` are those that judge.
+    and `digest` name the exported file that its events came from. `settings` are those that judge, and
+    `judge` is the name that the settings give them, if any.
     """
 
     run: str
@@ -53,6 +54,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: str = ""
     digest: str = ""
     settings: dict[str, Any] = {}
+    judge: str = ""
 
     @property
     def stream(self) -> str:

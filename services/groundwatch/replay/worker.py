@@ -20,7 +20,7 @@ import msgspec
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.courtesy import PIECE, Courtesy, Pace
-from groundwatch.replay.engines import Engines, with_judges
+from groundwatch.replay.engines import Engines
 from groundwatch.replay.reading import MOST, Broken, Message, Reader
 from groundwatch.replay.runs import (
     Counts,
@@ -36,6 +36,7 @@ from groundwatch.replay.runs import (
 )
 from groundwatch.replay.spec import Selection
 from groundwatch.replay.writing import Choosing, Chosen, Writer
+from groundwatch.runtime.judges import with_run
 from groundwatch.runtime.logs import logger
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Replayer:
         self.spec = run.spec
         self._runs = runs
         self._me = this_worker()
-        judges = with_judges(settings, run.spec.settings)
+        judges = with_run(settings, run.spec.settings)
         self._engines = Engines(judges, bus, start=Stage(run.spec.stage), metrics=metrics)
         self.choosing = Choosing(run.spec, Selection(run.spec))
         self.writer = Writer(

@@ -248,6 +248,8 @@ class Settings(Section, frozen=True, kw_only=True):
     cache: CacheSettings = CacheSettings()
     retention: RetentionSettings = RetentionSettings()
     faithscore: FaithScoreSettings = FaithScoreSettings()
+    judges: dict[str, dict[str, Any]] = {}
+    """Judges that callers may choose for a replay: by name the judging sections, over those in use."""
 
 
 def check(settings: Settings) -> None:

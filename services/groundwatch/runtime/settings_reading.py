@@ -6,16 +6,18 @@ read as TOML, and as plain text when they are not.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from groundwatch.errors import SettingsError
+from groundwatch.runtime.judges import check_judges
 from groundwatch.runtime.settings import Settings, check
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
@@ -61,6 +63,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
             put(values, name, keys, text)
     settings = convert(values, texts, source)
     check(settings)
+    check_judges(settings)
     return settings
 
 
@@ -95,6 +98,26 @@ def put(values: dict[str, Any], name: str, path: list[str], text: str) -> None:
         if not isinstance(inner, dict):
             raise SettingsError(f"{name}: '{part}' is a value, not a section")
     inner[path[-1]] = value
+
+
+def as_variables(settings: Settings, sections: Sequence[str]) -> dict[str, str]:
+    """Variables that give a process these sections as they are here, whatever its file says."""
+    return {
+        f"{ENVIRONMENT_PREFIX}{name.upper()}": _toml(msgspec.to_builtins(getattr(settings, name)))
+        for name in sections
+    }
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{_toml(key)} = {_toml(one)}" for key, one in value.items() if one is not None)
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        # JSON's strings are TOML's, but for one sign.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _explain(error: msgspec.ValidationError, source: Path | None) -> str:

@@ -41,11 +41,11 @@ from groundwatch.probing.benchmarks import suite
 from groundwatch.probing.target import Target
 from groundwatch.replay import service as serving
 from groundwatch.replay.auditing import audit
-from groundwatch.replay.engines import overlaid
 from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.service import ReplayService
 from groundwatch.replay.spec import Spec
+from groundwatch.runtime.judges import judging_sections
 from groundwatch.runtime.settings import (
     AlarmSettings,
     ArchiveSettings,
@@ -161,7 +161,7 @@ async def _replays(system: System, stack: contextlib.AsyncExitStack, seconds: fl
     serving.prefer_others = lambda: None
     service = ReplayService(system.settings, system.bus, system.metrics)
     again, stands, slow = (
-        Spec(run=name, speed=speed, settings=overlaid(system.settings, None))
+        Spec(run=name, speed=speed, settings=judging_sections(system.settings))
         for name, speed in (("again", 0.0), ("stands", 0.0), ("slow", 0.5))
     )
     await begin(system.bus, system.settings, stands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import grpc
@@ -15,7 +16,9 @@ from groundwatch.cli.replaying import ReplayDesk
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.replays import Wanted
 from groundwatch.replay import service as serving
+from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
 from groundwatch.runtime.streams import read_stream
@@ -40,6 +43,7 @@ def desk_of(bus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
                 gateway=GatewaySettings(grpc=GrpcSettings(replays=processes)),
                 extraction=StageSettings(engine="noop"),
                 verification=StageSettings(engine="noop"),
+                judges={"strict": {"verification": {"engine": "reference"}}},
             )
         )
 
@@ -138,8 +142,8 @@ async def test_a_replay_begun_here_is_carried_out_by_the_replay_service(
         ({"run": "x", "stage": "captioning"}, "captioning"),
         ({"run": "x", "speed": -1.0}, "speed:"),
         ({"run": "x", "since": 20.0, "until": 10.0}, "until"),
-        ({"run": "x", "settings": "[nats]\nurl = 'x'"}, "nats"),
-        ({"run": "x", "settings": "not toml"}, "settings: is not TOML"),
+        ({"run": "x", "judge": "mild"}, "no judge 'mild' is named in the settings; named are: strict"),
+        ({"run": "x", "judge": "\n" * 9_000}, "no judge"),
     ],
 )
 async def test_a_wrong_wish_is_told(gateway_factory, stub_factory, desk_of, wish, word):
@@ -149,6 +153,80 @@ async def test_a_wrong_wish_is_told(gateway_factory, stub_factory, desk_of, wish
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert word in told
     assert "/tmp" not in told
+
+
+async def test_a_caller_chooses_among_the_judges_that_the_settings_name(
+    gateway_factory, stub_factory, bus, desk_of
+):
+    """Worked at by a process of its own, which gets the judges of these settings."""
+    stub = await filled(gateway_factory, stub_factory, desk_of())
+    await stub.StartReplay(pb.StartReplayRequest(run="strictly", judge="strict"), timeout=30)
+    told = [one async for one in stub.FollowReplay(pb.FollowReplayRequest(run="strictly"), timeout=60)]
+    assert told[-1].replay.status == pb.REPLAY_STATUS_DONE
+    judges = {one.judges["verification"].engine for one in await outcomes(bus, "strictly") if one.judges}
+    assert judges == {"reference"}
+
+
+async def test_no_caller_and_no_run_sends_a_secret_anywhere(
+    gateway_factory, stub_factory, bus, desk_of, monkeypatch, tmp_path
+):
+    """What callers once could, and what whoever writes a run's record could: name an address and a key."""
+    monkeypatch.setattr(serving, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(serving, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(serving, "prefer_others", lambda: None)
+    monkeypatch.setenv("SOMEBODYS_SECRET", "sesame-0123456789")
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(65_536))
+        writer.close()
+
+    listener = await asyncio.start_server(listen, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
+    model = {"base_url": address, "model": "m", "api_key_env": "SOMEBODYS_SECRET", "retries": 0}
+    stub = await filled(gateway_factory, stub_factory, desk_of())
+    judge = f"{{ base_url = '{address}', model = 'm', api_key_env = 'SOMEBODYS_SECRET' }}"
+    toml = f"[extraction]\nengine = 'llm'\nllm = {judge}"
+    # The field of old is not among those of the message: its bytes go as a client of old sent them.
+    old = pb.StartReplayRequest(run="of-old")
+    old.MergeFromString(b"\x82\x01" + bytes([len(toml) & 127 | 128, len(toml) >> 7]) + toml.encode())
+    assert toml.encode() in old.SerializeToString()
+    await stub.StartReplay(old, timeout=30)
+    told = [one async for one in stub.FollowReplay(pb.FollowReplayRequest(run="of-old"), timeout=60)]
+    assert told[-1].replay.status == pb.REPLAY_STATUS_DONE
+    assert len(await outcomes(bus, "of-old")) == 30
+    desk = desk_of(processes=0)
+    await desk.start(Wanted(run="planted"))
+    runs = await Runs.open(bus.js)
+
+    def planted(run: Run) -> Run:
+        settings = run.spec.settings | {"extraction": {"engine": "llm", "llm": model}}
+        return msgspec.structs.replace(run, spec=msgspec.structs.replace(run.spec, settings=settings))
+
+    await runs.change("planted", planted)
+    service = serving.ReplayService(desk._settings, bus, Metrics())
+    await service.start()
+    for _ in range(300):
+        if service._unable:
+            break
+        await asyncio.sleep(0.02)
+    await service.drain(10.0)
+    assert service._unable
+    environment = desk._environment()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "groundwatch", "runs", "resume", "planted"),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 2
+    assert (said.count(b"\n"), b"runs resume --with FILE" in said) == (1, True), said
+    assert b"sesame" not in said
+    assert heard == []
+    assert await outcomes(bus, "planted") == []
+    listener.close()
+    await desk.close()
 
 
 async def test_a_run_that_is_not_there_is_told(gateway_factory, stub_factory, desk_of):
@@ -172,7 +250,7 @@ async def test_a_tenant_replays_its_own_and_ends_no_other(gateway_factory, stub_
     assert found.tenants == ("acme",)
     for call in (
         stub.StartReplay(pb.StartReplayRequest(run="x", tenants=["other"]), metadata=bearer("acme")),
-        stub.StartReplay(pb.StartReplayRequest(run="x", settings="[alarm]"), metadata=bearer("acme")),
+        stub.StartReplay(pb.StartReplayRequest(run="x", judge="strict"), metadata=bearer("acme")),
         stub.CancelReplay(pb.CancelReplayRequest(run="ours"), metadata=bearer("other")),
         anext(aiter(stub.FollowReplay(pb.FollowReplayRequest(run="ours"), metadata=bearer("other")))),
     ):

@@ -60,15 +60,15 @@ class ReplayCalls:
             max_tokens=request.max_tokens,
             max_cost=request.max_cost,
             keep=request.keep,
-            settings=request.settings,
+            judge=request.judge,
             allow_gap=request.allow_gap,
         )
-        if wanted.settings and caller.only is not None:
+        if wanted.judge and caller.only is not None:
             raise Failure(
                 grpc.StatusCode.PERMISSION_DENIED,
                 "not_for_tenants",
-                "a tenant's replay is judged by the judges in use: settings need a token for all tenants",
-                field="settings",
+                "a tenant's replay is judged by the judges in use: another needs a token for all tenants",
+                field="judge",
             )
         try:
             return await replays.start(wanted)

@@ -384,7 +384,7 @@ class GetResponseResponse(_message.Message):
     def __init__(self, response: _Optional[_Union[Response, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., waiting: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StartReplayRequest(_message.Message):
-    __slots__ = ("run", "source", "stage", "since", "until", "models", "tenants", "ids", "protocols", "sample", "seed", "speed", "max_tokens", "max_cost", "keep", "settings", "allow_gap")
+    __slots__ = ("run", "source", "stage", "since", "until", "models", "tenants", "ids", "protocols", "sample", "seed", "speed", "max_tokens", "max_cost", "keep", "allow_gap", "judge")
     RUN_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -400,8 +400,8 @@ class StartReplayRequest(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_COST_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
-    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     ALLOW_GAP_FIELD_NUMBER: _ClassVar[int]
+    JUDGE_FIELD_NUMBER: _ClassVar[int]
     run: str
     source: str
     stage: str
@@ -417,9 +417,9 @@ class StartReplayRequest(_message.Message):
     max_tokens: int
     max_cost: float
     keep: bool
-    settings: str
     allow_gap: bool
-    def __init__(self, run: _Optional[str] = ..., source: _Optional[str] = ..., stage: _Optional[str] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., models: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., ids: _Optional[_Iterable[str]] = ..., protocols: _Optional[_Iterable[str]] = ..., sample: _Optional[int] = ..., seed: _Optional[int] = ..., speed: _Optional[float] = ..., max_tokens: _Optional[int] = ..., max_cost: _Optional[float] = ..., keep: _Optional[bool] = ..., settings: _Optional[str] = ..., allow_gap: _Optional[bool] = ...) -> None: ...
+    judge: str
+    def __init__(self, run: _Optional[str] = ..., source: _Optional[str] = ..., stage: _Optional[str] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., models: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., ids: _Optional[_Iterable[str]] = ..., protocols: _Optional[_Iterable[str]] = ..., sample: _Optional[int] = ..., seed: _Optional[int] = ..., speed: _Optional[float] = ..., max_tokens: _Optional[int] = ..., max_cost: _Optional[float] = ..., keep: _Optional[bool] = ..., allow_gap: _Optional[bool] = ..., judge: _Optional[str] = ...) -> None: ...
 
 class Replay(_message.Message):
     __slots__ = ("run", "source", "stage", "status", "reason", "share", "events", "responses", "scored", "unscored", "declined", "usage", "workers", "created_at", "updated_at", "seconds_left")
