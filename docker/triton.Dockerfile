@@ -30,4 +30,6 @@ USER 1000:1000
 EXPOSE 8000 8001 8002
 HEALTHCHECK --interval=15s --timeout=6s --start-period=900s --retries=4 \
     CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/v2/health/ready', timeout=5)"]
-CMD ["tritonserver", "--model-repository=/models", "--model-control-mode=explicit", "--load-model=*", "--cache-config=local,size=268435456", "--exit-timeout-secs=60"]
+# Models are loaded at the start and by nobody later: who may load one runs code in it. What else controls the
+# server needs a key that nobody knows.
+CMD ["sh", "-c", "key=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))') && exec tritonserver --model-repository=/models --model-control-mode=none --http-restricted-api=shared-memory,trace,logging:key=$key --grpc-restricted-protocol=shared-memory,trace,logging:key=$key --cache-config=local,size=268435456 --exit-timeout-secs=60"]

@@ -49,7 +49,6 @@ async def test_a_checkpoint_that_is_not_there(tmp_path):
 
 async def test_it_is_our_own(triton, tmp_path):
     server = triton.server
-    assert page(f"http://127.0.0.1:{server.http_port}/v2").json()["name"] == server.name
     assert "nv_inference_request_success" in page(server.metrics_url).text
     assert len(server.processes()) == len(triton.models) and len(server.processes("verifier")) == 1
     second = TritonServer(server.data_dir, triton.models)
@@ -58,9 +57,17 @@ async def test_it_is_our_own(triton, tmp_path):
     assert triton.do(server.loaded("verifier"))
 
 
+def test_it_tells_what_it_loads(triton):
+    told = triton.progress
+    assert {one.model for one in told if not one.loaded} == {*triton.models}
+    loaded = [one for one in told if one.loaded]
+    assert [one.done for one in loaded] == list(range(1, len(triton.models) + 1))
+    assert {one.total for one in told} == {len(triton.models)}
+
+
 async def test_ports_that_others_hold(triton, tmp_path):
     taken = triton.server
-    server = TritonServer(tmp_path / "own", {}, ports=(taken.grpc_port, taken.http_port, taken.metrics_port))
+    server = TritonServer(tmp_path / "own", {}, metrics_port=taken.metrics_port)
     with pytest.raises(UsageError, match="belongs to another server"):
         await server.start()
     assert server.pid is None
@@ -74,8 +81,8 @@ async def test_it_leaves_nothing_behind(tmp_path):
     await server.stop()
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     with pytest.raises(httpx.ConnectError):
-        page(f"http://127.0.0.1:{server.http_port}/v2")
-    again = TritonServer(tmp_path, {}, ports=(server.grpc_port, server.http_port, server.metrics_port))
+        page(server.metrics_url)
+    again = TritonServer(tmp_path, {}, metrics_port=server.metrics_port)
     await again.start()
     await again.stop()
 

@@ -25,7 +25,7 @@ from tests.support import checkpoints
 
 from groundwatch.models.repository import ServedModel
 from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.tritonserver import TritonServer
+from groundwatch.runtime.tritonserver import LoadProgress, TritonServer
 
 ONE_THREAD: dict[str, str | int | float] = {"threads": 1}
 
@@ -36,6 +36,7 @@ class LiveTriton(msgspec.Struct, kw_only=True):
     server: TritonServer
     loop: Any
     models: dict[str, ServedModel]
+    progress: list[LoadProgress]
 
     @property
     def url(self) -> str:
@@ -75,9 +76,10 @@ def live(folder: Path) -> Iterator[LiveTriton]:
     thread.start()
     models = models_in(folder)
     server = TritonServer(folder / "triton", models)
-    triton = LiveTriton(server=server, loop=loop, models=models)
+    progress: list[LoadProgress] = []
+    triton = LiveTriton(server=server, loop=loop, models=models, progress=progress)
     try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(300)
+        asyncio.run_coroutine_threadsafe(server.start(on_progress=progress.append), loop).result(300)
         yield triton
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60)

@@ -12,7 +12,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from rich.text import Text
 from groundwatch.cli.demo_findings import Findings, Rollout, Watched, alarms_of
 from groundwatch.cli.demo_shared import metrics_of, on_screen, settled
 from groundwatch.cli.live import LiveView
-from groundwatch.cli.models import MINIATURE
+from groundwatch.cli.models import MINIATURE, loading_shown
 from groundwatch.cli.system import System, whole_system
 from groundwatch.cli.traffic import outcomes
 from groundwatch.demo.application import Application, Sent, asked_about, served_name
@@ -122,8 +122,13 @@ async def show(folder: Path, models: Mapping[str, ServedModel], number: int, *, 
         gateway=GatewaySettings(port=0), captioning=CaptioningSettings(engine="openai"), alarm=ALARM
     )
     async with contextlib.AsyncExitStack() as stack:
-        with _loading(console, models, quiet=quiet):
-            system = await stack.enter_async_context(whole_system(settings, folder, models))
+        words = (
+            "groundwatch demo: starting NATS, all services, and Triton on this machine with "
+            f"{', '.join(models)};"
+        )
+        with contextlib.ExitStack() as starting:
+            on_progress = None if quiet else starting.enter_context(loading_shown(console, words))
+            system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
         assert system.triton is not None
         ready = time.monotonic()
         if not quiet:
@@ -157,22 +162,6 @@ async def show(folder: Path, models: Mapping[str, ServedModel], number: int, *, 
         rollout=rollout,
         other_judge=other_judge(),
     )
-
-
-@contextlib.contextmanager
-def _loading(console: Console, models: Mapping[str, ServedModel], *, quiet: bool) -> Iterator[None]:
-    words = (
-        f"[bold]groundwatch demo[/]: starting NATS, all services, and Triton with {', '.join(models)} "
-        "on this machine; models take some seconds to load…"
-    )
-    if quiet:
-        yield
-    elif console.is_terminal:
-        with console.status(words):
-            yield
-    else:
-        console.print(words)
-        yield
 
 
 async def _traffic(application: Application, triton: TritonServer, number: int, view: DemoView) -> Rollout:

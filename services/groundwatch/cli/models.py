@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 import groundwatch
 from groundwatch.errors import UsageError
@@ -21,7 +23,7 @@ from groundwatch.models.repository import (
     write_repository,
 )
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.tritonserver import TritonServer
+from groundwatch.runtime.tritonserver import LoadProgress, OnProgress, TritonServer
 
 MINIATURE = Path(groundwatch.__file__).with_name("miniature") / "checkpoints"
 
@@ -52,14 +54,17 @@ def named_models(name: str) -> dict[str, ServedModel]:
 
 @contextlib.asynccontextmanager
 async def serving(
-    models: Mapping[str, ServedModel], settings: Settings, folder: Path
+    models: Mapping[str, ServedModel],
+    settings: Settings,
+    folder: Path,
+    on_progress: OnProgress | None = None,
 ) -> AsyncIterator[tuple[Settings, TritonServer | None]]:
     """Our own Triton while the block runs, looked after, and settings that use it; neither without models."""
     if not models:
         yield settings, None
         return
     server = TritonServer(folder / "triton", models)
-    await server.start()
+    await server.start(on_progress=on_progress)
     guard = asyncio.create_task(server.look_after(), name="triton-guard")
     try:
         yield with_triton(settings, server.url, models), server
@@ -68,6 +73,30 @@ async def serving(
         with contextlib.suppress(asyncio.CancelledError):
             await guard
         await server.stop()
+
+
+@contextlib.contextmanager
+def loading_shown(console: Console, words: str) -> Iterator[OnProgress]:
+    """`words` while the block runs, and which models load: a line each, or one that changes at a terminal."""
+    loading: set[str] = set()
+
+    def tell(progress: LoadProgress) -> None:
+        (loading.discard if progress.loaded else loading.add)(progress.model)
+        count = f"{progress.done} of {progress.total} models loaded after {progress.seconds:.0f} s"
+        if status is not None:
+            status.update(escape(f"{words} {count}; loading {', '.join(sorted(loading)) or 'none'}"))
+        elif progress.loaded:
+            console.print(escape(f"loaded {progress.model} ({count})"), highlight=False, soft_wrap=True)
+        else:
+            console.print(escape(f"loading {progress.model}…"), highlight=False, soft_wrap=True)
+
+    if console.is_terminal:
+        with console.status(escape(words)) as status:
+            yield tell
+    else:
+        status = None
+        console.print(escape(words), highlight=False, soft_wrap=True)
+        yield tell
 
 
 def with_triton(settings: Settings, url: str, models: Mapping[str, ServedModel]) -> Settings:

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 import nats.errors
 import typer
+from rich.console import Console
 
 from groundwatch.archive.place import SWITCHED_OFF, placed
 from groundwatch.cli.common import (
@@ -24,7 +25,7 @@ from groundwatch.cli.common import (
     run,
     with_nats,
 )
-from groundwatch.cli.models import ModelsOption, named_models, serving
+from groundwatch.cli.models import ModelsOption, loading_shown, named_models, serving
 from groundwatch.erasure.service import RetentionService
 from groundwatch.errors import GroundwatchError, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
@@ -39,7 +40,7 @@ from groundwatch.runtime.run import problems_of, running, until_told_to_stop
 from groundwatch.runtime.service import Service
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import telemetry_server
-from groundwatch.runtime.tritonserver import TritonServer
+from groundwatch.runtime.tritonserver import OnProgress, TritonServer
 
 STAGES = (
     "gateway",
@@ -148,11 +149,15 @@ def _still_wanted() -> None:
 
 @contextlib.asynccontextmanager
 async def whole_system(
-    settings: Settings, folder: Path, models: Mapping[str, ServedModel] | None = None
+    settings: Settings,
+    folder: Path,
+    models: Mapping[str, ServedModel] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> AsyncIterator[System]:
     """Every service in this process, with our own nats-server unless settings name another.
 
-    `models` are served by a Triton of our own. Without `archive.url` there is no archive.
+    `models` are served by a Triton of our own, which tells `on_progress` what it loads. Without `archive.url`
+    there is no archive.
     """
     configure_protocols(settings)
     metrics = metrics_for(settings)
@@ -166,7 +171,9 @@ async def whole_system(
             settings = with_nats(settings, server.url)
             guard = asyncio.create_task(_keep_alive(server))
             stack.callback(guard.cancel)
-        settings, triton = await stack.enter_async_context(serving(models or {}, settings, folder))
+        settings, triton = await stack.enter_async_context(
+            serving(models or {}, settings, folder, on_progress)
+        )
         _still_wanted()
         bus = Bus(settings.nats, name="groundwatch")
         await bus.connect()
@@ -234,9 +241,13 @@ def up(
 async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     folder = data_dir(settings)
     settings = placed(settings, folder)
-    if models:
-        typer.echo(f"starting Triton with {', '.join(models)}; models take some seconds to load…", err=True)
-    async with whole_system(settings, folder, models) as system:
+    async with contextlib.AsyncExitStack() as stack:
+        with contextlib.ExitStack() as starting:
+            on_progress = None
+            if models:
+                words = f"starting Triton with {', '.join(models)};"
+                on_progress = starting.enter_context(loading_shown(Console(stderr=True), words))
+            system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
         address = folder / ADDRESS_FILE
         with writing_address(address, system):
             typer.echo(f"groundwatch is up: {system.gateway_url}   (NATS {system.nats_url}, data {folder})")

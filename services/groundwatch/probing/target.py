@@ -51,7 +51,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         parts = self.check()
         try:
             if parts.scheme == "triton":
-                return self._on_triton(settings.triton, parts.netloc, on_call)
+                return self._on_triton(settings.triton, f"{parts.netloc}{parts.path}", on_call)
             return build(CaptioningSettings(models={self.model: self._chat()}), on_call=on_call)
         except ValueError as error:
             raise SettingsError(f"--target {self.url}: {error}") from error

@@ -2,22 +2,33 @@
 
 The server is the one that nvidia-pytriton carries, with the Python backend; its models run in this Python
 environment. In production any other Triton does the same work at `triton.url`.
+
+Whoever may load a model runs code of their own in it. So there is no HTTP port, which any web page could
+reach, and no gRPC port: gRPC is at a socket in a folder that only this user can enter. What controls the
+server also needs a key, made anew for each server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import importlib.util
 import os
+import secrets
+import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-import httpx
+import msgspec
 import psutil  # type: ignore[import-untyped]
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel, missing_checkpoints, write_model, write_repository
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.ownership import FolderLock, free_port, is_taken
@@ -35,15 +46,35 @@ LOOK_SECONDS = 2.0
 LOADS_AT_ONCE = 2
 RESTART_PAUSE = 2.0
 
+CALL_SECONDS = 5.0
+
+RESTRICTED = ("shared-memory", "model-repository", "statistics", "trace", "logging")
+"""Parts of Triton's gRPC that only this process may use. The others ask about models, and ask models."""
+
 _BINARY = "tritonserver"
+_KEY = "groundwatch-key"
+_HEADER = f"triton-grpc-protocol-{_KEY}"
+_NO_ANSWER = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
 _SHARED_MEMORY = Path("/dev/shm")
 
 
-class TritonServer:
-    """One tritonserver that serves `models`, listening on loopback only; its files are under `data_dir`.
+class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that is `loaded`, or begins to load: so many are `done` of `total`, after `seconds`."""
 
-    It carries a name of its own, checked when it starts: if a port turns out to be somebody else's server,
-    we stop instead of asking their models.
+    model: str
+    loaded: bool
+    done: int
+    total: int
+    seconds: float
+
+
+OnProgress = Callable[[LoadProgress], None]
+
+
+class TritonServer:
+    """One tritonserver that serves `models` to processes of this user; its files are under `data_dir`.
+
+    `metrics_port` is its only port, on loopback, and only shows metrics.
     """
 
     def __init__(
@@ -52,15 +83,17 @@ class TritonServer:
         models: Mapping[str, ServedModel],
         *,
         cache_bytes: int = 64 * 1024 * 1024,
-        ports: tuple[int, int, int] = (0, 0, 0),
+        metrics_port: int = 0,
     ) -> None:
         self.data_dir = data_dir
         self.models = dict(models)
-        self.grpc_port, self.http_port, self.metrics_port = (port or free_port() for port in ports)
-        self.name = f"groundwatch-{os.getpid()}-{self.grpc_port}"
+        self.metrics_port = metrics_port or free_port()
+        # In the system's folder for such things: a socket's path must be short.
+        self._socket_folder = Path(tempfile.gettempdir()) / f"groundwatch-{secrets.token_hex(8)}"
+        self._key = secrets.token_urlsafe(32)
         self._cache_bytes = cache_bytes
         self._process: asyncio.subprocess.Process | None = None
-        self._http: httpx.AsyncClient | None = None
+        self._connected: Any = None
         self._lock = FolderLock(
             data_dir,
             binary=lambda: _BINARY,
@@ -72,8 +105,8 @@ class TritonServer:
 
     @property
     def url(self) -> str:
-        """Where gRPC clients connect: host and port."""
-        return f"127.0.0.1:{self.grpc_port}"
+        """Where gRPC clients of this user connect; the same for as long as this object lives."""
+        return f"unix:{self._socket_folder}/grpc:1"
 
     @property
     def metrics_url(self) -> str:
@@ -95,23 +128,24 @@ class TritonServer:
         """The child's process id while it runs."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
-    async def start(self) -> None:
-        """Start the child, and load every model.
+    async def start(self, *, on_progress: OnProgress | None = None) -> None:
+        """Start the child, and load every model, telling `on_progress` of each.
 
         Raises `UsageError` with what the server said about a model that does not load.
         """
         root = find_distribution()
+        if importlib.util.find_spec("tritonclient") is None:
+            raise MissingExtraError("tritonclient", "models")
         if absent := missing_checkpoints(self.models):
             raise UsageError(f"there is no checkpoint {absent[0]}")
         self._lock.take()
         try:
             write_repository(self.repository, self.models, paths=package_paths())
             self._clear_shared_memory()
-            await self._wait_for_ports()
+            await self._wait_for_port()
             await self._launch(root)
             await self._wait_ready()
-            turns = asyncio.Semaphore(LOADS_AT_ONCE)
-            await asyncio.gather(*(self._load_in_turn(name, turns) for name in self.models))
+            await self._load_all(on_progress)
         except BaseException:
             await self.stop()
             raise
@@ -124,9 +158,28 @@ class TritonServer:
         """
         await self._manage(name, "load")
 
-    async def _load_in_turn(self, name: str, turns: asyncio.Semaphore) -> None:
-        async with turns:
-            await self.load(name)
+    async def _load_all(self, on_progress: OnProgress | None) -> None:
+        began, done = time.monotonic(), 0
+        turns = asyncio.Semaphore(LOADS_AT_ONCE)
+
+        def tell(name: str, *, loaded: bool) -> None:
+            if on_progress is not None:
+                seconds = time.monotonic() - began
+                on_progress(
+                    LoadProgress(
+                        model=name, loaded=loaded, done=done, total=len(self.models), seconds=seconds
+                    )
+                )
+
+        async def load_in_turn(name: str) -> None:
+            nonlocal done
+            async with turns:
+                tell(name, loaded=False)
+                await self.load(name)
+                done += 1
+                tell(name, loaded=True)
+
+        await asyncio.gather(*map(load_in_turn, self.models))
 
     async def unload(self, name: str) -> None:
         """Take a model out of service."""
@@ -146,21 +199,21 @@ class TritonServer:
 
     async def loaded(self, name: str) -> bool:
         """Whether the model can answer: Triton calls it ready even when its process has died."""
-        try:
-            return await self._answers(name)
-        except httpx.HTTPError:
-            return False
-
-    async def _answers(self, name: str) -> bool:
-        ready = (await self._client().get(f"/v2/models/{name}/ready")).status_code == 200
-        return ready and bool(self.processes(name))
+        return await self._is_ready(name) is True and bool(self.processes(name))
 
     async def _died(self, name: str) -> bool:
         """Whether a model must be loaded again. A server too busy to tell is no reason to take it away."""
+        ready = await self._is_ready(name)
+        return ready is not None and not (ready and self.processes(name))
+
+    async def _is_ready(self, name: str) -> bool | None:
+        """What Triton says of a model; None when it does not answer."""
+        from tritonclient.utils import InferenceServerException
+
         try:
-            return not await self._answers(name)
-        except httpx.HTTPError:
-            return False
+            return bool(await self._client().is_model_ready(name, client_timeout=CALL_SECONDS))
+        except InferenceServerException as error:
+            return None if error.status() in _NO_ANSWER else False
 
     def processes(self, name: str = "") -> list[int]:
         """Ids of the living processes of a model, or of all models."""
@@ -189,9 +242,10 @@ class TritonServer:
             _kill_group(process.pid)
             await _gone(of_models)
             self._clear_shared_memory()
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+        if self._connected is not None:
+            await self._connected.close()
+            self._connected = None
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
         self._lock.release()
 
     async def restart(self) -> None:
@@ -234,48 +288,52 @@ class TritonServer:
             await asyncio.sleep(RESTART_PAUSE)
 
     async def _manage(self, name: str, action: str) -> None:
+        from tritonclient.utils import InferenceServerException
+
+        client = self._client()
+        call: Callable[..., Awaitable[None]] = client.load_model if action == "load" else client.unload_model
         try:
-            answer = await self._client().post(
-                f"/v2/repository/models/{name}/{action}", json={}, timeout=LOAD_SECONDS
-            )
-        except httpx.HTTPError as error:
-            raise UsageError(
-                f"Triton did not answer while it was to {action} '{name}' ({error!r}); see {self.log}"
-            ) from error
-        if answer.status_code != 200:
-            raise UsageError(f"Triton cannot {action} '{name}': {_reason(answer.text)}")
+            await call(name, headers={_HEADER: self._key}, client_timeout=LOAD_SECONDS)
+        except InferenceServerException as error:
+            if error.status() in _NO_ANSWER:
+                raise UsageError(
+                    f"Triton did not answer while it was to {action} '{name}' ({error}); see {self.log}"
+                ) from error
+            raise UsageError(f"Triton cannot {action} '{name}': {_reason(error.message())}") from error
 
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            self._http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.http_port}", timeout=5)
-        return self._http
+    def _client(self) -> Any:
+        if self._connected is None:
+            grpc = importlib.import_module("tritonclient.grpc.aio")
+            # Why a model does not load comes as metadata: a whole traceback.
+            room = [("grpc.max_metadata_size", 1 << 20), ("grpc.absolute_max_metadata_size", 1 << 20)]
+            self._connected = grpc.InferenceServerClient(self.url, channel_args=room)
+        return self._connected
 
-    async def _wait_for_ports(self) -> None:
+    async def _wait_for_port(self) -> None:
         """Two servers can listen on one port and share its callers: the one before must be gone."""
         deadline = time.monotonic() + STOP_SECONDS if self._started else 0.0
-        while taken := [
-            port for port in (self.grpc_port, self.http_port, self.metrics_port) if is_taken(port)
-        ]:
+        while is_taken(self.metrics_port):
             if time.monotonic() > deadline:
-                raise UsageError(f"port {taken[0]} belongs to another server; name a free one")
+                raise UsageError(f"port {self.metrics_port} belongs to another server; name a free one")
             await asyncio.sleep(0.05)
         self._started = True
 
     async def _launch(self, root: Path) -> None:
         backends = self.data_dir / "backends"
         write_backend(root, backends / "python")
+        self._socket_folder.mkdir(mode=0o700, exist_ok=True)
+        address, port = self.url.rsplit(":", 1)
         options = {
-            "id": self.name,
             "model-repository": self.repository,
             "backend-directory": backends,
             "cache-directory": root / "caches",
             "cache-config": f"local,size={self._cache_bytes}",
             "model-control-mode": "explicit",
             "exit-timeout-secs": 3,
-            "http-address": "127.0.0.1",
-            "http-port": self.http_port,
-            "grpc-address": "127.0.0.1",
-            "grpc-port": self.grpc_port,
+            "allow-http": "false",
+            "grpc-address": address,
+            "grpc-port": port,
+            "grpc-restricted-protocol": f"{','.join(RESTRICTED)}:{_KEY}={self._key}",
             "metrics-address": "127.0.0.1",
             "metrics-port": self.metrics_port,
             "log-info": "false",
@@ -301,23 +359,23 @@ class TritonServer:
         self._lock.note(self.pid)
 
     async def _wait_ready(self) -> None:
+        from tritonclient.utils import InferenceServerException
+
         assert self._process is not None
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             if self._process.returncode is not None:
                 raise UsageError(f"tritonserver ended with status {self._process.returncode}; see {self.log}")
-            with contextlib.suppress(httpx.HTTPError, ValueError):
-                if (await self._client().get("/v2/health/live")).status_code == 200:
-                    named = (await self._client().get("/v2")).json()["name"]
-                    if named != self.name:
-                        raise UsageError(f"port {self.http_port} belongs to another Triton; name a free one")
+            with contextlib.suppress(InferenceServerException):
+                if await self._client().is_server_live(client_timeout=CALL_SECONDS):
                     return
             await asyncio.sleep(0.05)
         raise UsageError(f"tritonserver did not become ready in {READY_SECONDS:.0f} s; see {self.log}")
 
     @property
     def _prefix(self) -> str:
-        return f"groundwatch_{self.grpc_port}_"
+        """Of the shared memory of this folder's server; that of one that was killed has the same name."""
+        return f"groundwatch_{sha256(os.fsencode(self.data_dir.absolute())).hexdigest()[:16]}_"
 
     def _clear_shared_memory(self) -> None:
         """What a killed server could not take away itself."""
@@ -328,10 +386,6 @@ class TritonServer:
 
 def _reason(body: str) -> str:
     """The last line of what the server says of a model that does not load: before it is a traceback."""
-    with contextlib.suppress(ValueError, AttributeError):
-        import json
-
-        body = str(json.loads(body)["error"])
     for line in body.splitlines():
         name, found, rest = line.partition("CheckpointError: ")
         if found and not name.startswith(" "):
