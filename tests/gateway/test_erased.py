@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
+import pytest
+from tests.support.nats_proxy import nats_proxy
+
 from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.subject import subject
 from groundwatch.events import response_key
-from groundwatch.runtime import tombstones
+from groundwatch.gateway import bulk
+from groundwatch.runtime import follow, tombstones
+from groundwatch.runtime.provision import provision
 
 PNG = {"Content-Type": "image/png"}
 
@@ -55,3 +60,98 @@ async def test_an_erased_image_is_not_stored_again(gateway, response, bus, pictu
     sent = await gateway.http.post("/v1/images", content=data, headers=PNG)
     assert (sent.status_code, "was erased" in sent.text) == (422, True)
     assert (await gateway.post(response(id="r1", images=[sha256]))).status_code in (410, 422)
+
+
+@pytest.fixture
+async def proxy(nats_server):
+    async with nats_proxy(nats_server.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Timeouts of tenths of seconds."""
+    monkeypatch.setattr(tombstones, "START_SECONDS", 0.3)
+    monkeypatch.setattr(tombstones, "CURRENT_SECONDS", 0.6)
+    monkeypatch.setattr(follow, "WAIT", 0.1)
+    monkeypatch.setattr(follow, "PAUSE", 0.05)
+
+
+async def until_ready(gateway) -> None:
+    while (await gateway.http.get("/readyz")).status_code != 200:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def refused_for_now(gateway, body, data) -> None:
+    """Nothing is taken at any door, and everybody is told to come again."""
+    one, many = await gateway.post(body), await gateway.post(body, bulk=True)
+    image = await gateway.http.post("/v1/images", content=data, headers=PNG)
+    for reply in (one, image):
+        assert (reply.status_code, "Retry-After" in reply.headers) == (503, True)
+        assert "tombstones are not known" in reply.text
+    assert (one.json()["reason"], many.json()["retry_from"]) == ("unavailable", 1)
+    ready = await gateway.http.get("/readyz")
+    assert (ready.status_code, "tombstones are not known" in ready.text) == (503, True)
+    assert await gateway.events() == []
+
+
+async def test_while_tombstones_cannot_be_read_nothing_is_taken(
+    gateway_factory, response, bus, pictures, proxy, hasty, monkeypatch
+):
+    monkeypatch.setattr(bulk, "PATIENCE", 0.1)
+    body, data = response(id="r1", tenant="acme"), pictures.encoded("PNG")
+    stone = tombstones.begun("tenant", tombstones.tombstone_name("tenant", "acme"), "test")
+    await tombstones.write(bus.js, stone)
+    proxy.silent.add("KV_gw-tombstones")
+    gateway = await gateway_factory(nats={"url": proxy.url, "publish_timeout": 0.3})
+    assert proxy.dropped
+    await refused_for_now(gateway, body, data)
+    proxy.silent.clear()
+    await until_ready(gateway)
+    assert (await gateway.post(body)).status_code == 410
+    assert (await gateway.post(response(tenant="other"))).status_code == 202
+
+
+async def test_a_gateway_that_hears_of_no_erasures_any_more_takes_nothing(
+    gateway_factory, response, bus, pictures, proxy, hasty, monkeypatch
+):
+    monkeypatch.setattr(bulk, "PATIENCE", 0.1)
+    gateway = await gateway_factory(nats={"url": proxy.url, "publish_timeout": 0.3})
+    await until_ready(gateway)
+    proxy.silent.add("KV_gw-tombstones")
+    while (await gateway.http.get("/readyz")).status_code == 200:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    stone = tombstones.begun("tenant", tombstones.tombstone_name("tenant", "acme"), "test")
+    await tombstones.write(bus.js, stone)
+    body = response(id="r1", tenant="acme")
+    await refused_for_now(gateway, body, pictures.encoded("PNG"))
+    proxy.silent.clear()
+    await until_ready(gateway)
+    assert (await gateway.post(body)).status_code == 410
+
+
+async def test_a_bulk_waits_until_tombstones_are_known(gateway_factory, response, proxy, hasty):
+    proxy.silent.add("KV_gw-tombstones")
+    gateway = await gateway_factory(nats={"url": proxy.url, "publish_timeout": 0.3})
+    sending = asyncio.create_task(gateway.post(response(), bulk=True))
+    await asyncio.sleep(0.3)
+    assert not sending.done()
+    proxy.silent.clear()
+    assert (await sending).json()["accepted"] == 1
+
+
+async def test_a_bucket_made_anew_is_read_anew(gateway_factory, response, bus, hasty):
+    gateway = await gateway_factory()
+    stone = tombstones.begun("tenant", tombstones.tombstone_name("tenant", "acme"), "test")
+    await tombstones.write(bus.js, stone)
+    await until_known(gateway, "tenant", "acme")
+    await bus.js.delete_stream(tombstones.STREAM)
+    while (await gateway.http.get("/readyz")).status_code == 200:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    assert (await gateway.post(response(tenant="acme"))).status_code == 503
+    await provision(bus.js)
+    other = tombstones.begun("tenant", tombstones.tombstone_name("tenant", "other"), "test")
+    await tombstones.write(bus.js, other)
+    await until_ready(gateway)
+    assert (await gateway.post(response(tenant="acme"))).status_code == 202
+    assert (await gateway.post(response(tenant="other"))).status_code == 410

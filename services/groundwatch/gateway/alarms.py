@@ -19,7 +19,7 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import AlarmRaised, ResponseScored, digest
-from groundwatch.gateway.follow import FAULTS
+from groundwatch.runtime.follow import FAULTS
 from groundwatch.reporting.alarms import Alarms, Raised, moment
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.logs import logger

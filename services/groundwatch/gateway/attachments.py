@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from groundwatch.errors import InputError
+from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.results import Refused
 from groundwatch.runtime.images import Image, ImageStore, check_image
 from groundwatch.runtime.metrics import Metrics
@@ -71,6 +71,8 @@ class Attachments:
         except InputError:
             self._metrics.images.labels("refused").inc()
             raise
+        if self._erased is not None and (problem := self._erased.problem):
+            raise TransientError(f"not stored: {problem}")
         if self._erased is not None and self._erased.any_image((image.sha256,)):
             self._metrics.images.labels("refused").inc()
             raise InputError("this image was erased, and is not taken again (groundwatch erase --lift)")

@@ -20,7 +20,7 @@ from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.gateway.budgets_meters import FAULTS, Limit, Meter
 from groundwatch.gateway.budgets_rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
 from groundwatch.gateway.budgets_signals import Signals
-from groundwatch.gateway.follow import follow
+from groundwatch.runtime.follow import follow
 from groundwatch.protocols.sampling import ORDINARY, SUSPICIOUS
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger

@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from groundwatch.errors import TransientError
-from groundwatch.gateway.replies import RETRY_AFTER, problem
+from groundwatch.gateway.replies import problem
 from groundwatch.runtime.logs import logger
 
 
@@ -29,11 +28,6 @@ class Guard:
             await self._app(scope, receive, watched)
         except ClientDisconnect:
             return
-        except TransientError as error:
-            if started:
-                raise
-            reply = problem(503, str(error), headers={"Retry-After": RETRY_AFTER})
-            await reply(scope, receive, send)
         except Exception as error:
             logger.error("gateway.request", path=scope.get("path"), error=repr(error), exc_info=error)
             if not started:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from groundwatch.errors import InputError
+from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.attachments import DIGEST
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.bodies import TooLarge, read_body
@@ -89,7 +89,7 @@ class Door:
                 *(Route(path, handler, methods=[method]) for path, handler, method in routes),
                 *telemetry_routes(self._metrics, self._problems),
             ],
-            exception_handlers={HTTPException: _http_problem},
+            exception_handlers={HTTPException: _http_problem, TransientError: _try_again},
         )
         app.router.redirect_slashes = False
         return Guard(Doorkeeper(app, self._tokens))
@@ -278,6 +278,10 @@ def _media_type(request: Request) -> str:
 
 def _too_large(body: TooLarge) -> Refused:
     return Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
+
+
+async def _try_again(request: Request, error: Exception) -> Response:
+    return problem(503, str(error), headers={"Retry-After": RETRY_AFTER})
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

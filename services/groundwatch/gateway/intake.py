@@ -91,7 +91,9 @@ class Intake:
         tried again for `patience` seconds.
         """
         deadline = time.monotonic() + patience
-        if refused := self._gone(response):
+        while (refused := self._gone(response)) and refused.passing and time.monotonic() < deadline:
+            await asyncio.sleep(RETRY_SECONDS)
+        if refused:
             return self.refuse(refused)
         digests = await self._digests(response, images)
         while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
@@ -158,11 +160,23 @@ class Intake:
             return self.refuse(_unavailable(ready, error))
         return await self.settle(ready, await self.send(ready))
 
+    @property
+    def blind(self) -> bool:
+        """Whether nothing is taken for now, since it is not known what was erased."""
+        return self._erased is not None and bool(self._erased.problem)
+
     def _gone(self, response: ResponseRecorded) -> Refused | None:
-        """Why a response is not taken although it is right: it, its tenant or an image of it was erased."""
-        if self._erased is None or not (why := self._erased.why(response)):
+        """Why a response is not taken although it is right: it, its tenant or an image of it was erased.
+
+        While nobody knows what was erased, nothing is taken.
+        """
+        if self._erased is None:
             return None
-        return Refused(id=response.id, reason="erased", field="id", message=why)
+        if problem := self._erased.problem:
+            return Refused(id=response.id, reason="unavailable", message=f"not recorded: {problem}")
+        if why := self._erased.why(response):
+            return Refused(id=response.id, reason="erased", field="id", message=why)
+        return None
 
     def _unknown(self, response: ResponseRecorded) -> Refused | None:
         if gone := self._gone(response):

@@ -20,7 +20,7 @@ from groundwatch.events import ResponseScored
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.board import Board
 from groundwatch.gateway.budgets import Budgets
-from groundwatch.gateway.follow import FAULTS, Batch, follow
+from groundwatch.runtime.follow import FAULTS, Batch, follow
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import read_stream

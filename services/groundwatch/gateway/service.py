@@ -150,6 +150,8 @@ class GatewayService:
             found.append("not started")
         if self._backlog.closed:
             found.append("going down")
+        if self._erased is not None and self._erased.problem:
+            found.append(self._erased.problem)
         if self._backlog.problem:
             found.append(self._backlog.problem)
         elif self._backlog.full:

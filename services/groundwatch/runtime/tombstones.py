@@ -13,13 +13,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseRecorded, digest
+from groundwatch.runtime.follow import follow
 from groundwatch.runtime.logs import logger
-from groundwatch.runtime.streams import Read, follow_stream, read_stream
+from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import TOMBSTONES_BUCKET
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ Kind = Literal["response", "tenant", "image", "retention"]
 STREAM = f"KV_{TOMBSTONES_BUCKET}"
 SUBJECTS = f"$KV.{TOMBSTONES_BUCKET}.>"
 _LIFTED = "KV-Operation"
+
+START_SECONDS = 5.0
+"""How long a gateway's start waits until all tombstones are read; then it refuses until they are."""
+
+CURRENT_SECONDS = 15.0
+"""Not asked successfully for so long, the server may have tombstones that are not known here."""
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +105,11 @@ async def names(js: JetStreamContext) -> frozenset[str]:
 
 
 class Erased:
-    """All tombstones in memory, followed as they come: asking costs no message."""
+    """All tombstones in memory, followed as they come: asking costs no message.
+
+    It guards data, so it fails closed: while `problem` says anything, nobody may record what might have been
+    erased. An erasure is known here `CURRENT_SECONDS` after its tombstone at the latest, or there is a problem.
+    """
 
     def __init__(
         self, js: JetStreamContext, *, on_image: Callable[[str], None] = lambda sha256: None
@@ -106,24 +117,32 @@ class Erased:
         self._js = js
         self._on_image = on_image
         self._names: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._confirmed = 0.0
+        self._fault = ""
+        self._tried = asyncio.Event()
+        self._task = SupervisedTask("tombstones", self._follow)
 
     async def start(self) -> None:
-        """Read what there is, then follow. Without the bucket, nothing is known to be erased."""
-        last = 0
-        try:
-            async for read in read_stream(self._js, STREAM, subjects=(SUBJECTS,)):
-                self._take(read)
-                last = read.sequence
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
-            logger.warning("tombstones.unknown", error=repr(error))
-        self._task = asyncio.create_task(self._follow(last + 1))
+        """Read what there is, then follow. Waits for it only while the server answers."""
+        self._task.start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await self._tried.wait()
 
     async def stop(self) -> None:
         """Follow no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why it is not known what was erased; empty while it is."""
+        if self._confirmed and time.monotonic() - self._confirmed <= CURRENT_SECONDS:
+            return ""
+        why = self._task.problem or "the server has not answered yet"
+        if self._fault:
+            why = f"{self._fault} (groundwatch provision makes the bucket where there is none)"
+        since = "are not known" if not self._confirmed else f"are not known since {CURRENT_SECONDS:g} s or more"
+        return f"tombstones {since}: {why}"
 
     def why(self, response: ResponseRecorded) -> str:
         """Why a response must not be recorded; empty when nothing speaks against it."""
@@ -143,24 +162,39 @@ class Erased:
             isinstance(one, str) and tombstone_name("image", one) in self._names for one in digests
         )
 
-    async def _follow(self, start: int) -> None:
-        with contextlib.suppress(nats.js.errors.NotFoundError):
-            async for read in follow_stream(self._js, STREAM, subjects=(SUBJECTS,), start_sequence=start):
-                self._take(read)
+    async def _follow(self) -> None:
+        while True:
+            # What was known stays in force until all is read anew.
+            names: set[str] = set()
+            async for batch in follow(self._js, STREAM, SUBJECTS, on_fault=self._on_fault):
+                for _, subject, data in batch.messages:
+                    self._take(names, subject, data)
+                if batch.pending == 0:
+                    self._names, self._confirmed = names, time.monotonic()
+                    self._tried.set()
+            logger.warning("tombstones.another_stream", meaning="the bucket was made anew; it is read again")
 
-    def _take(self, read: Read) -> None:
-        name = read.subject.rpartition(".")[2]
-        if _LIFTED in read.headers:
-            self._names.discard(name)
+    def _take(self, names: set[str], subject: str, data: bytes) -> None:
+        name = subject.rpartition(".")[2]
+        if not data:
+            # What marks the removal of a key has no data.
+            names.discard(name)
             return
-        self._names.add(name)
+        names.add(name)
         try:
-            stone = msgspec.json.decode(read.data, type=Tombstone)
+            stone = msgspec.json.decode(data, type=Tombstone)
         except UNDECODED as error:
-            logger.warning("tombstones.unreadable", subject=read.subject, error=str(error))
+            logger.warning("tombstones.unreadable", subject=subject, error=str(error))
             return
         for sha256 in stone.images:
             self._on_image(sha256)
+
+    def _on_fault(self, problem: str) -> None:
+        if problem and not self._fault:
+            logger.warning("tombstones.unknown", problem=problem)
+        self._fault = problem
+        if problem:
+            self._tried.set()
 
 
 def begun(kind: Kind, name: str, by: str) -> Tombstone:

@@ -26,7 +26,10 @@ FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages in order, each as (sequence, subject, data); `pending` more are in the stream by now."""
+    """Messages in order, each as (sequence, subject, data); `pending` more are in the stream by now.
+
+    One without messages tells that the server has just been asked, and that there were no others.
+    """
 
     messages: list[tuple[int, str, bytes]]
     pending: int
@@ -43,13 +46,15 @@ async def follow(
     """Every message of the stream after sequence `after`, then each new one.
 
     Faults are told to `on_fault` and tried again; an empty string tells that it works. Ends only when the
-    stream turns out to be another one that has not come as far: the caller must begin anew.
+    stream turns out to be another one, or one that has not come as far: the caller must begin anew.
     """
-    position = after
+    position, created = after, None
     while True:
         try:
-            if (await js.stream_info(stream)).state.last_seq < position:
+            info = await js.stream_info(stream)
+            if info.state.last_seq < position or (created is not None and info.created != created):
                 return
+            created = info.created
             async for batch in _read(js, stream, subject, position):
                 on_fault("")
                 if batch.messages:
@@ -84,8 +89,10 @@ async def _read(js: JetStreamContext, stream: str, subject: str, after: int) -> 
             try:
                 messages = await subscription.fetch(BATCH, timeout=WAIT)
             except (TimeoutError, nats.errors.TimeoutError):
-                if ((await js.consumer_info(stream, info.name)).delivered.consumer_seq or 0) != delivered:
+                now = await js.consumer_info(stream, info.name)
+                if ((now.delivered.consumer_seq if now.delivered else 0) or 0) != delivered:
                     return
+                yield Batch(messages=[], pending=now.num_pending or 0)
                 continue
             batch = _in_order(messages, delivered)
             delivered += len(batch.messages)
