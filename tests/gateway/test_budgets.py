@@ -178,7 +178,7 @@ async def test_a_gateway_that_stops_gives_back_and_one_that_dies_costs_its_lease
     assert await leased(bus, "all") == 3
     # It dies: no task of it runs again, its connection is gone, one of two leased was used.
     for task in dying.budgets._tasks:
-        task.cancel()
+        await task.stop()
     await dying.bus.close()
     clock = Clock()
     heir = await replica(clock)

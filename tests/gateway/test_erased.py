@@ -32,8 +32,8 @@ async def test_what_was_erased_is_refused_until_it_is_lifted(gateway, response, 
     wanted = subject("r1", "acme", None)
     await Eraser(bus.js, wanted, Stores(), wait=0).erase()
     await until_known(gateway, "response", response_key("acme", "r1"))
-    for bulk in (False, True):
-        sent = await gateway.post(body, bulk=bulk)
+    for many in (False, True):
+        sent = await gateway.post(body, bulk=many)
         assert "was erased" in sent.text
     assert (await gateway.post(body)).status_code == 410
     assert (await gateway.post(body)).json()["reason"] == "erased"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 class NatsProxy:
-    """What is published to a subject that contains one of `silent` never arrives: its sender sees a timeout."""
+    """What is published to a subject that contains one of `silent` never arrives."""
 
     def __init__(self, server_url: str) -> None:
         there = urlsplit(server_url)

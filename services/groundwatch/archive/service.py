@@ -25,6 +25,7 @@ from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.streams import FAULTS, Read, follow_stream
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import ARCHIVE, OUTCOMES
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class ArchiveService:
         self._metrics = metrics
         self._store = Store(settings.archive.url, settings.archive.options)
         self._archive: Archive | None = None
-        self._working: asyncio.Task[None] | None = None
-        self._monitor: asyncio.Task[None] | None = None
+        self._working = SupervisedTask("archive-writer", self._work)
+        self._monitor = SupervisedTask("archive-monitor", self._watch)
         self._draining = asyncio.Event()
         self._position = 0
         self._stream = 0
@@ -80,25 +81,19 @@ class ArchiveService:
 
     async def start(self) -> None:
         """Begin to read."""
-        self._working = asyncio.create_task(self._work(), name="archive")
-        self._monitor = asyncio.create_task(self._watch(), name="archive-monitor")
+        self._working.start()
+        self._monitor.start()
 
     async def drain(self, patience: float) -> None:
         """Write what was read, if `patience` seconds are enough; else the next start reads it again."""
         self._draining.set()
-        if self._monitor is not None:
-            self._monitor.cancel()
-        if self._working is not None:
-            await asyncio.wait((self._working,), timeout=patience)
-            self._working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._working
+        await self._monitor.stop()
+        await self._working.finish(patience)
 
     def problems(self) -> list[str]:
         """Why outcomes are not archived."""
         found = self._bus.problems()
-        if self._working is None or (self._working.done() and not self._draining.is_set()):
-            found.append("not running")
+        found += [task.problem for task in (self._working, self._monitor) if task.problem]
         if self._problem:
             found.append(self._problem)
         return [f"{self.name}: {why}" for why in found]

@@ -15,6 +15,7 @@ from groundwatch.erasure.erasing import Stores
 from groundwatch.erasure.retention import Kept, enforce
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.logs import logger
+from groundwatch.runtime.tasks import SupervisedTask
 
 if TYPE_CHECKING:
     from groundwatch.runtime.bus import Bus
@@ -34,22 +35,21 @@ class RetentionService:
         self._settings = settings
         self._bus = bus
         self._stopped = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._failed = ""
+        self._task = SupervisedTask("retention", self._again_and_again)
 
     async def start(self) -> None:
         """Begin to wait for the first round."""
-        self._task = asyncio.create_task(self._again_and_again(), name="retention")
+        self._task.start()
 
     async def drain(self, patience: float) -> None:
         """Finish a round that is under way, if it ends within `patience` seconds."""
         self._stopped.set()
-        if self._task is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._task, patience)
+        await self._task.finish(patience)
 
     def problems(self) -> list[str]:
-        """Nothing waits for retention."""
-        return []
+        """Why nothing is removed; nothing waits for it otherwise."""
+        return [f"{self.name}: {why}" for why in (self._task.problem, self._failed) if why]
 
     async def once(self) -> Kept:
         """One round. Raises what NATS and the archive raise."""
@@ -76,5 +76,7 @@ class RetentionService:
             pause = EVERY_SECONDS
             try:
                 await self.once()
+                self._failed = ""
             except (GroundwatchError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+                self._failed = f"the last round failed: {error!r}"
                 logger.error("retention.failed", error=str(error) or repr(error))

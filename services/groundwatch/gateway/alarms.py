@@ -19,13 +19,13 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import AlarmRaised, ResponseScored, digest
-from groundwatch.runtime.follow import FAULTS
 from groundwatch.reporting.alarms import Alarms, Raised, moment
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.runtime.follow import FAULTS
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import AlarmSettings
-from groundwatch.runtime.tasks import cancelled
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import ALARMS, alarm_subject
 
 PAUSE = 2.0
@@ -48,15 +48,21 @@ class AlarmDesk:
         self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
         self._waiting: deque[AlarmRaised] = deque()
         self._awake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._unannounced = ""
+        self._task = SupervisedTask("gateway-alarms", self._run)
 
     def start(self) -> None:
         """Begin to announce."""
-        self._task = asyncio.create_task(self._run(), name="gateway-alarms")
+        self._task.start()
 
     async def stop(self) -> None:
         """Announce no more; what was not announced is found again at the next start."""
-        await cancelled([self._task])
+        await self._task.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why alarms are not announced; empty while they are."""
+        return self._task.problem or self._unannounced
 
     def reset(self) -> None:
         """Begin anew: the outcomes are another stream's."""
@@ -101,18 +107,21 @@ class AlarmDesk:
 
     async def _run(self) -> None:
         while True:
-            await self._awake.wait()
-            self._awake.clear()
-            while self._waiting:
-                try:
-                    await self._announce(self._waiting[0])
-                except (TransientError, *FAULTS) as error:
+            if not self._waiting:
+                self._awake.clear()
+                await self._awake.wait()
+            try:
+                await self._announce(self._waiting[0])
+            except (TransientError, *FAULTS) as error:
+                if not self._unannounced:
                     logger.warning("alarm.not_announced", error=repr(error))
-                    await asyncio.sleep(PAUSE)
-                    continue
-                except GroundwatchError as error:
-                    logger.error("alarm.lost", error=str(error), model=self._waiting[0].model)
-                self._waiting.popleft()
+                self._unannounced = f"an alarm waits to be announced: {error!r}"
+                await asyncio.sleep(PAUSE)
+                continue
+            except GroundwatchError as error:
+                logger.error("alarm.lost", error=str(error), model=self._waiting[0].model)
+            self._unannounced = ""
+            self._waiting.popleft()
 
     async def _announce(self, alarm: AlarmRaised) -> None:
         """Put it into the stream unless it, or a later one of its kind, is there."""

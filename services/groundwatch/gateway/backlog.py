@@ -9,7 +9,7 @@ import nats.errors
 import nats.js.errors
 
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.logs import logger
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import RESPONSES
 
 CONSUMER = "extraction"
@@ -26,19 +26,17 @@ class Backlog:
         self._waiting = 0
         self._sent = 0
         self._closing = False
-        self._task: asyncio.Task[None] | None = None
-        self.problem = "not started"
+        self._task = SupervisedTask("gateway-backlog", self._watch)
+        self._unseen = ""
 
     def start(self) -> None:
         """Begin to look."""
-        self.problem = ""
-        self._task = asyncio.create_task(self._watch(), name="gateway-backlog")
+        self._task.start()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Look no more, and let nobody wait any longer."""
         self._closing = True
-        if self._task is not None:
-            self._task.cancel()
+        await self._task.stop()
 
     def close(self) -> None:
         """Take nothing more: who is asked from now on refuses."""
@@ -47,6 +45,11 @@ class Backlog:
     def sent(self, number: int = 1) -> None:
         """Count what was recorded since the last look."""
         self._sent += number
+
+    @property
+    def problem(self) -> str:
+        """Why it is not known what waits; empty while it is."""
+        return self._unseen or self._task.problem
 
     @property
     def closed(self) -> bool:
@@ -77,23 +80,18 @@ class Backlog:
             info = await self._bus.js.consumer_info(RESPONSES, CONSUMER)
         except nats.js.errors.NotFoundError:
             # Recording is still safe: the consumer, once made, begins with the first response.
-            self.problem = (
+            self._unseen = (
                 f"consumer {CONSUMER} or stream {RESPONSES} does not exist: run groundwatch provision"
             )
             return
         except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
-            self.problem = f"NATS does not answer: {error!r}"
+            self._unseen = f"NATS does not answer: {error!r}"
             return
-        self.problem = ""
+        self._unseen = ""
         self._waiting = info.num_pending or 0
         self._sent -= before
 
     async def _watch(self) -> None:
         while True:
-            try:
-                await self.look()
-            except Exception as error:
-                # Whatever it is, looking goes on: without it the door would never open or close again.
-                self.problem = f"cannot look at the backlog: {error!r}"
-                logger.error("backlog.unknown", error=repr(error), exc_info=True)
+            await self.look()
             await asyncio.sleep(LOOK_SECONDS)

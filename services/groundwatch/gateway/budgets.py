@@ -20,12 +20,12 @@ from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.gateway.budgets_meters import FAULTS, Limit, Meter
 from groundwatch.gateway.budgets_rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
 from groundwatch.gateway.budgets_signals import Signals
-from groundwatch.runtime.follow import follow
 from groundwatch.protocols.sampling import ORDINARY, SUSPICIOUS
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.follow import follow
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.tasks import cancelled
+from groundwatch.runtime.tasks import SupervisedTask, cancelled
 from groundwatch.topology import BUDGETS_BUCKET
 
 if TYPE_CHECKING:
@@ -146,28 +146,38 @@ class Budgets:
         self._pots: dict[str, Pot] = {}
         self._scopes: dict[Key, Pot | None] = {}
         self._known = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = (
+            SupervisedTask("gateway-budgets-follow", self._follow),
+            SupervisedTask("gateway-budgets-tick", self._tick),
+        )
         self._returning: set[asyncio.Task[None]] = set()
         self._leasing = ""
-        self.problem = "budgets are not known yet"
+        self._unknown = "budgets are not known yet"
 
     async def start(self) -> None:
         """Read the budgets, then follow them. What cannot be read is a `problem`, not an error."""
-        for name, work in (("follow", self._follow()), ("tick", self._tick())):
-            self._tasks.append(asyncio.create_task(work, name=f"gateway-budgets-{name}"))
+        for task in self._tasks:
+            task.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 await self._known.wait()
 
     async def stop(self) -> None:
         """Give back what is leased, and follow no more."""
-        await cancelled({*self._tasks, *self._returning})
+        for task in self._tasks:
+            await task.stop()
+        await cancelled(self._returning)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_SECONDS):
                 await self._settle()
                 for pot in self._pots.values():
                     for meter in pot.meters:
                         await self._tried(meter.give_back(meter.withdraw()))
+
+    @property
+    def problem(self) -> str:
+        """Why what may be spent, or was, is not known; empty while it is."""
+        return self._unknown or next((task.problem for task in self._tasks if task.problem), "")
 
     def pot(self, tenant: str, model: str, protocol: str) -> Pot | None:
         """The budget that decides; None where none does."""
@@ -222,7 +232,7 @@ class Budgets:
                     except UNDECODED as error:
                         logger.error("budgets.unreadable", key=subject, error=str(error))
                 if batch.pending == 0:
-                    self.problem = ""
+                    self._unknown = ""
                     self._known.set()
             # The bucket is not the one that was followed so far.
             self._raw.clear()
@@ -337,10 +347,10 @@ class Budgets:
                     self._metrics.budget(pot.name, resource, limit, used)
 
     def _fault(self, problem: str) -> None:
-        if problem and not self.problem:
+        if problem and not self._unknown:
             logger.warning("budgets.unknown", problem=problem)
         if problem:
-            self.problem = f"budgets: {problem}: run groundwatch provision if the bucket does not exist"
+            self._unknown = f"budgets: {problem}: run groundwatch provision if the bucket does not exist"
             self._known.set()
         elif self._known.is_set():
-            self.problem = ""
+            self._unknown = ""

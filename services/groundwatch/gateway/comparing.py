@@ -18,11 +18,11 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored, digest
-from groundwatch.runtime.follow import FAULTS
 from groundwatch.reporting.compare import CHANGED, sections
 from groundwatch.reporting.compare_pairs import SaidOutcome, Side, Sides, changed_claims
 from groundwatch.reporting.compare_result import Alone, ChangedResponse, Comparison
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.follow import FAULTS
 from groundwatch.runtime.streams import Read, read_stream
 from groundwatch.topology import (
     OUTCOMES,

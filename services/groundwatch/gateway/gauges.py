@@ -16,6 +16,7 @@ import nats.js.errors
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import CONSUMERS, DEAD, ConsumerSpec
 
 LOOK_SECONDS = 5.0
@@ -32,6 +33,11 @@ class Gauges(Protocol):
         """Look no more."""
         ...
 
+    @property
+    def problem(self) -> str:
+        """Why nobody looks; empty while somebody does."""
+        ...
+
 
 class StreamGauges:
     """Looks at consumers and dead letters every few seconds. What cannot be seen is not shown."""
@@ -39,19 +45,21 @@ class StreamGauges:
     def __init__(self, bus: Bus, metrics: Metrics) -> None:
         self._bus = bus
         self._metrics = metrics
-        self._task: asyncio.Task[None] | None = None
+        self._task = SupervisedTask("gateway-gauges", self._watch)
         self._blind = False
 
     def start(self) -> None:
         """Begin to look."""
-        self._task = asyncio.create_task(self._watch(), name="gateway-gauges")
+        self._task.start()
 
     async def stop(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why nobody looks; empty while somebody does."""
+        return self._task.problem
 
     async def look(self) -> None:
         """Ask the server once. Raises what NATS raises."""

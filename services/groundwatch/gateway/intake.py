@@ -91,9 +91,11 @@ class Intake:
         tried again for `patience` seconds.
         """
         deadline = time.monotonic() + patience
-        while (refused := self._gone(response)) and refused.passing and time.monotonic() < deadline:
+        refused = self._gone(response)
+        while refused is not None and refused.passing and time.monotonic() < deadline:
             await asyncio.sleep(RETRY_SECONDS)
-        if refused:
+            refused = self._gone(response)
+        if refused is not None:
             return self.refuse(refused)
         digests = await self._digests(response, images)
         while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:

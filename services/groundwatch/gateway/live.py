@@ -20,8 +20,8 @@ from groundwatch.events import ResponseScored
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.board import Board
 from groundwatch.gateway.budgets import Budgets
-from groundwatch.runtime.follow import FAULTS, Batch, follow
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.follow import FAULTS, Batch, follow
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import read_stream
 from groundwatch.runtime.tasks import cancelled

@@ -10,8 +10,8 @@ import nats.js.errors
 
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, response_key
-from groundwatch.runtime.follow import FAULTS
 from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.follow import FAULTS
 from groundwatch.topology import OUTCOMES, RESPONSES, outcome_subject, recorded_subject
 
 _RECORDED = msgspec.json.Decoder(ResponseRecorded)

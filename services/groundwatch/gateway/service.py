@@ -134,7 +134,7 @@ class GatewayService:
                     doors.create_task(door.stop(patience))
         if self._replays is not None:
             await self._replays.close()
-        self._backlog.stop()
+        await self._backlog.stop()
         await self._gauges.stop()
         if self._run_gauges is not None:
             await self._run_gauges.stop()
@@ -156,8 +156,6 @@ class GatewayService:
             found.append(self._backlog.problem)
         elif self._backlog.full:
             found.append(self._backlog.refusal())
-        if self._live.problem:
-            found.append(self._live.problem)
-        if self.budgets.problem:
-            found.append(self.budgets.problem)
+        working = (self._live, self.budgets, self._gauges, self._run_gauges, self._grpc)
+        found += [one.problem for one in working if one is not None and one.problem]
         return [f"{self.name}: {why}" for why in found]

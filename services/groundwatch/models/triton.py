@@ -300,7 +300,11 @@ class TritonModels:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            await self._look()
+            try:
+                await self._look()
+            except Exception as error:
+                # Whatever it is, looking goes on: what was last seen must not stand for ever.
+                self._watched = dict.fromkeys(self._watched, f"cannot be looked at: {error!r}")
 
     async def _look(self) -> None:
         for name in self._watched:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import nats.errors
 
 from groundwatch.runtime.logs import logger
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import CONSUMERS, RETRY
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Courtesy:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._watching: asyncio.Task[None] | None = None
+        self._watching = SupervisedTask("replay-courtesy", self._watch)
         self._stopped = asyncio.Event()
         self._free = asyncio.Event()
         self._free.set()
@@ -58,14 +59,14 @@ class Courtesy:
 
     def start(self) -> None:
         """Begin to watch."""
-        self._watching = asyncio.create_task(self._watch(), name="replay-courtesy")
+        self._watching.start()
 
     async def stop(self) -> None:
         """Watch no more."""
         # Told and not cancelled: a cancellation can be lost in nats-py while it waits for an answer.
         self._stopped.set()
-        if self._watching is not None:
-            await self._watching
+        await self._watching.finish()
+        self._free.set()
 
     @property
     def flowing(self) -> bool:
@@ -103,7 +104,6 @@ class Courtesy:
             pause = FIRST_SECONDS if self._looks < 2 else LOOK_SECONDS
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), pause)
-        self._free.set()
 
     async def _look(self) -> int:
         """How many events wait for the services or are in their hands.

@@ -18,6 +18,7 @@ from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.watching import FAULTS, Board, show, state_of
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.logs import logger
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import OUTCOMES, REPLAY
 
 if TYPE_CHECKING:
@@ -55,19 +56,18 @@ class ReplayService:
         self._unable: dict[str, float] = {}
         self._polite = False
         self._stopped = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = SupervisedTask("replay-service", self._watch)
         self._problem = ""
 
     async def start(self) -> None:
         """Begin to look for runs. Raises `UsageError` where nothing is provisioned."""
         self._runs = await Runs.open(self._bus.js)
-        self._task = asyncio.create_task(self._watch(), name="replay-service")
+        self._task.start()
 
     async def drain(self, patience: float) -> None:
         """Finish what is in hand and let go of all runs: others go on with them, or we do, later."""
         self._stopped.set()
-        if self._task is not None:
-            await self._task
+        await self._task.finish()
         for replayer, _ in self._working.values():
             replayer.stop()
         tasks = [task for _, task in self._working.values()]
@@ -80,10 +80,8 @@ class ReplayService:
     def problems(self) -> list[str]:
         """Why runs would not be taken up."""
         found = self._bus.problems()
-        if self._task is None:
-            found.append("not started")
-        elif self._task.done() and not self._stopped.is_set():
-            found.append("looks for runs no more")
+        if self._task.problem:
+            found.append(self._task.problem)
         if self._problem:
             found.append(self._problem)
         return [f"{self.name}: {why}" for why in found]

@@ -16,6 +16,7 @@ from groundwatch.runtime.logs import logger
 from groundwatch.runtime.outcomes import DEAD_LETTER
 from groundwatch.runtime.replay_metrics import MOST, STATES, ReplayMetrics
 from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import RUNS_BUCKET
 
 if TYPE_CHECKING:
@@ -127,18 +128,22 @@ class RunGauges:
         self._board = Board(bus)
         self._metrics = metrics
         self._stopped = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = SupervisedTask("replay-gauges", self._watch)
 
     def start(self) -> None:
         """Begin to look."""
-        self._task = asyncio.create_task(self._watch(), name="replay-gauges")
+        self._task.start()
 
     async def stop(self) -> None:
         """Look no more."""
         # Told and not cancelled: a cancellation can be lost in nats-py while it waits for an answer.
         self._stopped.set()
-        if self._task is not None:
-            await self._task
+        await self._task.finish()
+
+    @property
+    def problem(self) -> str:
+        """Why nobody looks; empty while somebody does."""
+        return self._task.problem
 
     async def look(self) -> None:
         """Once. Raises what NATS raises."""

@@ -21,6 +21,7 @@ from groundwatch.runtime.cache import JudgementCache
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stage import Handler, Stage
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import consumer
 
 MONITOR_SECONDS = 5.0
@@ -78,7 +79,8 @@ class StageService:
         self.cache = JudgementCache(settings, bus, metrics)
         self._stages: list[Stage[Any]] = []
         self._engine: Engine | None = None
-        self._monitor: asyncio.Task[None] | None = None
+        self._monitor = SupervisedTask(f"{name}-monitor", self._watch)
+        self._started = False
         self._absent: dict[str, str] = {}
 
     def consume(self, event: Any, handler: Handler[Any], stage: StageSettings, engine: Engine | None) -> None:
@@ -109,12 +111,12 @@ class StageService:
             await warm_up()
         for stage in self._stages:
             await stage.start()
-        self._monitor = asyncio.create_task(self._watch(), name=f"{self.name}-monitor")
+        self._monitor.start()
+        self._started = True
 
     async def drain(self, patience: float) -> None:
         """Finish what was fetched, or hand it back; then let go of the engine."""
-        if self._monitor is not None:
-            self._monitor.cancel()
+        await self._monitor.stop()
         await asyncio.gather(*(stage.drain(patience) for stage in self._stages))
         if self._engine is not None:
             await self._engine.close()
@@ -123,8 +125,10 @@ class StageService:
         """Looks at the consumers and the loops: a socket can be up while nothing is fetched."""
         found = [f"{self.name}: {why}" for why in self.bus.problems()]
         found += [f"{self.name}: {why}" for why in self._absent.values()]
-        if self._monitor is None:
+        if not self._started:
             return [*found, f"{self.name}: not started"]
+        if self._monitor.problem:
+            found.append(f"{self.name}: {self._monitor.problem}")
         if (of_engine := getattr(self._engine, "problems", None)) is not None:
             found += [f"{self.name}: {why}" for why in of_engine()]
         now = time.monotonic()

@@ -67,7 +67,7 @@ class SupervisedTask:
         await cancelled([self._task])
 
     async def finish(self, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds until the work returns, which must know that it should; then stop."""
+        """Wait at most `timeout` seconds until the work, which was told to end, returns; then stop."""
         self._ending = True
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=timeout)
@@ -84,7 +84,7 @@ class SupervisedTask:
         return f"{self.name}: {self._failure}; it is started again" if self._failure else ""
 
     async def _run(self) -> None:
-        while not self._ending:
+        while True:
             self._started = time.monotonic()
             error: BaseException | None = None
             try:

@@ -107,8 +107,8 @@ async def names(js: JetStreamContext) -> frozenset[str]:
 class Erased:
     """All tombstones in memory, followed as they come: asking costs no message.
 
-    It guards data, so it fails closed: while `problem` says anything, nobody may record what might have been
-    erased. An erasure is known here `CURRENT_SECONDS` after its tombstone at the latest, or there is a problem.
+    It guards data, so it fails closed: while `problem` says anything, nobody may record what might have
+    been erased. An erasure is known here `CURRENT_SECONDS` after its tombstone, or there is a problem.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class Erased:
         why = self._task.problem or "the server has not answered yet"
         if self._fault:
             why = f"{self._fault} (groundwatch provision makes the bucket where there is none)"
-        since = "are not known" if not self._confirmed else f"are not known since {CURRENT_SECONDS:g} s or more"
-        return f"tombstones {since}: {why}"
+        since = f" since {CURRENT_SECONDS:g} s or more" if self._confirmed else ""
+        return f"tombstones are not known{since}: {why}"
 
     def why(self, response: ResponseRecorded) -> str:
         """Why a response must not be recorded; empty when nothing speaks against it."""

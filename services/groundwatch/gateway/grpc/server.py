@@ -16,6 +16,7 @@ from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.monitor import Monitor
 from groundwatch.runtime.logs import logger
+from groundwatch.runtime.tasks import SupervisedTask
 
 if TYPE_CHECKING:
     from groundwatch.gateway.backlog import Backlog
@@ -48,7 +49,7 @@ class GrpcDoor:
     ) -> None:
         self._settings = settings
         self._problems = problems
-        self._telling: asyncio.Task[None] | None = None
+        self._telling = SupervisedTask("grpc-health", self._tell_health)
         self._monitor = Monitor(settings, bus, intake, backlog, live, replays, tokens)
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -73,13 +74,17 @@ class GrpcDoor:
                 f"cannot listen on {address} for gRPC: choose another port (gateway.grpc_port)"
             ) from error
         await server.start()
-        self._telling = asyncio.create_task(self._tell_health(), name="grpc-health")
+        self._telling.start()
         logger.info("grpc.listening", address=f"{host}:{self.port}", tls=credentials is not None)
+
+    @property
+    def problem(self) -> str:
+        """Why the health that callers ask for is not the gateway's; empty while it is."""
+        return self._telling.problem if self._server is not None else ""
 
     async def stop(self, patience: float) -> None:
         """Take no more calls, finish those that are open within `patience` seconds."""
-        if self._telling is not None:
-            self._telling.cancel()
+        await self._telling.stop()
         await self._health.enter_graceful_shutdown()
         self._monitor.close()
         if self._server is not None:
