@@ -15,6 +15,7 @@ from groundwatch.gateway.doorkeeper import STATUS as DENIED
 from groundwatch.gateway.replies import STATUS
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.same_origin import STATUS as FOREIGN
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.topology import STREAMS
 
@@ -94,7 +95,7 @@ def test_every_refusal_is_told_with_its_status():
         for cells in rows("ingestion.md", starting=start)
         if cells[1]
     }
-    assert told == {(status, reason) for reason, status in (STATUS | DENIED).items()}
+    assert told == {(status, reason) for reason, status in (STATUS | DENIED | FOREIGN).items()}
 
 
 def test_every_stream_is_told():

@@ -358,7 +358,11 @@ async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task
     service = make_service(stage, settings, bus, metrics)
     problems: Callable[[], list[str]] = service.problems
     telemetry = telemetry_server(
-        metrics, problems, host=settings.telemetry.host, port=settings.telemetry.port
+        metrics,
+        problems,
+        host=settings.telemetry.host,
+        port=settings.telemetry.port,
+        hosts=settings.telemetry.hosts,
     )
     await telemetry.start()
     logger.info("telemetry.started", service=stage, port=telemetry.port)

@@ -8,9 +8,11 @@ from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.attachments import DIGEST
@@ -30,7 +32,8 @@ from groundwatch.gateway.wire import limits, read_question, read_submission
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.images import ImageStore
 from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.same_origin import SameOrigin
+from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.telemetry import telemetry_routes
 
 NDJSON = frozenset(
@@ -43,13 +46,20 @@ FORM_SLACK = 64 * 1024
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+class _Application(Starlette):
+    """Without the layer that answers for exceptions in plain text: the guard does."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return ExceptionMiddleware(self.router, self.exception_handlers)
+
+
 class Door:
     """Every endpoint."""
 
     def __init__(
         self,
         *,
-        settings: IntakeSettings,
+        settings: GatewaySettings,
         bus: Bus,
         metrics: Metrics,
         store: ImageStore,
@@ -59,8 +69,9 @@ class Door:
         tokens: Tokens,
         problems: Callable[[], list[str]],
     ) -> None:
-        self._settings = settings
-        self._bounds = limits(settings)
+        self._settings = settings.intake
+        self._hosts = (*settings.hosts, settings.host)
+        self._bounds = limits(settings.intake)
         self._bus = bus
         self._metrics = metrics
         self._store = store
@@ -84,7 +95,7 @@ class Door:
             ("/v1/report", self.report, "GET"),
             ("/v1/alarms", self.alarms, "GET"),
         ]
-        app = Starlette(
+        app = _Application(
             routes=[
                 *(Route(path, handler, methods=[method]) for path, handler, method in routes),
                 *telemetry_routes(self._metrics, self._problems),
@@ -92,7 +103,7 @@ class Door:
             exception_handlers={HTTPException: _http_problem, TransientError: _try_again},
         )
         app.router.redirect_slashes = False
-        return Guard(Doorkeeper(app, self._tokens))
+        return Guard(SameOrigin(Doorkeeper(app, self._tokens), self._hosts, setting="gateway.hosts"))
 
     async def post_responses(self, request: Request) -> Response:
         """One response as JSON, or many as lines of JSON."""
@@ -247,6 +258,9 @@ class Door:
             form = await MultiPartParser(request.headers, parts(), max_files=1, max_fields=8).parse()
         except MultiPartException as error:
             return problem(422, f"not a form with one image: {error.message}")
+        except (LookupError, ValueError) as error:
+            # A character set that there is not, or text that is none in it.
+            return problem(422, f"not a form with one image: {error}")
         try:
             files = [item for item in form.values() if isinstance(item, UploadFile)]
             if len(files) != 1:

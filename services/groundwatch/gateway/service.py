@@ -85,7 +85,7 @@ class GatewayService:
         self._intake = Intake(self._settings, self._bus, self._metrics, store, self.budgets, self._erased)
         tokens = Tokens(self._settings.tokens_file)
         door = Door(
-            settings=self._settings.intake,
+            settings=self._settings,
             bus=self._bus,
             metrics=self._metrics,
             store=store,

@@ -14,6 +14,7 @@ from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.protocols.alarm import Rule
 from groundwatch.runtime.retention_settings import RetentionSettings, check_retention
+from groundwatch.runtime.same_origin import is_host_pattern
 
 STAGES = ("extraction", "verification", "matching", "generation", "scoring")
 """Those that are set alike; captioning has settings of its own."""
@@ -148,6 +149,8 @@ class GrpcSettings(Section, frozen=True, kw_only=True):
 class GatewaySettings(Section, frozen=True, kw_only=True):
     """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
 
+    `hosts` are the names under which it is reached over HTTP, `*.example.com` for all below one; those of
+    this machine and addresses in digits need not be there, and `*` is every name.
     `tokens_file`, for both doors, has a line `TENANT TOKEN` for each token, with `*` for the tenant of one
     that is good for all; empty: nobody is asked who they are.
     """
@@ -155,6 +158,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8787
     grpc_port: int = -1
+    hosts: tuple[str, ...] = ()
     tokens_file: str = ""
     grpc: GrpcSettings = GrpcSettings()
     protocols: tuple[str, ...] = ("faithscore",)
@@ -165,11 +169,13 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
 class TelemetrySettings(Section, frozen=True, kw_only=True):
     """Where a service answers /metrics, /healthz and /readyz; and how it logs.
 
-    The first of `version_tags` that a response has is its model's version in the metrics.
+    `hosts` are the names under which it is reached, as those of the gateway. The first of `version_tags`
+    that a response has is its model's version in the metrics.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
+    hosts: tuple[str, ...] = ()
     log_level: str = "info"
     log_format: str = "auto"
     max_labels: int = 100
@@ -316,6 +322,13 @@ def check(settings: Settings) -> None:
         if not holds:
             raise SettingsError(f"setting '{key}': {message}")
     check_retention(settings.retention)
+    for server, hosts in (("gateway", settings.gateway.hosts), ("telemetry", settings.telemetry.hosts)):
+        for name in hosts:
+            if not is_host_pattern(name):
+                raise SettingsError(
+                    f"setting '{server}.hosts': '{name}' is no name of a host: write gateway.example.com, "
+                    "*.example.com or *, without a port"
+                )
     for index, rule in enumerate(settings.gateway.sampling):
         if not 0 <= rule.rate <= 1:
             raise SettingsError(f"setting 'gateway.sampling[{index}].rate': must be from 0 to 1")

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from groundwatch.errors import UsageError
 from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.same_origin import SameOrigin
 
 
 def telemetry_routes(metrics: Metrics, problems: Callable[[], Sequence[str]]) -> list[Route]:
@@ -89,7 +90,13 @@ class HttpServer:
 
 
 def telemetry_server(
-    metrics: Metrics, problems: Callable[[], Sequence[str]], *, host: str, port: int
+    metrics: Metrics,
+    problems: Callable[[], Sequence[str]],
+    *,
+    host: str,
+    port: int,
+    hosts: Sequence[str] = (),
 ) -> HttpServer:
-    """A server with nothing but the telemetry."""
-    return HttpServer(Starlette(routes=telemetry_routes(metrics, problems)), host=host, port=port)
+    """A server with nothing but the telemetry, reached under `hosts`."""
+    app = Starlette(routes=telemetry_routes(metrics, problems))
+    return HttpServer(SameOrigin(app, (*hosts, host), setting="telemetry.hosts"), host=host, port=port)

@@ -8,11 +8,25 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from tests.deploy.helm.charts import CASES, CHART, LLM, Object, helm, named, of_kind, pods, rendered
+import yaml
+from tests.deploy.helm.charts import (
+    CASES,
+    CHART,
+    LLM,
+    NAMESPACE,
+    Object,
+    helm,
+    named,
+    of_kind,
+    pods,
+    rendered,
+    template,
+)
 
 from groundwatch.cli.system import configure_protocols
 from groundwatch.runtime.authorization import VALUES_FILE, write_auth
 from groundwatch.runtime.natsserver import find_binary
+from groundwatch.runtime.same_origin import Hosts
 from groundwatch.runtime.settings_reading import load
 
 VERSIONS = ("1.31", "1.34", "1.37")
@@ -79,6 +93,28 @@ def test_the_services_take_the_settings(case: str, tmp_path: Path) -> None:
     }
     assert (settings.telemetry.host, settings.telemetry.port) == ("0.0.0.0", port)
     assert (settings.gateway.host, settings.gateway.port) == ("0.0.0.0", 8787)
+
+
+@every_case
+def test_the_gateway_answers_under_every_name_that_the_chart_gives_it(case: str, tmp_path: Path) -> None:
+    objects = rendered(case)
+    hosts = Hosts(load(settings_of(objects, tmp_path), {}).gateway.hosts)
+    service = named(objects, "Service", "gateway")["metadata"]["name"]
+    within = f"{service}.{NAMESPACE}"
+    names = [service, within, f"{within}.svc", f"{within}.svc.cluster.local"]
+    for one in objects:
+        if one["kind"] == "Ingress" and one["metadata"]["name"] == service:
+            names += [rule["host"] for rule in one["spec"]["rules"]]
+    assert all(map(hosts.named, names))
+    assert not hosts.served("elsewhere.example")
+
+
+def test_names_of_the_operator_are_kept(tmp_path: Path) -> None:
+    values = {**LLM, "settings": {"gateway": {"hosts": ["*.balancer.example"]}}}
+    objects = [one for one in yaml.safe_load_all(template((), values).stdout) if one]
+    settings = load(settings_of(objects, tmp_path), {})
+    assert Hosts(settings.gateway.hosts).served("a.balancer.example")
+    assert len(settings.gateway.hosts) == 5
 
 
 def test_settings_arrive_as_they_are_written(tmp_path: Path) -> None:

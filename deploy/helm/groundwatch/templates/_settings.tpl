@@ -24,6 +24,15 @@
 {{- end -}}
 {{- end }}
 
+{{/* The names under which the gateway is reached: its Service's, its Ingress's and those of the values. */}}
+{{- define "groundwatch.gatewayHosts" -}}
+{{- $name := printf "%s-gateway" (include "groundwatch.fullname" .) -}}
+{{- $within := printf "%s.%s" $name .Release.Namespace -}}
+{{- $hosts := list $name $within (printf "%s.svc" $within) (printf "%s.svc.cluster.local" $within) -}}
+{{- with .Values.gateway.ingress }}{{ if and .enabled .host }}{{ $hosts = append $hosts .host }}{{ end }}{{ end -}}
+{{- toJson (concat $hosts ((.Values.settings.gateway | default dict).hosts | default list) | uniq) -}}
+{{- end }}
+
 {{/* The settings of the services as JSON: those of the values, with what the chart decides. */}}
 {{- define "groundwatch.settings" -}}
 {{- $settings := deepCopy .Values.settings -}}
@@ -36,7 +45,7 @@
 {{- end -}}
 {{- $nats := dict "url" (include "groundwatch.natsUrl" .) "replicas" (include "groundwatch.streamReplicas" . | int) -}}
 {{- $_ := set $settings "nats" (merge $nats ($settings.nats | default dict)) -}}
-{{- $gateway := dict "host" "0.0.0.0" "port" 8787 -}}
+{{- $gateway := dict "host" "0.0.0.0" "port" 8787 "hosts" (include "groundwatch.gatewayHosts" . | fromJsonArray) -}}
 {{- if .Values.gateway.tokensSecret }}{{ $_ := set $gateway "tokens_file" "/run/secrets/groundwatch/gateway/tokens" }}{{ end -}}
 {{- if .Values.gateway.grpc.enabled -}}
 {{- $_ := set $gateway "grpc_port" 8788 -}}
