@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 from importlinter.application.use_cases import create_report, read_user_options
@@ -31,3 +33,46 @@ def test_every_contract_is_checked(monkeypatch):
 def test_no_file_is_a_house_of_its_own():
     lines = {str(path.relative_to(SOURCE)): len(path.read_text("utf-8").splitlines()) for path in FILES}
     assert {path: number for path, number in lines.items() if number > MAX_LINES} == {}
+
+
+PRINTING = {"terminal.py", "cli/output.py"}
+"""What prints: everything goes through these two, which write out what a terminal would obey."""
+
+BY_HAND = "miniature/training/"
+"""Scripts that who trains a model starts; they print numbers of their own."""
+
+
+def test_texts_reach_a_terminal_only_by_what_makes_them_safe():
+    found = []
+    for path in FILES:
+        name = path.relative_to(SOURCE).as_posix()
+        if name not in PRINTING and not name.startswith(BY_HAND):
+            found += [f"{name}:{line}: {what}" for line, what in prints(ast.parse(path.read_text("utf-8")))]
+    assert found == [], "use groundwatch.cli.output and groundwatch.terminal"
+
+
+def prints(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """What prints by itself: an import of rich, and calls that write to a standard stream."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in _PRINTERS:
+                yield node.lineno, ast.unparse(node.func)
+            continue
+        yield from ((node.lineno, name) for name in names if name.partition(".")[0] in ("rich", "curses"))
+
+
+_PRINTERS = {
+    "print",
+    "input",
+    "typer.echo",
+    "typer.secho",
+    "typer.confirm",
+    "typer.prompt",
+    "click.echo",
+    *(f"sys.{stream}.{verb}" for stream in ("stdout", "stderr") for verb in ("write", "writelines")),
+    *(f"sys.{stream}.buffer.write" for stream in ("stdout", "stderr")),
+}

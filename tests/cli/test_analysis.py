@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from groundwatch.cli import analysis, construction
@@ -21,6 +20,7 @@ from groundwatch.events import (
     ResponseScored,
     SubSentence,
 )
+from groundwatch.terminal import Console
 
 
 def run(*arguments: object) -> Result:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 from itertools import product
 
-from rich.console import Console
-
 from groundwatch.cli.annotators import render_annotators
 from groundwatch.protocols.annotators import Annotation, annotator_agreement
+from groundwatch.terminal import Console
 
 
 def test_the_command_prints_both_numbers(nobody, written):

@@ -6,12 +6,12 @@ import io
 from statistics import fmean
 
 import pytest
-from rich.console import Console
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Drawn, Judge, OutcomeKind, ResponseScored
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.reporting.beside import BesideRow, BesideTable
+from groundwatch.terminal import Console
 
 LINGUISTIC = Judge(engine="linguistic")
 SEMANTIC = {"extraction": LINGUISTIC, "matching": Judge(engine="semantic", model="MiniLM")}

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 from scipy.stats import binomtest
 from tests.reporting.conftest import BOTH, EXTRACTOR, OTHER
 
@@ -21,6 +20,7 @@ from groundwatch.reporting.compare_numbers import bootstrap_ratios, mcnemar, sha
 from groundwatch.reporting.compare_pairs import Sides, changed_claims
 from groundwatch.reporting.compare_render import render_comparison
 from groundwatch.reporting.compare_result import Alone, Comparison, SectionComparison
+from groundwatch.terminal import Console
 
 DECISIONS = {"s": Decision.SUPPORTED, "r": Decision.REFUTED, "u": Decision.UNDECIDED}
 SAME = {"extraction": EXTRACTOR, "verification": OTHER}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
-
 from groundwatch.events import OutcomeKind
 from groundwatch.reporting import Report, render
+from groundwatch.terminal import Console
 
 
 def text_of(report: Report) -> str:
@@ -73,4 +72,4 @@ def test_groups_are_named_and_compared(make):
         report.add(make.scored(number, number % 2, 4, tags={"strategy": "triplets-first"}))
     told = text_of(report)
     assert "m · direct" in told and "m · triplets-first" in told
-    assert "triplets-first against direct: score +" in told and "facts hallucinated -" in told
+    assert "triplets-first against direct: score +" in told and "facts not in the image -" in told

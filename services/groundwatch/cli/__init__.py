@@ -31,6 +31,7 @@ import groundwatch.cli.runs as runs
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__
+from groundwatch.cli.output import complain, say
 from groundwatch.errors import CheckFailed, GroundwatchError
 
 Mistyped: type[Exception] = typer.BadParameter.__bases__[0]
@@ -48,7 +49,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"groundwatch {__version__}")
+        say(f"groundwatch {__version__}")
         raise typer.Exit
 
 
@@ -95,10 +96,10 @@ def main() -> None:
     try:
         status = app(prog_name="groundwatch", standalone_mode=False)
     except CheckFailed as error:
-        _say(str(error))
+        complain(str(error))
         status = 1
     except GroundwatchError as error:
-        _say(str(error))
+        complain(str(error))
         status = 2
     except Mistyped as error:
         status = _mistyped(error)
@@ -115,12 +116,9 @@ def main() -> None:
 
 def _mistyped(error: Any) -> int:
     if error.ctx is not None and type(error).__name__ == "NoArgsIsHelpError":
-        sys.stderr.write(error.ctx.get_help())
+        for line in error.ctx.get_help().splitlines():
+            say(line, err=True)
         return 2
     where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
-    _say(f"{error.format_message()}{where}")
+    complain(f"{error.format_message()}{where}")
     return 2
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(f"groundwatch: {' '.join(message.split())}\n")

@@ -7,24 +7,22 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
     JsonOption,
     NatsOption,
     client_settings,
-    print_json,
     run,
 )
-from groundwatch.cli.numbers import progress_bar, render_numbers
+from groundwatch.cli.numbers import render_numbers
+from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.statistics import Interval
+from groundwatch.terminal import Console, Table, box
 
 Annotations = Annotated[
     Path | None,
@@ -190,7 +188,6 @@ def _render_agreement(found: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print(
         f"{found['compared']} answers have a human and an automatic score; intervals are 95 %.",
-        highlight=False,
     )
 
 

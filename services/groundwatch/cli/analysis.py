@@ -9,12 +9,10 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli.benchmarks import is_answered_benchmark
-from groundwatch.cli.common import JsonOption, print_json
+from groundwatch.cli.common import JsonOption
+from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.models.nouns.compare import likenesses
 from groundwatch.models.nouns.wordnet import nouns
@@ -31,6 +29,7 @@ from groundwatch.protocols.trihe.scoring import (
     rates,
     trend,
 )
+from groundwatch.terminal import Console, Table, box, lines
 
 KINDS: tuple[Kind | None, ...] = (None, "object", "relation")
 TOKENS = (10, 20, 30, 40, 50, 75, 100, 150, 200)
@@ -153,7 +152,7 @@ def _render(found: dict[str, Any], console: Console) -> None:
     table.add_column("triplets", no_wrap=True)
     for kind in KINDS:
         for rate in ("Hallu_I", "Hallu_Q"):
-            table.add_column(f"{rate}\n{kind or 'overall'}", justify="right")
+            table.add_column(lines(rate, kind or "overall"), justify="right")
     for name, rows in (
         ("all", found["overall"]),
         ("frequent pairs", pairs["on_frequent"]),
@@ -165,10 +164,10 @@ def _render(found: dict[str, Any], console: Console) -> None:
         table.add_row(f"first {one['k']} tokens", _shown(one["hallu_i"]), _shown(one["hallu_q"]))
     console.print(table)
     if found["by_tokens"] is None:
-        console.print("How early a triplet is said is not known from this file.", highlight=False)
+        console.print("How early a triplet is said is not known from this file.")
     named = ", ".join(f"{' – '.join(one['pair'])} ({one['said']})" for one in pairs["most_frequent"])
     if named:
-        console.print(f"Most frequent pairs: {named}", highlight=False, markup=False)
+        console.print(f"Most frequent pairs: {named}")
 
 
 def _shown(rate: float | None) -> str:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from groundwatch.cli.common import print_json
+from groundwatch.cli.output import print_json
 from groundwatch.protocols.annotators import AnnotatorAgreement, annotator_agreement, read_annotators
 from groundwatch.protocols.statistics import Interval
+from groundwatch.terminal import Console, Table, box
 
 
 def agree_annotators(file: Path, as_json: bool, console: Console) -> None:
@@ -40,13 +36,12 @@ def render_annotators(found: AnnotatorAgreement, console: Console) -> None:
     ):
         table.add_row(name, *_cells(interval))
     console.print(table)
-    told = ", ".join(f"{escape(label)} ({number})" for label, number in found.labels.items())
-    console.print(f"Labels given, {found.annotations} in all: {told}.", highlight=False)
+    told = ", ".join(f"{label} ({number})" for label, number in found.labels.items())
+    console.print(f"Labels given, {found.annotations} in all: {told}.")
     if found.fleiss_items < found.items:
         console.print(
             f"Kappa is over the {found.fleiss_items} items with {found.fleiss_labels} labels each, "
             "alpha over all with at least two.",
-            highlight=False,
         )
 
 

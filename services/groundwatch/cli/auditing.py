@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 import time
 
-import msgspec
 import nats.errors
 import nats.js.errors
-import typer
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from groundwatch.cli.canary import stopping
 from groundwatch.cli.common import connected
+from groundwatch.cli.output import print_json_line, say
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.replay.auditing import audit
 from groundwatch.runtime.audit import Ledger
@@ -125,9 +124,9 @@ async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_
         return False
     metrics.show(ledger, time.monotonic() - began)
     if as_json:
-        typer.echo(msgspec.json.encode(ledger).decode())
+        print_json_line(ledger)
         return True
-    typer.echo(
+    say(
         f"{ledger.recorded:,} recorded, {ledger.scored:,} scored, {ledger.unscored:,} unscored, "
         f"{ledger.declined:,} declined, {ledger.in_flight:,} in flight: "
         + ("balanced" if ledger.balanced else f"NOT BALANCED, {unaccounted(ledger):,} unaccounted for")

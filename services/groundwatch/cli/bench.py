@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import groundwatch
-from groundwatch.cli.common import JsonOption, print_json, run
+from groundwatch.cli.common import JsonOption, run
+from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.runtime import logs
+from groundwatch.terminal import Console, Table
 
 FOLDER = Path(groundwatch.__file__).parents[2] / "bench"
 

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -15,12 +13,13 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
-    print_json,
     run,
 )
+from groundwatch.cli.output import print_json, say
 from groundwatch.gateway import budgets_rules as rules
 from groundwatch.gateway.budgets_rules import Budget, Told
 from groundwatch.gateway.budgets_signals import SIGNALS
+from groundwatch.terminal import Console, Table, lines
 
 budget = typer.Typer(
     help="How much of the judging a tenant, model or protocol may use.", no_args_is_help=True
@@ -44,9 +43,10 @@ def budget_list(config: ConfigOption = None, nats: NatsOption = "", as_json: Jso
     if not told:
         console.print("no budgets: settings alone decide what is judged (gateway.sampling)")
         return
-    table = Table(
-        "budget", "for", "responses\nthis minute", "tokens\ntoday", "cost\ntoday", "rate", "reserve", box=None
-    )
+    table = Table(box=None)
+    for heading in ("budget", "for", "responses\nthis minute", "tokens\ntoday", "cost\ntoday", "rate"):
+        table.add_column(lines(*heading.split("\n")))
+    table.add_column("reserve")
     for one in told:
         limits = one.budget
         table.add_row(
@@ -117,7 +117,7 @@ def budget_set(
     if as_json:
         print_json({"name": name, "new": new, **msgspec.to_builtins(wanted)})
     else:
-        typer.echo(f"budget {name} {'set' if new else 'changed'}")
+        say(f"budget {name} {'set' if new else 'changed'}")
 
 
 @budget.command("remove")
@@ -138,7 +138,7 @@ def budget_remove(
     if as_json:
         print_json({"name": name, "removed": True})
     else:
-        typer.echo(f"budget {name} removed")
+        say(f"budget {name} removed")
 
 
 def _plain(one: Told) -> dict[str, object]:

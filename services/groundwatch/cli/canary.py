@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from groundwatch.cli import probe as options
 from groundwatch.cli.common import ConfigOption, JsonOption, prepare, run
+from groundwatch.cli.output import print_json_line, say
 from groundwatch.cli.probe import default_folder, suite_of
 from groundwatch.cli.probing import Plan, Probed, probe
 from groundwatch.cli.system import configure_protocols
@@ -259,14 +260,14 @@ async def stopping() -> AsyncIterator[asyncio.Event]:
 
 def _say(told: RoundTold, as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.encode(told).decode())
+        print_json_line(told)
         return
     score = "no score" if told.score is None else f"{told.score:.3f} ({told.low:.3f} to {told.high:.3f})"
     missing = ", ".join(f"{number} {reason}" for reason, number in told.unscored.items())
     line = (
         f"round {told.round}: {told.suite} of {told.model}: {score}, {told.scored} of {told.questions} scored"
     )
-    typer.echo(line + (f"; unscored {missing}" if missing else ""))
+    say(line + (f"; unscored {missing}" if missing else ""))
 
 
 def register(app: typer.Typer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,15 +13,16 @@ import nats.errors
 import nats.js.errors
 import psutil  # type: ignore[import-untyped]
 import typer
-from rich.console import Console
 
 from groundwatch.cli.folders import PROVISION, check_streams, opened, told_here
+from groundwatch.cli.output import print_json
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings_reading import load
+from groundwatch.terminal import Console
 from groundwatch.topology import COMMAND_LINE
 
 T = TypeVar("T")
@@ -166,10 +166,3 @@ def show_beside(found: Beside, as_json: bool) -> None:
         print_json({"protocol": found.protocol, "tables": tables})
     else:
         render_beside(tables, Console())
-
-
-def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
-    encoded = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(encoded.decode() + "\n")
-    sys.stdout.flush()

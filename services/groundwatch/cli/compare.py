@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -15,14 +14,15 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
-    print_json,
 )
 from groundwatch.cli.common import run as run_coroutine
+from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.reporting.compare import CHANGED
 from groundwatch.reporting.compare_html import html_report
 from groundwatch.reporting.compare_render import render_comparison
 from groundwatch.reporting.compare_result import Comparison
+from groundwatch.terminal import Console
 
 
 def compare(
@@ -65,7 +65,7 @@ def compare(
         return
     render_comparison(found, Console())
     if html is not None:
-        typer.echo(f"report with plots: {html}")
+        say(f"report with plots: {html}")
 
 
 def register(app: typer.Typer) -> None:

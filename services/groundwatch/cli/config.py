@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -11,10 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 import typer
 
-from groundwatch.cli.common import JsonOption, print_json, run
+from groundwatch.cli.common import JsonOption, run
 from groundwatch.cli.config_engines import ENGINES, engine_problems, named_engine
 from groundwatch.cli.config_places import place_problems
 from groundwatch.cli.config_reading import Problems, Read, read
+from groundwatch.cli.output import complain, print_json, say
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
@@ -88,15 +88,15 @@ def _as_json(found: Read, stages: tuple[str, ...], problems: Problems) -> dict[s
 def _print(found: Read, stages: tuple[str, ...], problems: Problems) -> None:
     if problems.found:
         for problem in problems.found:
-            sys.stderr.write(f"groundwatch: {' '.join(problem.split())}\n")
+            complain(problem)
         return
-    typer.echo(f"settings are right: {found.source or 'no file'}, {len(found.variables)} variables")
+    say(f"settings are right: {found.source or 'no file'}, {len(found.variables)} variables")
     for key, value, origin in found.given():
-        typer.echo(f"  {key} = {msgspec.json.encode(shown(value)).decode()}   ({origin})")
-    typer.echo("  all else is default")
-    typer.echo("engines: " + ", ".join(f"{name} {named_engine(found.settings, name)}" for name in stages))
+        say(f"  {key} = {msgspec.json.encode(shown(value)).decode()}   ({origin})")
+    say("  all else is default")
+    say("engines: " + ", ".join(f"{name} {named_engine(found.settings, name)}" for name in stages))
     for note in problems.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def shown(value: Any) -> Any:

@@ -8,13 +8,11 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli import construction_questions
-from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run
-from groundwatch.cli.numbers import progress_bar, render_numbers, write_lines
+from groundwatch.cli.common import ConfigOption, JsonOption, prepare, run
+from groundwatch.cli.numbers import render_numbers, write_lines
+from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.protocols.trihe.asking import QUESTIONS, RELATIONS
@@ -30,6 +28,7 @@ from groundwatch.protocols.valor.benchmark import (
     select,
 )
 from groundwatch.runtime.settings import Settings
+from groundwatch.terminal import Console, Table, box, lines
 
 T = TypeVar("T")
 
@@ -200,10 +199,10 @@ def _render_valor(found: dict[str, Any], measure: str, console: Console) -> None
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("object")
     for name in ("in images", *(name.replace("_over_", " −\n") for name in MEASURES)):
-        table.add_column(name, justify="right")
+        table.add_column(lines(*name.split("\n")), justify="right")
     table.add_column("usual")
     table.add_column("rare")
-    table.add_column("chosen\nimages", justify="right")
+    table.add_column(lines("chosen", "images"), justify="right")
     for one in found["chosen"]:
         table.add_row(
             one["object"],
@@ -214,7 +213,7 @@ def _render_valor(found: dict[str, Any], measure: str, console: Console) -> None
             str(len(one["images"])),
         )
     console.print(table)
-    console.print(f"{found['images']} images in all.", highlight=False)
+    console.print(f"{found['images']} images in all.")
 
 
 def _named(features: list[dict[str, Any]], show: Callable[[str], str] = str) -> str:

@@ -8,15 +8,16 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
-from groundwatch.cli.common import JsonOption, print_json
+from groundwatch.cli.common import JsonOption
 from groundwatch.cli.numbers import render_numbers, write_lines
+from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.protocols.pope import questions as pope_questions
 from groundwatch.protocols.published import Place, json_lines
 from groundwatch.protocols.vlm2 import questions as vlm2_questions
 from groundwatch.protocols.vlm2.questions import Cue
+from groundwatch.terminal import Console
 
 STRATEGIES: tuple[pope_questions.Strategy, ...] = ("random", "popular", "adversarial")
 

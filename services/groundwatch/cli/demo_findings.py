@@ -8,15 +8,11 @@ from typing import Any
 
 import httpx
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from groundwatch.cli.common import print_json
 from groundwatch.cli.demo_folder import Kept
 from groundwatch.cli.demo_shared import Next, by_model, judged_again, tell_change, tell_metrics, tell_next
 from groundwatch.cli.ledger import show_ledger
+from groundwatch.cli.output import print_json
 from groundwatch.demo.application import Sent
 from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
 from groundwatch.miniature.language import corner, enumerated, phrase
@@ -27,6 +23,7 @@ from groundwatch.reporting import Report, render
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.alarms import tell as tell_alarm
 from groundwatch.runtime.audit import Ledger
+from groundwatch.terminal import Console, Table, box, styled
 
 VERSION = "version"
 """The tag by which the application tells versions of one product apart."""
@@ -225,14 +222,13 @@ def tell(findings: Findings, place: Kept, *, as_json: bool) -> None:
     if change is not None:
         tell_change(change, console)
     for raised in findings.alarms:
-        console.print(f"⚠ {tell_alarm(raised)}", style="bold red", markup=False, highlight=False)
+        console.print(f"⚠ {tell_alarm(raised)}", style="bold red")
     if not findings.alarms:
         console.print("No alarm was raised.")
     rollout = findings.rollout
     console.print(
         f"What was done: from response {rollout.response} of {rollout.model} on, its version "
         f"{rollout.version} answered.",
-        highlight=False,
     )
     tell_next(findings.seconds["total"], "up --models miniature", place, again(findings, place), console)
 
@@ -241,14 +237,12 @@ def _tell_worst(findings: Findings, console: Console) -> None:
     found = findings.worst()
     if not found:
         return
-    console.print("[bold]Furthest from the image[/], by the verifier's probability that the fact holds:")
+    told = ", by the verifier's probability that the fact holds:"
+    console.print(styled(("Furthest from the image", "bold"), told))
     for one in found:
-        console.print(
-            f"  {one.model} {one.version}  “{escape(one.sentence)}”\n"
-            f"     [red]✗ {escape(one.fact)}[/]  P = {one.probability:.3f}\n"
-            f"     [dim]the image shows {one.shown}[/]",
-            highlight=False,
-        )
+        console.print(f"  {one.model} {one.version}  “{one.sentence}”")
+        console.print(styled("     ", (f"✗ {one.fact}", "red"), f"  P = {one.probability:.3f}"))
+        console.print(f"     the image shows {one.shown}", style="dim")
 
 
 def _beside_truth(findings: Findings) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from groundwatch import __version__
 from groundwatch.cli.folders import MODELS, STREAMS
+from groundwatch.cli.output import complain
 from groundwatch.errors import UsageError
 from groundwatch.runtime.natsserver import NatsServer
 
@@ -59,7 +59,7 @@ def kept(named: Path | None) -> Iterator[Kept]:
         why = f"{folder} cannot be written ({error.strerror or error})"
         if named is not None:
             raise UsageError(f"{why}: name another folder with --data-dir") from error
-        sys.stderr.write(f"groundwatch: {why}, so nothing of this demo stays; --data-dir FOLDER keeps it\n")
+        complain(f"{why}, so nothing of this demo stays; --data-dir FOLDER keeps it")
         with tempfile.TemporaryDirectory(prefix="groundwatch-demo-") as made:
             yield Kept(path=Path(made), stays=False)
         return

@@ -10,14 +10,10 @@ import asyncio
 import contextlib
 import importlib.util
 import json
-import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-
-from rich.console import Console, Group, RenderableType
-from rich.text import Text
 
 from groundwatch.cli.demo_findings import Findings, Rollout, Watched, alarms_of
 from groundwatch.cli.demo_shared import metrics_of, on_screen, settled
@@ -35,6 +31,7 @@ from groundwatch.reporting.alarms import tell
 from groundwatch.runtime.settings import AlarmSettings, CaptioningSettings, GatewaySettings, Settings
 from groundwatch.runtime.triton_distribution import find_distribution
 from groundwatch.runtime.tritonserver import TritonServer
+from groundwatch.terminal import Console, Group, RenderableType, Text, styled
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -101,7 +98,7 @@ class DemoView(LiveView):
 
     def note(self, words: str, style: str = "bold") -> None:
         """Add a line that stays."""
-        self._notes.append(Text(f"{time.strftime('%H:%M:%S')}  {words}", style=style))
+        self._notes.append(styled((f"{time.strftime('%H:%M:%S')}  {words}", style)))
 
     def line(self) -> str:
         """All of it in one line, for logs."""
@@ -110,12 +107,12 @@ class DemoView(LiveView):
         return f"{self.answered:,} answers, {super().line()}{last}{alarm}"
 
     def __rich__(self) -> RenderableType:
-        return Group(super().__rich__(), Text(""), *self._notes) if self._notes else super().__rich__()
+        return Group(super().__rich__(), Text(), *self._notes) if self._notes else super().__rich__()
 
 
 async def show(folder: Path, models: Mapping[str, ServedModel], number: int, *, quiet: bool) -> Findings:
     """Run it all once, over `number` answers."""
-    console = Console(file=sys.stderr if quiet else sys.stdout)
+    console = Console(stderr=quiet)
     began = time.monotonic()
     # What the monitor itself asks about images is the verifier; the answering models are the application's.
     settings = Settings(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from importlib import resources
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import Any
 
 import httpx
 import msgspec
-from rich.console import Console
 
-from groundwatch.cli.common import print_json
 from groundwatch.cli.demo_folder import Kept
 from groundwatch.cli.demo_shared import (
     Next,
@@ -28,6 +25,7 @@ from groundwatch.cli.demo_shared import (
 )
 from groundwatch.cli.ledger import show_ledger
 from groundwatch.cli.live import LiveView
+from groundwatch.cli.output import print_json
 from groundwatch.cli.system import whole_system
 from groundwatch.cli.traffic import outcomes
 from groundwatch.errors import UsageError
@@ -35,6 +33,7 @@ from groundwatch.events import LIVE
 from groundwatch.reporting import Report, render
 from groundwatch.runtime.audit import Ledger
 from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.terminal import Console, styled
 
 SAMPLE = "answers.jsonl"
 PATIENCE = 120.0
@@ -52,10 +51,12 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
 
 async def play(folder: Path, rate: float, *, quiet: bool) -> Played:
     """Stream the bundled answers, `rate` a second, through everything that `groundwatch up` starts."""
-    console = Console(file=sys.stderr if quiet else sys.stdout)
+    console = Console(stderr=quiet)
     answers = [line for line in _sample().splitlines() if line]
     if not quiet:
-        console.print("[bold]groundwatch demo[/]: starting NATS and all services on this machine…")
+        console.print(
+            styled(("groundwatch demo", "bold"), ": starting NATS and all services on this machine…")
+        )
     settings = Settings(gateway=GatewaySettings(port=0))
     began = time.monotonic()
     async with whole_system(settings, folder) as system:

@@ -10,9 +10,6 @@ from typing import Any
 
 import httpx
 import msgspec
-from rich.console import Console
-from rich.live import Live
-from rich.markup import escape
 
 from groundwatch.cli.demo_folder import Kept
 from groundwatch.cli.folders import place_of, program
@@ -20,6 +17,7 @@ from groundwatch.cli.live import LiveView
 from groundwatch.cli.system import System
 from groundwatch.reporting.report import ModelReport
 from groundwatch.runtime.audit import Ledger, audit
+from groundwatch.terminal import Console, Live, styled
 
 SHOWN_METRICS = ("groundwatch_responses_total", "groundwatch_outcomes_total", "groundwatch_score_count")
 
@@ -67,9 +65,9 @@ async def _print_now_and_then(view: LiveView, console: Console) -> None:
 
 def tell_metrics(lines: Sequence[str], console: Console) -> None:
     """The metrics as Prometheus reads them."""
-    console.print("[bold]Prometheus metrics[/], as GET /metrics of the gateway shows them:")
+    console.print(styled(("Prometheus metrics", "bold"), ", as GET /metrics of the gateway shows them:"))
     for line in lines:
-        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {line}", soft_wrap=True)
 
 
 def tell_change(change: dict[str, Any], console: Console) -> None:
@@ -77,10 +75,12 @@ def tell_change(change: dict[str, Any], console: Console) -> None:
     worse = change["after"] > change["before"]
     style, mark, word = ("bold red", "▲", "worse") if worse else ("bold green", "▼", "better")
     console.print(
-        f"[{style}]{mark} {change['model']} got {word} from its response {change['response']} on[/]: "
-        f"{change['before']:.1%} → {change['after']:.1%} of its facts are not in the image "
-        f"(p = {change['p_value']:.3f})",
-        highlight=False,
+        styled(
+            (f"{mark} {change['model']} got {word} from its response {change['response']} on", style),
+            ": "
+            f"{change['before']:.1%} → {change['after']:.1%} of its facts are not in the image "
+            f"(p = {change['p_value']:.3f})",
+        )
     )
 
 
@@ -115,21 +115,26 @@ def judged_again(place: Kept, run: str, judged: str, models: str = "") -> Next |
 
 def tell_next(seconds: float, up: str, place: Kept, again: Next | None, console: Console) -> None:
     """What to type next; `up` is the command that starts the same for good."""
-    typed: dict[str, Any] = {"highlight": False, "soft_wrap": True}
-    start = escape(program())
-    console.print(f"done in {seconds:.0f} s\n")
-    console.print("[bold]Your own answers[/]: id, model, answer, and images or a reference", **typed)
+    typed: dict[str, Any] = {"soft_wrap": True}
+    start = program()
+    console.print(f"done in {seconds:.0f} s")
+    console.print()
+    console.print(
+        styled(("Your own answers", "bold"), ": id, model, answer, and images or a reference"), **typed
+    )
     console.print(f"  {start} {up}", **typed)
     console.print(f"  {start} submit answers.jsonl", **typed)
     console.print(f"  {start} watch        # or report, audit, dead list", **typed)
     if again is None:
         return
-    console.print(f"\n[bold]The same answers again[/], {again.judged}", **typed)
-    console.print(f"  {escape(again.replay)}", **typed)
-    console.print(f"  {escape(again.compare)}", **typed)
+    console.print()
+    console.print(styled(("The same answers again", "bold"), f", {again.judged}"), **typed)
+    console.print(f"  {again.replay}", **typed)
+    console.print(f"  {again.compare}", **typed)
     console.print(
-        f"[dim]The streams stay until the next demo: {place.size / 1e6:.1f} MB; to be rid of them: "
-        f"rm -r {escape(quote(str(place.path)))}[/]",
+        f"The streams stay until the next demo: {place.size / 1e6:.1f} MB; to be rid of them: "
+        f"rm -r {quote(str(place.path))}",
+        style="dim",
         **typed,
     )
 

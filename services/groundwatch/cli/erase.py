@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import nats.errors
 import nats.js.errors
 import typer
-from rich.console import Console
 
 from groundwatch.archive.place import placed
 from groundwatch.archive.store import Store, installed
@@ -24,15 +23,16 @@ from groundwatch.cli.common import (
     connected,
     data_dir,
     find_running,
-    print_json,
     run,
 )
+from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.searching import in_index
 from groundwatch.erasure.subject import Subject, subject
 from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
 from groundwatch.runtime import tombstones
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings
+from groundwatch.terminal import Console
 from groundwatch.topology import ERASE
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def erase(
     if not (dry_run or yes):
         if as_json or not sys.stdin.isatty():
             raise UsageError("this cannot be undone: say --yes, or look first with --dry-run")
-        typer.confirm(f"Erase {wanted.told()}? This cannot be undone.", abort=True)
+        if not confirmed(f"Erase {wanted.told()}? This cannot be undone."):
+            raise typer.Abort
 
     async def work() -> Erasure:
         from groundwatch.erasure.erasing import Eraser
@@ -106,7 +107,7 @@ def erase(
                 wanted,
                 _stores(settings, store),
                 wait=wait,
-                on_index=lambda: None if as_json else typer.echo(INDEX, err=True),
+                on_index=lambda: None if as_json else say(INDEX, err=True),
             )
             return await (eraser.look() if dry_run else eraser.erase(verify=verify))
 
@@ -136,7 +137,7 @@ def _check(done: Erasure) -> None:
 
 
 def _show(done: Erasure) -> None:
-    console = Console(highlight=False)
+    console = Console()
     counts = ", ".join(f"{name} {number:,}" for name, number in done.counts.items()) or "nothing"
     console.print(f"{done.what}: {'would remove' if done.dry_run else 'removed'} {counts}", soft_wrap=True)
     if done.known:
@@ -213,7 +214,7 @@ async def _once(settings: Settings, dry_run: bool, as_json: bool) -> None:
 def _tell(kept: Kept) -> None:
     for what, counts in (("too old", kept.expired), ("erased before", kept.resurrected)):
         told = ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "nothing"
-        typer.echo(f"{what}: {'would remove' if kept.dry_run else 'removed'} {told}")
+        say(f"{what}: {'would remove' if kept.dry_run else 'removed'} {told}")
 
 
 async def _again_and_again(settings: Settings, every: float, dry_run: bool, as_json: bool) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -19,13 +16,14 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
-    print_json,
     run,
 )
+from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.replay.files import Manifest
 from groundwatch.replay.spec import Spec, moment, told
+from groundwatch.terminal import Console, TaskProgressColumn, progress
 
 
 def export(
@@ -79,14 +77,7 @@ def export(
     spec.check()
 
     async def work() -> Manifest:
-        bar = Progress(
-            TextColumn("export"),
-            BarColumn(),
-            TaskProgressColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=as_json or not sys.stderr.isatty(),
-        )
+        bar = progress(TaskProgressColumn(), quiet=as_json)
         async with connected(settings, "export") as bus:
             with bar:
                 task = bar.add_task("export", total=1.0)
@@ -114,7 +105,6 @@ def export(
     between = f", recorded {told(manifest.first)} to {told(manifest.last)}" if manifest.events else ""
     Console().print(
         f"{out}: {manifest.events:,} events and {manifest.images:,} images in {size:,} bytes{between}{left}",
-        highlight=False,
         soft_wrap=True,
     )
 

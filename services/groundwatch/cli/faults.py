@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import typer
-from rich.console import Console
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -12,14 +11,15 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
-    print_json,
     run,
 )
+from groundwatch.cli.output import print_json
 from groundwatch.cli.runs import NameArgument, WithOption, runs
 from groundwatch.errors import CheckFailed
 from groundwatch.replay.retrying import Retried, faults, retry
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.judges import with_file
+from groundwatch.terminal import Console
 from groundwatch.topology import REPLAY
 
 
@@ -43,7 +43,7 @@ def faults_command(
     if as_json:
         print_json({"run": name, "faults": found})
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     for words, number in found.items():
         console.print(f"{number:>9,}  {words}")
     if found:
@@ -72,7 +72,7 @@ def retry_command(
     if as_json:
         print_json(done)
     else:
-        Console(highlight=False, soft_wrap=True).print(
+        Console(soft_wrap=True).print(
             f"run {name}: of {done.found:,} outcomes with faults {done.scored:,} are scored now, "
             f"{done.unscored:,} unscored for another reason"
         )

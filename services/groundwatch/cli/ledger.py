@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -17,14 +15,15 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
-    print_json,
     run,
 )
+from groundwatch.cli.output import print_json, say
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
 from groundwatch.replay.auditing import audit
 from groundwatch.runtime.audit import Ledger
 from groundwatch.runtime.dead import DeadLetter, dead_letters, send_again
+from groundwatch.terminal import Console, Table
 
 dead = typer.Typer(help="Events that could not be processed.", no_args_is_help=True)
 
@@ -106,7 +105,10 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         if count:
             table.add_row(f"{count:,}", name)
     console.print(table)
-    console.print("balanced" if ledger.balanced else "[bold red]NOT BALANCED[/]")
+    if ledger.balanced:
+        console.print("balanced")
+    else:
+        console.print("NOT BALANCED", style="bold red")
 
 
 @dead.command("list")
@@ -167,7 +169,7 @@ def dead_retry(
     if as_json:
         print_json({"sent": sent, "unknown": sorted(unknown)})
     else:
-        typer.echo(f"sent {sent} again")
+        say(f"sent {sent} again")
     if unknown:
         raise UsageError(f"no dead letter has number {', '.join(map(str, sorted(unknown)))}")
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
-
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
 from groundwatch.protocols.alarm import Rule
 from groundwatch.protocols.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
 from groundwatch.reporting.alarms import Alarms, Raised, tell
+from groundwatch.terminal import Group, RenderableType, Table, Text, styled
 
 LATEST = 6
 RECENT = 40
@@ -107,9 +103,9 @@ class LiveView:
         below: list[Text] = []
         for one in self.alarms[-LATEST:]:
             over = one.recovered_at is not None
-            below.append(Text(f"⚠ {tell(one)}", style="dim" if over else "bold red"))
+            below.append(styled((f"⚠ {tell(one)}", "dim" if over else "bold red")))
         if self._latest:
-            below += [Text(""), Text("latest facts that are not in the image", style="bold"), *self._latest]
+            below += [Text(), styled(("latest facts that are not in the image", "bold")), *self._latest]
         return Group(table, *below) if below else table
 
 
@@ -132,8 +128,8 @@ def _cells(line: ModelLine) -> list[str]:
 
 def _story(outcome: ResponseScored, fact: str, unit: int) -> Text:
     sentence = outcome.units[unit].text.strip() if unit < len(outcome.units) else ""
-    story = Text.from_markup(f"  {escape(outcome.model)}  [red]✗ {escape(fact)}[/]", overflow="ellipsis")
-    story.append(f"  “{sentence}”", style="dim")
+    story = styled(f"  {outcome.model}  ", (f"✗ {fact}", "red"), (f"  “{sentence}”", "dim"))
+    story.overflow = "ellipsis"
     story.no_wrap = True
     return story
 

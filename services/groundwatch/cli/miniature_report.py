@@ -9,11 +9,8 @@ from statistics import median
 from typing import Any
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from groundwatch.cli.common import print_json, run
+from groundwatch.cli.common import run
 from groundwatch.cli.miniature import (
     GRADED,
     Judged,
@@ -25,11 +22,12 @@ from groundwatch.cli.miniature import (
     valor_agreement,
 )
 from groundwatch.cli.models import MINIATURE
-from groundwatch.cli.numbers import progress_bar
+from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.protocols.alarm import ModelAlarm, Rule
 from groundwatch.protocols.faithscore.scoring import CATEGORIES
+from groundwatch.terminal import Console, Table, box, styled
 
 TRIALS = 20
 """Streams that the alarm is tried on."""
@@ -188,7 +186,8 @@ def agree_miniature(scenes: int, as_json: bool) -> None:
 
 
 def _render(found: dict[str, Any], console: Console) -> None:
-    console.print(f"The monitor against the known truth of {found['scenes']} scenes for each model\n")
+    console.print(f"The monitor against the known truth of {found['scenes']} scenes for each model")
+    console.print()
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("model", "facts not in the image: true", "estimated", "error (95 %)", "r", "GC@3"):
         table.add_column(name, justify="left" if name == "model" else "right")
@@ -226,6 +225,8 @@ def _render(found: dict[str, Any], console: Console) -> None:
     for name, one in found["promises"].items():
         value = one["found"]
         shown = f"{value:.3f}" if isinstance(value, float) else str(value)
-        table.add_row(name.replace("_", " "), one["promised"], shown, "yes" if one["holds"] else "[red]no[/]")
+        table.add_row(
+            name.replace("_", " "), one["promised"], shown, "yes" if one["holds"] else styled(("no", "red"))
+        )
     console.print(table)
     console.print(f"{found['seconds']:.0f} s")

@@ -10,10 +10,9 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import groundwatch
+from groundwatch.cli.output import say
 from groundwatch.errors import UsageError
 from groundwatch.models.repository import (
     ServedModel,
@@ -24,6 +23,7 @@ from groundwatch.models.repository import (
 )
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.tritonserver import LoadProgress, OnProgress, TritonServer
+from groundwatch.terminal import Console, styled
 
 MINIATURE = Path(groundwatch.__file__).with_name("miniature") / "checkpoints"
 
@@ -84,18 +84,18 @@ def loading_shown(console: Console, words: str) -> Iterator[OnProgress]:
         (loading.discard if progress.loaded else loading.add)(progress.model)
         count = f"{progress.done} of {progress.total} models loaded after {progress.seconds:.0f} s"
         if status is not None:
-            status.update(escape(f"{words} {count}; loading {', '.join(sorted(loading)) or 'none'}"))
+            status.update(styled(f"{words} {count}; loading {', '.join(sorted(loading)) or 'none'}"))
         elif progress.loaded:
-            console.print(escape(f"loaded {progress.model} ({count})"), highlight=False, soft_wrap=True)
+            console.print(f"loaded {progress.model} ({count})", soft_wrap=True)
         else:
-            console.print(escape(f"loading {progress.model}…"), highlight=False, soft_wrap=True)
+            console.print(f"loading {progress.model}…", soft_wrap=True)
 
     if console.is_terminal:
-        with console.status(escape(words)) as status:
+        with console.status(styled(words)) as status:
             yield tell
     else:
         status = None
-        console.print(escape(words), highlight=False, soft_wrap=True)
+        console.print(words, soft_wrap=True)
         yield tell
 
 
@@ -132,7 +132,7 @@ def repository(
     found = named_models(models)
     write_repository(folder, found)
     for name, model in found.items():
-        typer.echo(f"{name:<16} {model.kind:<14} {model.checkpoint}")
+        say(f"{name:<16} {model.kind:<14} {model.checkpoint}")
 
 
 def register(app: typer.Typer) -> None:

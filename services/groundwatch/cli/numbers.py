@@ -6,12 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from groundwatch.errors import UsageError
+from groundwatch.terminal import Console, Table, box
 
 
 def render_numbers(result: Mapping[str, object], console: Console) -> None:
@@ -23,18 +20,6 @@ def render_numbers(result: Mapping[str, object], console: Console) -> None:
         shown = "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
         table.add_row(name, shown)
     console.print(table)
-
-
-def progress_bar() -> Progress:
-    """A bar on standard error, gone when it is done."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
 
 
 def write_lines(path: Path, lines: Iterable[object]) -> None:

@@ -12,11 +12,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
-from groundwatch.cli.common import ByOption, ConfigOption, JsonOption, prepare, print_json, run, show_beside
+from groundwatch.cli.common import ByOption, ConfigOption, JsonOption, prepare, run, show_beside
 from groundwatch.cli.inputs import ImageFolder, Responses, no_images
-from groundwatch.cli.numbers import progress_bar, render_numbers
+from groundwatch.cli.numbers import render_numbers
+from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.protocols import registry, tallies
@@ -26,6 +26,7 @@ from groundwatch.protocols.tally import TallyRequest
 from groundwatch.records import Limits
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.runtime.settings import IntakeSettings, Settings
+from groundwatch.terminal import Console
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
 SubsetOption = Annotated[
@@ -129,7 +130,7 @@ def tally(
     if as_json:
         print_json(result)
     elif found.tell is not None:
-        Console().print(found.tell(result), highlight=False)
+        Console().print(found.tell(result))
     else:
         render_numbers(result, Console())
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from groundwatch.cli.common import print_json
 from groundwatch.cli.history import history, moment
+from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.reporting import Breakdown, render_breakdown
 from groundwatch.reporting.breakdown import DIMENSIONS
 from groundwatch.runtime.settings import Settings
+from groundwatch.terminal import Console
 
 SOURCES = ("archive", "stream")
 

@@ -12,9 +12,6 @@ from random import Random
 from typing import Any, TypeVar
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli.judging import Judging, judging_stage
 from groundwatch.demo.build import Scene, load_scenes
@@ -29,6 +26,7 @@ from groundwatch.protocols.planted_sizes import Ranking, comparable, rank
 from groundwatch.protocols.statistics import Interval, wilson
 from groundwatch.protocols.valor.features import pair_text
 from groundwatch.runtime.settings import RetrySettings, StageSettings
+from groundwatch.terminal import Console, Table, box
 from groundwatch.verification.engines.base import VerificationEngine
 
 T = TypeVar("T")
@@ -157,7 +155,7 @@ def render(told: Mapping[str, Any], found: Sequence[Found], console: Console) ->
         number = str(one.recall.n if one.recall else 0)
         table.add_row(one.protocol, one.kind.value, number, _shown(one.recall), _shown(one.false_alarms))
     console.print(table)
-    console.print("Intervals are Wilson's, 95 %.", highlight=False)
+    console.print("Intervals are Wilson's, 95 %.")
 
 
 def reference_for(protocol: str, reference: Reference) -> Reference:

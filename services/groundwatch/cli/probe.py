@@ -8,13 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from groundwatch.cli.common import ConfigOption, JsonOption, prepare, print_json, run
+from groundwatch.cli.common import ConfigOption, JsonOption, prepare, run
+from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.cli.probing import Plan, Probed, flat, probe
 from groundwatch.cli.system import configure_protocols
 from groundwatch.errors import UsageError
@@ -25,6 +21,12 @@ from groundwatch.probing.target import Target
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH, MAX_LENGTH
 from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting import render
+from groundwatch.terminal import (
+    Console,
+    Table,
+    TaskID,
+    box,
+)
 
 SuiteName = Annotated[
     str, typer.Argument(help=f"One of {', '.join(benchmarks.names())}.", show_default=False)
@@ -163,14 +165,7 @@ class Bar:
     """A progress bar on standard error: one line for each thing that is done."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        self._progress = progress_bar()
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Bar:
@@ -183,14 +178,14 @@ class Bar:
     def tell(self, what: str, done: int, total: int) -> None:
         """Show it."""
         if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(escape(what), total=total)
+            self._tasks[what] = self._progress.add_task(what, total=total)
         self._progress.update(self._tasks[what], completed=done)
 
 
 def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
     """The figures with their intervals, then what every report has, then what is missing from both."""
     table = Table(
-        title=f"{probed.suite}: {escape(probed.plan.target.model)}, {told['questions']} questions",
+        title=f"{probed.suite}: {probed.plan.target.model}, {told['questions']} questions",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         show_header=False,
@@ -199,15 +194,15 @@ def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
     table.add_column("value", justify="right")
     for name, value in flat(probed.figures):
         if (shown := _shown(value)) is not None:
-            table.add_row(escape(name), shown)
+            table.add_row(name, shown)
     console.print(table)
     if probed.suite != GENCEPTION:
         render(probed.report(), console)
     for what in ("unanswered", "unscored", "left_out", "submitted"):
         if told.get(what):
-            parts = ", ".join(f"{number} {escape(str(name))}" for name, number in told[what].items())
-            console.print(f"{what.replace('_', ' ')}: {parts}", highlight=False)
-    console.print(f"[dim]run kept in {escape(str(probed.plan.folder))}[/]", highlight=False)
+            parts = ", ".join(f"{number} {name!s}" for name, number in told[what].items())
+            console.print(f"{what.replace('_', ' ')}: {parts}")
+    console.print(f"run kept in {probed.plan.folder}", style="dim")
 
 
 def _shown(value: Any) -> str | None:
@@ -218,7 +213,7 @@ def _shown(value: Any) -> str | None:
         return f"{value:.4f}"
     if isinstance(value, list | dict):
         return None
-    return "–" if value is None else escape(str(value))
+    return "–" if value is None else str(value)
 
 
 def register(app: typer.Typer) -> None:

@@ -13,9 +13,9 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
-    print_json,
     run,
 )
+from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.runtime.authorization import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
 from groundwatch.runtime.provision import provision
@@ -78,7 +78,7 @@ def provision_command(
             print_json({one.name: one.change for one in done})
             return
         for one in done:
-            typer.echo(f"{one.change:<10} {one.kind:<9} {one.name}")
+            say(f"{one.change:<10} {one.kind:<9} {one.name}")
 
     run(work())
 
@@ -89,10 +89,10 @@ def _write_auth(folder: Path, rotate: list[str], retire: list[str], hosts: list[
         print_json({one.path: one.change for one in wrote})
         return
     for one in wrote:
-        typer.echo(f"{one.change:<10} {one.path}")
-    typer.echo(f"  server     include {folder / SERVER_FILE} in its configuration, then reload it")
-    typer.echo("  services   GROUNDWATCH_NATS__NKEY_SEED_FILE and GROUNDWATCH_NATS__TLS_CA for each")
-    typer.echo(f"  cluster    sh {folder / SECRETS_FILE}; helm upgrade … -f {folder / VALUES_FILE}")
+        say(f"{one.change:<10} {one.path}")
+    say(f"  server     include {folder / SERVER_FILE} in its configuration, then reload it")
+    say("  services   GROUNDWATCH_NATS__NKEY_SEED_FILE and GROUNDWATCH_NATS__TLS_CA for each")
+    say(f"  cluster    sh {folder / SECRETS_FILE}; helm upgrade … -f {folder / VALUES_FILE}")
 
 
 def register(app: typer.Typer) -> None:

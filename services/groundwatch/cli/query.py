@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -21,11 +17,12 @@ from groundwatch.cli.common import (
     JsonOption,
     NatsOption,
     client_settings,
-    print_json,
     run,
 )
 from groundwatch.cli.history import ArchiveOnlyOption, archive_store, history
+from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
+from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:
     from groundwatch.archive.query import Session
@@ -60,7 +57,7 @@ def query(
                 if as_json:
                     print_json({"file": str(out), "rows": written})
                 else:
-                    typer.echo(f"{written:,} rows in {out}")
+                    say(f"{written:,} rows in {out}")
                 return
             answer = session.ask(sql)
             if as_json:
@@ -106,14 +103,12 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(told)
         return
-    typer.echo(f"archive {store.url}, state {manifest.number}")
+    say(f"archive {store.url}, state {manifest.number}")
     for table, found in tables.items():
         megabytes = found["bytes"] / 1e6
-        typer.echo(
-            f"  {table:<9} {found['rows']:>13,} rows  {found['files']:>6,} files  {megabytes:>10,.1f} MB"
-        )
+        say(f"  {table:<9} {found['rows']:>13,} rows  {found['files']:>6,} files  {megabytes:>10,.1f} MB")
     if days:
-        typer.echo(f"  days {days[0]} to {days[-1]}, runs {', '.join(runs)}")
+        say(f"  days {days[0]} to {days[-1]}, runs {', '.join(runs)}")
 
 
 def _write_lines(session: Session, sql: str, out: Path) -> int:
@@ -151,9 +146,9 @@ def _show(columns: list[str], rows: list[list[Any]], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for at, name in enumerate(columns):
         number = bool(rows) and isinstance(rows[0][at], (int, float)) and not isinstance(rows[0][at], bool)
-        table.add_column(escape(name), justify="right" if number else "left", overflow="fold")
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows[:SHOWN]:
-        table.add_row(*("–" if value is None else escape(str(value)) for value in row))
+        table.add_row(*("–" if value is None else str(value) for value in row))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"… {len(rows) - SHOWN:,} more rows: use --json, or --out FILE.jsonl for all of them")

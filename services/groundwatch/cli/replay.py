@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import shlex
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -27,11 +23,11 @@ from groundwatch.cli.common import (
     client_settings,
     connected,
     data_dir,
-    print_json,
 )
 from groundwatch.cli.common import run as run_coroutine
 from groundwatch.cli.folders import MODELS, place_of, program
 from groundwatch.cli.models import ModelsOption, named_models, serving
+from groundwatch.cli.output import print_json, say
 from groundwatch.cli.runs import WithOption, facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
@@ -42,9 +38,8 @@ from groundwatch.replay.spec import Spec, moment, pace, told
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.judges import judging_sections, with_file
 from groundwatch.runtime.settings import Settings
+from groundwatch.terminal import Console, Table, TaskProgressColumn, progress
 from groundwatch.topology import REPLAY
-
-_AS_TYPED: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
 
 
 def replay(
@@ -168,7 +163,7 @@ async def with_models(
         yield settings
         return
     if not quiet:
-        typer.echo(f"starting Triton with {', '.join(models)}…", err=True)
+        say(f"starting Triton with {', '.join(models)}…", err=True)
     with contextlib.ExitStack() as stack:
         if settings.nats.url:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groundwatch-replay-")))
@@ -184,15 +179,7 @@ class Shown:
     """A bar on standard error with how far the run is and how long it still takes."""
 
     def __init__(self, run: Run, quiet: bool) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[told]}"),
-            console=Console(stderr=True),
-            transient=True,
-            disable=quiet or not sys.stderr.isatty(),
-        )
+        self._bar = progress(TaskProgressColumn(), "{task.fields[told]}", quiet=quiet)
         self._task = self._bar.add_task(f"replay {run.name}", total=1.0, told="")
         self._began: tuple[float, float] | None = None
         self._polite = False
@@ -239,14 +226,14 @@ def told_end(
     show_run(run, console)
     where = place_of(folder)
     if run.status == "done":
-        console.print(f"See it with: {program()} report --run {run.name}{where}", **_AS_TYPED)
+        console.print(f"See it with: {program()} report --run {run.name}{where}", soft_wrap=True)
         if not run.spec.file:
             beside = f"{program()} compare {run.spec.source} {run.name}{where}"
-            console.print(f"Beside the source: {beside}", **_AS_TYPED)
+            console.print(f"Beside the source: {beside}", soft_wrap=True)
     elif run.status in ("paused", "running"):
         by = f" --models {shlex.quote(models)}" if models else ""
         by += f" --with {shlex.quote(str(with_settings))}" if with_settings else ""
-        console.print(f"Go on with: {program()} runs resume {run.name}{by}{where}", **_AS_TYPED)
+        console.print(f"Go on with: {program()} runs resume {run.name}{by}{where}", soft_wrap=True)
 
 
 def _show_plan(plan: Plan, as_json: bool) -> None:

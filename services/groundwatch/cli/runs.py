@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -19,11 +17,11 @@ from groundwatch.cli.common import (
     NatsOption,
     client_settings,
     connected,
-    print_json,
     run,
 )
 from groundwatch.cli.folders import place_of, program
 from groundwatch.cli.models import ModelsOption, named_models
+from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.replay.pairs import Changed, changed
 from groundwatch.replay.retrying import faults
@@ -33,6 +31,7 @@ from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.judges import with_file
 from groundwatch.runtime.outcomes import REPLACEABLE
 from groundwatch.runtime.settings import Settings
+from groundwatch.terminal import Console, Table
 from groundwatch.topology import REPLAY
 
 COMPARED = 50_000
@@ -125,12 +124,10 @@ def show_command(
     show_run(found, console)
     if said:
         words = "; ".join(f"{number:,} × {fault}" for fault, number in list(said.items())[:SHOWN_FAULTS])
-        console.print(
-            f"unscored for faults of judges: {words}", highlight=False, markup=False, soft_wrap=True
-        )
-        console.print(f"Judge these again with: groundwatch runs retry {name}", highlight=False)
+        console.print(f"unscored for faults of judges: {words}", soft_wrap=True)
+        console.print(f"Judge these again with: groundwatch runs retry {name}")
     if compared is not None:
-        console.print(told_changed(compared, found.spec.source), highlight=False, soft_wrap=True)
+        console.print(told_changed(compared, found.spec.source), soft_wrap=True)
 
 
 @runs.command("pause")
@@ -141,7 +138,7 @@ def pause_command(
     from groundwatch.replay.running import pause
 
     run(_changed(client_settings(config, nats, folder), pause, name))
-    typer.echo(f"run {name} is paused; go on with: {program()} runs resume {name}{place_of(folder)}")
+    say(f"run {name} is paused; go on with: {program()} runs resume {name}{place_of(folder)}")
 
 
 @runs.command("resume")
@@ -203,7 +200,7 @@ def cancel_command(
     from groundwatch.replay.running import cancel
 
     run(_changed(client_settings(config, nats, folder), cancel, name))
-    Console().print(f"run {name} is cancelled; its results so far stay", highlight=False)
+    Console().print(f"run {name} is cancelled; its results so far stay")
 
 
 @runs.command("delete")
@@ -228,10 +225,10 @@ def delete_command(
             await delete(bus, name)
 
     found = run(look())
-    if not yes and not typer.confirm(f"Delete run {name} with its {found.counts.outcomes:,} outcomes?"):
+    if not yes and not confirmed(f"Delete run {name} with its {found.counts.outcomes:,} outcomes?"):
         raise typer.Abort
     run(work())
-    Console().print(f"run {name} is deleted with all of its events", highlight=False)
+    Console().print(f"run {name} is deleted with all of its events")
 
 
 async def _changed(settings: Any, how: Any, name: str) -> Run:

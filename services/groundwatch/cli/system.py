@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 import nats.errors
 import typer
-from rich.console import Console
 
 from groundwatch.archive.place import SWITCHED_OFF, placed
 from groundwatch.cli.common import (
@@ -26,6 +25,7 @@ from groundwatch.cli.common import (
     with_nats,
 )
 from groundwatch.cli.models import ModelsOption, loading_shown, named_models, serving
+from groundwatch.cli.output import say
 from groundwatch.erasure.service import RetentionService
 from groundwatch.errors import GroundwatchError, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
@@ -41,6 +41,7 @@ from groundwatch.runtime.service import Service
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import telemetry_server
 from groundwatch.runtime.tritonserver import OnProgress, TritonServer
+from groundwatch.terminal import Console
 
 STAGES = (
     "gateway",
@@ -250,19 +251,17 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
             system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
         address = folder / ADDRESS_FILE
         with writing_address(address, system):
-            typer.echo(f"groundwatch is up: {system.gateway_url}   (NATS {system.nats_url}, data {folder})")
-            typer.echo(
-                f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses"
-            )
+            say(f"groundwatch is up: {system.gateway_url}   (NATS {system.nats_url}, data {folder})")
+            say(f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses")
             if system.triton is not None:
-                typer.echo(
+                say(
                     f"  models         {', '.join(system.triton.models)} at {system.triton.url} (gRPC), "
                     f"metrics {system.triton.metrics_url}"
                 )
-            typer.echo("  look           groundwatch watch · groundwatch report · groundwatch audit")
-            typer.echo("  stop           Ctrl-C")
+            say("  look           groundwatch watch · groundwatch report · groundwatch audit")
+            say("  stop           Ctrl-C")
             await until_told_to_stop()
-            typer.echo("draining…")
+            say("draining…")
 
 
 @contextlib.contextmanager

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from groundwatch.cli.common import (
     ConfigOption,
@@ -24,12 +20,12 @@ from groundwatch.cli.common import (
     connected,
     find_running,
     prepare,
-    print_json,
     run,
     show_beside,
 )
 from groundwatch.cli.history import SinceOption, UntilOption
 from groundwatch.cli.live import LiveView
+from groundwatch.cli.output import print_json, progress_bar, say
 from groundwatch.cli.past import HistoryByOption, SourceOption, asks_history, show_history
 from groundwatch.cli.sending import Sender, Sent
 from groundwatch.errors import UNDECODED, CheckFailed, UsageError
@@ -39,6 +35,7 @@ from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import follow_stream, read_stream
+from groundwatch.terminal import Console, Live
 from groundwatch.topology import OUTCOMES, PREFIX
 
 REFRESH = 4
@@ -70,7 +67,7 @@ def submit(
         to = found.gateway
 
     async def work() -> Sent:
-        with _progress(as_json) as progress:
+        with progress_bar(quiet=as_json) as progress:
             async with Sender(to, file, model=model, tenant=tenant) as sender:
                 task = progress.add_task("sending", total=sender.total)
                 async for done in sender.send():
@@ -81,12 +78,12 @@ def submit(
     if as_json:
         print_json(sent)
     else:
-        typer.echo(f"accepted {sent.accepted:,}, already there {sent.duplicates:,}, refused {sent.refused:,}")
+        say(f"accepted {sent.accepted:,}, already there {sent.duplicates:,}, refused {sent.refused:,}")
         for problem in sent.errors[:SHOWN]:
             where = f"{file}:{problem.line}" + (f" (id {problem.id})" if problem.id else "")
-            typer.echo(f"  {where}: {problem.field + ': ' if problem.field else ''}{problem.error}", err=True)
+            say(f"  {where}: {problem.field + ': ' if problem.field else ''}{problem.error}", err=True)
         if sent.refused > SHOWN:
-            typer.echo(f"  … and {sent.refused - SHOWN:,} more", err=True)
+            say(f"  … and {sent.refused - SHOWN:,} more", err=True)
     if sent.refused:
         raise CheckFailed(f"{sent.refused} responses were refused")
 
@@ -173,7 +170,7 @@ def report(
         console = Console()
         render(found, console)
         for raised in alarms.raised:
-            console.print(f"⚠ {tell(raised)}", style="red", markup=False, highlight=False)
+            console.print(f"⚠ {tell(raised)}", style="red")
 
 
 async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:
@@ -188,18 +185,6 @@ async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[Re
             logger.warning("outcome.unreadable", subject=message.subject, error=str(error))
             continue
         yield outcome
-
-
-def _progress(quiet: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
-        disable=quiet or not sys.stderr.isatty(),
-        transient=True,
-    )
 
 
 def register(app: typer.Typer) -> None:

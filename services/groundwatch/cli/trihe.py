@@ -12,15 +12,13 @@ from random import Random
 from typing import Any
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from groundwatch.cli.rewording import REWORDINGS, number, synonyms
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.protocols.statistics import Interval, bootstrap
 from groundwatch.protocols.trihe.published import Annotated, read_benchmark
 from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
+from groundwatch.terminal import Console, Table, box
 from groundwatch.verification.engines.similarity import (
     PAPER,
     PUBLISHED_CODE,

@@ -8,11 +8,9 @@ from pathlib import Path
 import msgspec
 import nats.js.errors
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from groundwatch.cli.common import connected, print_json, run
+from groundwatch.cli.common import connected, run
+from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, Decision, ResponseScored, response_key
 from groundwatch.protocols.verdicts import (
@@ -24,6 +22,7 @@ from groundwatch.protocols.verdicts import (
 )
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings
+from groundwatch.terminal import Console, Table, box
 from groundwatch.topology import OUTCOMES, is_token, outcome_subject
 
 
@@ -103,4 +102,4 @@ def _render(found: dict[str, VerdictAgreement], console: Console) -> None:
             "–" if one.kappa is None else f"{one.kappa:.3f}",
         )
     console.print(table)
-    console.print("Of claims that the judge decided; intervals are over whole responses.", highlight=False)
+    console.print("Of claims that the judge decided; intervals are over whole responses.")

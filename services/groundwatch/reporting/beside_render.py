@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from groundwatch.reporting.beside import BesideGroup, BesideRow, BesideTable, Cell
+from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
 MARK = "▶"
 """Stands before the user's models, so that they are seen without colours too."""
@@ -22,19 +18,19 @@ def render_beside(tables: Sequence[BesideTable], console: Console) -> None:
     """Print each table with what differs; what differs in the same way is told once."""
     told: set[str] = set()
     for table in tables:
-        console.print(f"[bold]{escape(table.paper)}[/], table {table.table}", highlight=False)
+        console.print(styled((table.paper, "bold"), f", table {table.table}"))
         better = "higher" if table.higher_is_better else "lower"
-        console.print(f"{escape(table.title)} ({table.unit}; {better} is better)", highlight=False)
+        console.print(f"{table.title} ({table.unit}; {better} is better)")
         for group in table.groups:
             console.print()
             console.print(_grid(table, group))
         console.print()
         for line in table.differs:
             if line not in told:
-                console.print(f"[dim]·[/] {escape(line)}", highlight=False)
+                console.print(styled(("· ", "dim"), line))
                 told.add(line)
         console.print()
-    console.print(f"{MARK} your models, each number with its 95 % interval and n.", highlight=False)
+    console.print(f"{MARK} your models, each number with its 95 % interval and n.")
 
 
 def _grid(table: BesideTable, group: BesideGroup) -> Table:
@@ -48,7 +44,7 @@ def _grid(table: BesideTable, group: BesideGroup) -> Table:
     )
     grid.add_column(" model", overflow="fold", max_width=WIDEST)
     for name in group.columns:
-        grid.add_column(table.headings[name], justify="right", no_wrap=True)
+        grid.add_column(lines(*table.headings[name].split("\n")), justify="right", no_wrap=True)
     for row in group.rows:
         grid.add_row(
             _name(row, group),
@@ -58,20 +54,20 @@ def _grid(table: BesideTable, group: BesideGroup) -> Table:
     return grid
 
 
-def _name(row: BesideRow, group: BesideGroup) -> str:
+def _name(row: BesideRow, group: BesideGroup) -> Text:
     if row.published:
-        return f" {escape(row.model)}"
+        return lines(f" {row.model}")
     same = [one for one in group.rows if not one.published and one.model == row.model]
     if len(same) == 1:
-        return f"{MARK}{escape(row.model)}"
-    return f"{MARK}{escape(row.model)}\n {escape(', '.join(row.judges.values()))}"
+        return lines(f"{MARK}{row.model}")
+    return lines(f"{MARK}{row.model}", f" {', '.join(row.judges.values())}")
 
 
-def _shown(cell: Cell | None, table: BesideTable) -> str:
+def _shown(cell: Cell | None, table: BesideTable) -> Text:
     if cell is None:
-        return "–"
+        return lines("–")
     value = f"{cell.value:.{table.decimals}f}"
     if cell.low is None or cell.high is None:
-        return value
+        return lines(value)
     ends = 1 if table.unit == "percent" else 2
-    return f"{value}\n{cell.low:.{ends}f}–{cell.high:.{ends}f}\nn={cell.n}"
+    return lines(value, f"{cell.low:.{ends}f}–{cell.high:.{ends}f}", f"n={cell.n}")

@@ -10,10 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.protocols.sampling import (
@@ -25,6 +21,7 @@ from groundwatch.protocols.sampling import (
 )
 from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting.tally import decisions, fingerprint
+from groundwatch.terminal import Console, Table, Text, box, lines
 
 CATEGORY = "category"
 DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
@@ -170,14 +167,16 @@ def render_breakdown(breakdown: Breakdown, console: Console) -> None:
     for name in telling:
         table.add_column(name, overflow="fold")
     covered = CATEGORY not in breakdown.by
-    for heading in ("answers", "scored", "score", "facts hal-\nlucinated", *(["facts\ndecided"] * covered)):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("answers", "scored", "score", "facts not in\nthe image", *(["facts\ndecided"] * covered)):
+        table.add_column(lines(*heading.split("\n")), justify="right", no_wrap=True)
     for index, row in enumerate(rows):
         table.add_row(
-            *(escape(values[index]) for values in telling.values()),
+            *(values[index] for values in telling.values()),
             f"{row.responses:,}",
             f"{row.scored:,}",
-            "–" if row.score is None else f"{row.score.value:.3f}\n{row.score.low:.2f}–{row.score.high:.2f}",
+            "–"
+            if row.score is None
+            else lines(f"{row.score.value:.3f}", f"{row.score.low:.2f}–{row.score.high:.2f}"),
             _percents(row.hallucination_rate),
             *(["–" if row.coverage is None else f"{row.coverage:.0%}"] * covered),
         )
@@ -209,5 +208,13 @@ def _value(event: ResponseScored, name: str, category: str) -> str:
     return event.tags.get(name, "")
 
 
-def _percents(rate: Interval | None) -> str:
-    return "–" if rate is None else f"{rate.value:.1%}\n{100 * rate.low:.1f}–{100 * rate.high:.1f}"
+def _number(interval: Interval | None) -> Text:
+    if interval is None:
+        return lines("–")
+    return lines(f"{interval.value:.3f}", f"{interval.low:.2f}–{interval.high:.2f}")
+
+
+def _percents(rate: Interval | None) -> Text:
+    if rate is None:
+        return lines("–")
+    return lines(f"{rate.value:.1%}", f"{100 * rate.low:.1f}–{100 * rate.high:.1f}")

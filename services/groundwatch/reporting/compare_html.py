@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from groundwatch.reporting.compare_numbers import Difference
 from groundwatch.reporting.compare_render import MARKS, name_of, p_value, percent, summary
 from groundwatch.reporting.compare_result import Comparison, GroupComparison
+from groundwatch.terminal import visible
 
 ROW, LEFT, WIDTH, RIGHT = 30, 190, 760, 180
 BARS = 130
@@ -80,10 +81,16 @@ def html_report(found: Comparison) -> str:
     return _environment().get_template("compare.html").render(found=found)
 
 
+def _shown(value: object) -> object:
+    """A text of the report, with what nobody sees written out; markup of a template's own stays."""
+    return visible(value) if type(value) is str else value
+
+
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("groundwatch.reporting"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from groundwatch.reporting.compare_numbers import Difference
 from groundwatch.reporting.compare_result import Comparison, Coverage, GroupComparison, SectionComparison
+from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
 SHOWN = 5
 CLAIMS = 4
@@ -30,39 +26,36 @@ def render_comparison(found: Comparison, console: Console) -> None:
             if number
         ]
         if told:
-            console.print(escape(f"{protocol}: {', '.join(told)}, in no number above."), highlight=False)
+            console.print(f"{protocol}: {', '.join(told)}, in no number above.")
     for note in found.notes:
-        console.print(escape(note), highlight=False)
+        console.print(note)
 
 
 def _section(found: Comparison, section: SectionComparison, console: Console) -> None:
-    console.print(
-        f"[bold]{escape(section.protocol)}[/]: {escape(found.second)} beside {escape(found.first)}, "
-        f"{section.scored:,} of {section.paired:,} responses in both were scored in both",
-        highlight=False,
+    told = (
+        f": {found.second} beside {found.first}, "
+        f"{section.scored:,} of {section.paired:,} responses in both were scored in both"
     )
+    console.print(styled((section.protocol, "bold"), told))
     for name, judges in ((found.first, section.judges_first), (found.second, section.judges_second)):
         told = ", ".join(f"{stage} {judge}" for stage, judge in judges.items()) or "none"
-        console.print(f"  judges of {escape(name)}: {escape(told)}", highlight=False, style="dim")
+        console.print(f"  judges of {name}: {told}", style="dim")
     console.print(_table(found, section))
     for line in summary(section):
-        console.print(escape(line), highlight=False)
+        console.print(line)
     for note in section.notes:
-        console.print(escape(f"Note: {note}"), highlight=False)
+        console.print(f"Note: {note}")
     if section.most_changed:
-        console.print("[bold]Changed most[/]", highlight=False)
+        console.print("Changed most", style="bold")
     for one in section.most_changed[:SHOWN]:
         console.print(
-            f"  {escape(one.id)} · {escape(one.model)}: {one.refuted_first} of {one.decided_first} → "
+            f"  {one.id} · {one.model}: {one.refuted_first} of {one.decided_first} → "
             f"{one.refuted_second} of {one.decided_second} facts not in the image",
-            highlight=False,
         )
         for claim in one.claims[:CLAIMS]:
-            console.print(
-                f"     {MARKS[claim.first]} → {MARKS[claim.second]}  {escape(claim.text)}", highlight=False
-            )
+            console.print(f"     {MARKS[claim.first]} → {MARKS[claim.second]}  {claim.text}")
         if len(one.claims) > CLAIMS:
-            console.print(f"     … and {len(one.claims) - CLAIMS} more", highlight=False)
+            console.print(f"     … and {len(one.claims) - CLAIMS} more")
     console.print()
 
 
@@ -94,7 +87,15 @@ def _table(found: Comparison, section: SectionComparison) -> Table:
         show_edge=False,
     )
     table.add_column("", overflow="fold", min_width=12)
-    headings = ("answers", "facts", "difference", "score\ndiffers by", "scored", "facts\ndecided", "p")
+    headings = (
+        "answers",
+        "facts",
+        "difference",
+        lines("score", "differs by"),
+        "scored",
+        lines("facts", "decided"),
+        "p",
+    )
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     dimension = "all"
@@ -103,9 +104,9 @@ def _table(found: Comparison, section: SectionComparison) -> Table:
             table.add_section()
             dimension = group.dimension
         table.add_row(
-            escape(name_of(group)),
+            name_of(group),
             f"{group.responses:,}",
-            f"{percent(group.rate_first)}\n{percent(group.rate_second)}",
+            lines(percent(group.rate_first), percent(group.rate_second)),
             difference(group.rate, 100.0, 1),
             difference(group.score, 1.0, 2),
             _both(group, "scored_share"),
@@ -125,14 +126,14 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 
-def difference(one: Difference | None, scale: float, digits: int) -> str:
+def difference(one: Difference | None, scale: float, digits: int) -> Text:
     """A difference over its interval, in two lines."""
     if one is None:
-        return "–"
+        return lines("–")
     value = f"{scale * one.value:+.{digits}f}"
     if one.low is None or one.high is None:
-        return value
-    return f"{value}\n{scale * one.low:+.{digits}f} to {scale * one.high:+.{digits}f}"
+        return lines(value)
+    return lines(value, f"{scale * one.low:+.{digits}f} to {scale * one.high:+.{digits}f}")
 
 
 def p_value(p: float) -> str:
@@ -140,11 +141,11 @@ def p_value(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _both(group: GroupComparison, name: str) -> str:
+def _both(group: GroupComparison, name: str) -> Text:
     def told(side: Coverage | None) -> str:
         share = getattr(side, name) if side is not None else None
         return "–" if share is None else f"{share:.0%}"
 
     if group.first is None and group.second is None:
-        return "–"
-    return f"{told(group.first)}\n{told(group.second)}"
+        return lines("–")
+    return lines(told(group.first), told(group.second))

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting.report import BinReport, ModelReport, Report, differences
+from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
 ACROSS = 3
 """Models side by side in a breakdown."""
@@ -31,9 +27,9 @@ def render(report: Report, console: Console) -> None:
             console.print(table)
     if report.by:
         for line in _differences(models):
-            console.print(line, highlight=False)
-    for line in _remarks(models, labels):
-        console.print(line, highlight=False)
+            console.print(line)
+    for remark in _remarks(models, labels):
+        console.print(remark)
 
 
 def _labels(models: Sequence[ModelReport]) -> list[str]:
@@ -51,7 +47,7 @@ def _labels(models: Sequence[ModelReport]) -> list[str]:
         same = [one for one in models if _identity(one) == _identity(model)]
         if names.count(model.model) > 1 and len(same) > 1:
             label += f" · {model.fingerprint[:6] or 'no judge'}"
-        labels.append(escape(label))
+        labels.append(label)
     return labels
 
 
@@ -63,11 +59,11 @@ def _differences(models: Sequence[ModelReport]) -> Iterator[str]:
     for one in differences(models):
         told = [
             f"{name} {found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-            for name, found in (("score", one.score), ("facts hallucinated", one.hallucination_rate))
+            for name, found in (("score", one.score), ("facts not in the image", one.hallucination_rate))
             if found is not None
         ]
         between = f"{one.second or 'no tag'} against {one.first or 'no tag'}"
-        yield escape(f"{one.model} · {one.protocol}: {between}: {', '.join(told) or 'nothing to compare'}")
+        yield f"{one.model} · {one.protocol}: {between}: {', '.join(told) or 'nothing to compare'}"
 
 
 def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
@@ -76,17 +72,17 @@ def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
         "answers",
         "scored",
         "score",
-        "sentence-\nlevel",
-        "facts hal-\nlucinated",
-        "facts\ndecided",
+        lines("sentence-", "level"),
+        lines("facts not in", "the image"),
+        lines("facts", "decided"),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("mean\nwords", justify="right", no_wrap=True)
+    table.add_column(lines("mean", "words"), justify="right", no_wrap=True)
     for model, label in zip(models, labels, strict=True):
         table.add_row(
             label,
             str(model.responses),
-            f"{model.scored}\n{_percent(model.scored_share)}",
+            lines(f"{model.scored}", _percent(model.scored_share)),
             _number(model.score),
             _number(model.sentence_level),
             _rate(model.hallucination_rate),
@@ -131,42 +127,43 @@ def _table(title: str, first: str) -> Table:
     return table
 
 
-def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[str]:
-    lines = []
+def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]:
+    remarks = []
     for model, label in zip(models, labels, strict=True):
         for kind, reasons in (("unscored", model.unscored), ("declined", model.declined)):
             if reasons:
-                told = ", ".join(f"{number} {escape(reason)}" for reason, number in reasons.items())
-                lines.append(f"{label}: {kind} {told}")
+                told = ", ".join(f"{number} {reason}" for reason, number in reasons.items())
+                remarks.append(styled(f"{label}: {kind} {told}"))
         if model.change is not None:
             change = model.change
             style, word = ("red", "worse") if change.after > change.before else ("green", "better")
-            lines.append(
-                f"[bold {style}]{label}: {word} from response {change.response} on: {change.before:.1%} → "
-                f"{change.after:.1%} of facts hallucinated (p = {change.p_value:.3g})[/]"
+            told = (
+                f"{label}: {word} from response {change.response} on: {change.before:.1%} → "
+                f"{change.after:.1%} of facts not in the image (p = {change.p_value:.3g})"
             )
+            remarks.append(styled((told, f"bold {style}")))
     sets = {model.fingerprint: model.judges for model in models if model.judges}
     for fingerprint, judges in sorted(sets.items()):
         told = ", ".join(
-            f"{stage} {escape('/'.join(filter(None, (judge['engine'], judge['model']))))}"
+            f"{stage} {'/'.join(filter(None, (judge['engine'], judge['model'])))}"
             for stage, judge in judges.items()
         )
-        lines.append(f"[dim]judges {fingerprint}: {told}[/]")
+        remarks.append(styled((f"judges {fingerprint}: {told}", "dim")))
     if len(sets) > 1:
-        lines.append("[dim]Different judges' scores are not pooled.[/]")
-    return lines
+        remarks.append(styled(("Different judges' scores are not pooled.", "dim")))
+    return remarks
 
 
-def _number(interval: Interval | None) -> str:
+def _number(interval: Interval | None) -> Text:
     if interval is None:
-        return "–"
-    return f"{interval.value:.3f}\n{interval.low:.2f}–{interval.high:.2f}"
+        return lines("–")
+    return lines(f"{interval.value:.3f}", f"{interval.low:.2f}–{interval.high:.2f}")
 
 
-def _rate(interval: Interval | None) -> str:
+def _rate(interval: Interval | None) -> Text:
     if interval is None:
-        return "–"
-    return f"{interval.value:.1%}\n{100 * interval.low:.1f}–{100 * interval.high:.1f}"
+        return lines("–")
+    return lines(f"{interval.value:.1%}", f"{100 * interval.low:.1f}–{100 * interval.high:.1f}")
 
 
 def _percent(share: float | None) -> str:
@@ -183,7 +180,7 @@ def _score_of(one: BinReport) -> str:
 
 
 _BREAKDOWNS: tuple[tuple[str, Callable[[BinReport], str], Pick], ...] = (
-    ("Facts hallucinated by category", _rate_of, lambda model: model.categories),
+    ("Facts not in the image, by category", _rate_of, lambda model: model.categories),
     ("Score by answer length in words", _score_of, lambda model: model.by_answer_words),
     ("Score by number of entities", _score_of, lambda model: model.by_entities),
 )

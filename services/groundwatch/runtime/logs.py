@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
 import structlog
+
+from groundwatch.terminal import visible
 
 logger: structlog.stdlib.BoundLogger = structlog.get_logger("groundwatch")
 
@@ -13,8 +16,8 @@ logger: structlog.stdlib.BoundLogger = structlog.get_logger("groundwatch")
 def configure(*, level: str = "info", style: str = "auto") -> None:
     """Set up logging once for this process, to standard error: standard output is for results."""
     console = style == "console" or (style == "auto" and sys.stderr.isatty())
-    renderer: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    renderers: tuple[structlog.types.Processor, ...] = (
+        (_shown, structlog.dev.ConsoleRenderer()) if console else (structlog.processors.JSONRenderer(),)
     )
     structlog.configure(
         processors=[
@@ -22,7 +25,7 @@ def configure(*, level: str = "info", style: str = "auto") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         # Looked up anew for each line: standard error may be replaced while we run.
@@ -30,3 +33,15 @@ def configure(*, level: str = "info", style: str = "auto") -> None:
         cache_logger_on_first_use=False,
     )
     logging.getLogger("nats").setLevel(logging.CRITICAL)
+
+
+def _shown(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Names, reasons and errors as a terminal may have them; a traceback keeps its lines."""
+    return {visible(key): _safe(value, keep_lines=key == "exception") for key, value in event.items()}
+
+
+def _safe(value: Any, *, keep_lines: bool) -> Any:
+    if isinstance(value, str):
+        return visible(value, keep_lines=keep_lines)
+    # The renderer writes out numbers itself; what else there is it would print as it is.
+    return value if isinstance(value, bool | int | float | None) else visible(str(value))

