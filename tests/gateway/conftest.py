@@ -31,7 +31,7 @@ from groundwatch.gateway import GatewayService
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime import outcomes
 from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings
+from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings, TelemetrySettings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import RESPONSES
 
@@ -75,6 +75,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
             nats: dict[str, Any] | None = None,
             alarm: AlarmSettings | None = None,
             replays: Replays | None = None,
+            telemetry: TelemetrySettings | None = None,
             **gateway: Any,
         ) -> Running:
             bus = await bus_factory("gateway", **(nats or {}))
@@ -82,6 +83,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
             settings = Settings(
                 gateway=msgspec.convert({"port": 0} | gateway, GatewaySettings),
                 alarm=alarm or AlarmSettings(),
+                telemetry=telemetry or TelemetrySettings(),
             )
             service = GatewayService(settings, bus, metrics, replays)
             await service.start()

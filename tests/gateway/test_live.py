@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.events import OutcomeKind
 from groundwatch.gateway import live
 from groundwatch.gateway.live import Filter, Missed, Watcher
+from groundwatch.runtime import follow
+from groundwatch.runtime.settings import AlarmSettings, TelemetrySettings
 
 
 class Events:
@@ -208,7 +211,6 @@ async def test_the_report_holds_what_was_there_and_what_comes(gateway_factory, p
 async def test_an_outcome_that_replaces_a_dead_letter_is_counted_once(
     gateway_factory, publish, bus, monkeypatch
 ):
-    monkeypatch.setattr(live, "REBUILD_SECONDS", 0.0)
     gateway = await gateway_factory()
     await publish("a")
     await publish("b", outcome=OutcomeKind.UNSCORED, score=None, reason="dead_letter", claims=(), judges={})
@@ -217,6 +219,108 @@ async def test_an_outcome_that_replaces_a_dead_letter_is_counted_once(
     await until(gateway, 3)
     [row] = await models(gateway, 3, 2)
     assert (row["scored"], row["unscored"]) == (2, {})
+
+
+DEAD = {"outcome": OutcomeKind.UNSCORED, "score": None, "reason": "dead_letter", "claims": (), "judges": {}}
+
+
+async def test_retried_dead_letters_are_counted_once_and_nothing_is_read_again(
+    gateway_factory, publish, nats_server
+):
+    """All of them at once, and no other outcome comes after them."""
+    async with nats_proxy(nats_server.url) as proxy:
+        gateway = await gateway_factory(nats={"url": proxy.url})
+        await publish("a", refuted=1)
+        for number in range(5):
+            await publish(f"b{number}", **DEAD)
+        before = await models(gateway, 6, 6)
+        assert sum(row["unscored"].get("dead_letter", 0) for row in before) == 5
+        # Whoever wanted to read from the beginning could not.
+        proxy.silent.add("CONSUMER.CREATE.GW_OUTCOMES")
+        async with watching(gateway) as events:
+            for number in range(5):
+                await publish(f"b{number}", replace=True)
+            assert await events.outcomes(5) == [f"b{number}" for number in range(5)]
+            told = await until(gateway, 11)
+            [row] = told["models"]
+            assert (row["responses"], row["scored"], row["unscored"]) == (6, 6, {})
+            await publish("c", refuted=1)
+            assert await events.outcomes(1) == ["c"]
+        [row] = (await until(gateway, 12))["models"]
+        assert (row["responses"], row["hallucination_rate"]["value"]) == (7, 2 / 23)
+        assert proxy.dropped == 0
+
+
+async def test_what_comes_is_shown_while_the_history_is_still_read(
+    gateway_factory, publish, nats_server, monkeypatch
+):
+    monkeypatch.setattr(follow, "BATCH", 1)
+    monkeypatch.setattr(follow, "WAIT", 0.1)
+    for name in "abc":
+        await publish(name)
+    fetched: list[str] = []
+    held = True
+
+    def drops(subject: str) -> bool:
+        """Lets the first who reads have one outcome, and then no more."""
+        if "CONSUMER.MSG.NEXT.GW_OUTCOMES" not in subject:
+            return False
+        fetched.append(subject)
+        return held and len(fetched) > 1 and subject == fetched[0]
+
+    async with nats_proxy(nats_server.url) as proxy:
+        proxy.drops = drops
+        gateway = await gateway_factory(nats={"url": proxy.url})
+        async with watching(gateway) as events, watching(gateway, params={"since": 1}) as returned:
+            await publish("new")
+            assert await events.outcomes(1) == ["new"]
+            assert await returned.outcomes(3) == ["b", "c", "new"]
+            told = (await gateway.http.get("/v1/report")).json()
+            assert (told["sequence"], told["complete"]) == (1, False)
+            held = False
+            [row] = await models(gateway, 4, 4)
+            assert row["scored"] == 4
+            await publish("last")
+            assert await events.outcomes(1) == ["last"]
+            assert await returned.outcomes(1) == ["last"]
+            assert (await gateway.http.get("/readyz")).status_code == 200
+
+
+async def test_invented_models_are_folded_and_the_alarmed_one_stays(gateway_factory, publish, bus):
+    alarm = AlarmSettings(responses=1_000, objective=0.05)
+    gateway = await gateway_factory(alarm=alarm, telemetry=TelemetrySettings(max_labels=8))
+    for number in range(12):
+        await publish(f"bad{number}", model="bad", refuted=3, supported=1)
+    for number in range(60):
+        await publish(f"i{number}", model=f"invented-{number % 30}", refuted=0)
+    told = await until(gateway, 72)
+    rows = {row["model"]: row["responses"] for row in told["models"]}
+    assert (len(rows) <= 9, sum(rows.values()), rows["bad"]) == (True, 72, 12)
+    assert told["folded"] >= 20
+    assert {one["model"] for one in told["alarms"]} == {"bad"}
+    watched = (await gateway.http.get("/v1/alarms")).json()
+    assert "bad" in {one["model"] for one in watched["watched"]}
+    assert (len({one["model"] for one in watched["watched"]}) <= 8, watched["folded"] >= 20) == (True, True)
+
+
+async def test_counting_that_fails_is_told_and_begins_again(gateway, publish, monkeypatch):
+    take, failed = gateway.service._live._alarms.take, []
+
+    def fails_once(event, *, new):
+        if event.id == "b" and not failed:
+            failed.append(event)
+            raise ValueError("a bug")
+        take(event, new=new)
+
+    monkeypatch.setattr(gateway.service._live._alarms, "take", fails_once)
+    async with watching(gateway) as events:
+        for name in "abc":
+            await publish(name)
+        assert await events.outcomes(3) == ["a", "b", "c"]
+    [row] = await models(gateway, 3, 3)
+    assert row["scored"] == 3
+    ready = await gateway.http.get("/readyz")
+    assert (ready.status_code, "gateway-live: failed: ValueError('a bug')" in ready.text) == (503, True)
 
 
 async def test_the_reader_survives_a_stream_made_anew(gateway, publish, bus):

@@ -48,3 +48,25 @@ def test_a_recent_change_is_found_after_forgetting() -> None:
     change = find_change(list(history.pairs()))
     assert change is not None
     assert change.response + history.forgotten == 451
+
+
+def test_what_is_taken_back_is_in_no_order_and_no_count() -> None:
+    history, plain = History(), History()
+    for number in range(1_000):
+        history.add(float(number), number % 2, 2)
+        plain.add(float(number), number % 2, 2)
+        if number % 3 == 0:
+            history.add(float(number), 0, 0)
+            history.remove(float(number))
+    assert list(history.pairs()) == list(plain.pairs())[-len(history) :]
+    assert len(history) + history.forgotten == 1_000
+
+
+def test_what_was_forgotten_before_it_was_taken_back() -> None:
+    history = History()
+    history.add(0.0, 0, 0)
+    for number in range(1, 500):
+        history.add(float(number), 1, 2)
+    history.remove(0.0)
+    assert all(pair == (1, 2) for pair in history.pairs())
+    assert len(history) + history.forgotten == 499

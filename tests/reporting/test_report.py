@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from groundwatch.events import Decision, OutcomeKind
+from groundwatch.events import Decision, Drawn, OutcomeKind
 from groundwatch.reporting import Report
 from groundwatch.reporting.tally import History, Tally, fingerprint
 
@@ -112,7 +112,7 @@ def test_a_change_is_told_by_the_order_of_recording(make):
 
 def test_a_report_is_json(make):
     report = Report()
-    assert report.to_dict() == {"models": [], "change": None}
+    assert report.to_dict() == {"models": [], "folded": 0, "change": None}
     report.add(make.ended(OutcomeKind.DECLINED, "over_budget"))
     report.add(make.scored(1, 1, 1))
     assert json.loads(json.dumps(report.to_dict()))["models"][0]["scored"] == 1
@@ -186,3 +186,33 @@ def test_without_a_tag_nothing_is_parted_and_other_judges_are_not_compared(make)
     parted.add(make.scored(1, 1, 3, tags={"strategy": "direct"}))
     parted.add(make.scored(2, 1, 3, tags={"strategy": "triplets-first"}, judges=make.early))
     assert parted.to_dict()["differences"] == []
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_is_taken_back_leaves_nothing(make, weighted):
+    def drawn(number):
+        return Drawn(probability=0.25 if weighted and number % 2 else 1.0)
+
+    stay = [make.scored(n, n % 3, 4, drawn=drawn(n)) for n in range(20)]
+    stay += [make.ended(OutcomeKind.UNSCORED, "refused", n, judges=make.early, answer_words=n) for n in range(5)]
+    dead = [
+        make.ended(
+            OutcomeKind.UNSCORED, "dead_letter", n, model=m, answer_words=40 * n, drawn=drawn(n), tags={"t": "x"}
+        )
+        for n in range(8)
+        for m in ("m", "gone")
+    ]
+    plain, report = Report(by="t"), Report(by="t")
+    for event in stay:
+        plain.add(event)
+    for index, event in enumerate(dead):
+        report.add(event)
+        if index < len(stay):
+            report.add(stay[index])
+    for event in stay[len(dead) :]:
+        report.add(event)
+    assert report.to_dict() != plain.to_dict()
+    for event in dead:
+        report.remove(event)
+    assert report.to_dict() == plain.to_dict()
+    assert list(report._tallies) == list(plain._tallies)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 
 class NatsProxy:
-    """What is published to a subject that contains one of `silent` never arrives."""
+    """What is published to a subject that contains one of `silent`, or that `drops` names, never arrives."""
 
     def __init__(self, server_url: str) -> None:
         there = urlsplit(server_url)
         self._host, self._port = there.hostname or "127.0.0.1", there.port or 4222
         self.silent: set[str] = set()
+        self.drops: Callable[[str], bool] = lambda subject: any(word in subject for word in self.silent)
         self.dropped = 0
         self.url = ""
 
@@ -37,7 +38,7 @@ class NatsProxy:
             data = b""
             if verb in (b"PUB", b"HPUB"):
                 data = await reader.readexactly(int(words[-1]) + 2)
-                if any(word in words[0].decode() for word in self.silent):
+                if self.drops(words[0].decode()):
                     self.dropped += 1
                     continue
             server.write(line + data)

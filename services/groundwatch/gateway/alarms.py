@@ -34,17 +34,24 @@ PAUSE = 2.0
 QUIET = 86_400.0
 """A model without an outcome for so many seconds has no alarm raised in the metrics: it is not used."""
 
+SOURCES = 1_000
+"""What one series of the gauge counts: of more than so many, those that are not watched any more go."""
+
 _DECODER = msgspec.json.Decoder(AlarmRaised)
 
 
 class AlarmDesk:
     """Watches outcomes, announces what turns, and says what is raised now."""
 
-    def __init__(self, settings: AlarmSettings, bus: Bus, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: AlarmSettings, bus: Bus, metrics: Metrics, *, most: int | None = None
+    ) -> None:
+        """`most`: so many models are watched, those that come most often."""
         self._bus = bus
         self._metrics = metrics
         self._rule = settings.rule
-        self._alarms = Alarms(self._rule)
+        self._most = most
+        self._alarms = Alarms(self._rule, most)
         self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
         self._waiting: deque[AlarmRaised] = deque()
         self._awake = asyncio.Event()
@@ -66,7 +73,7 @@ class AlarmDesk:
 
     def reset(self) -> None:
         """Begin anew: the outcomes are another stream's."""
-        self._alarms = Alarms(self._rule)
+        self._alarms = Alarms(self._rule, self._most)
 
     def take(self, event: ResponseScored, *, new: bool) -> None:
         """Count an outcome; `new` when it was not there before the gateway started."""
@@ -86,6 +93,10 @@ class AlarmDesk:
         """Alarms, the rule and what is watched."""
         return self._alarms.to_dict()
 
+    def alarmed(self) -> set[str]:
+        """The models with an alarm that is raised."""
+        return self._alarms.alarmed()
+
     def _show(self, event: ResponseScored) -> None:
         """Make sure that the gauge has every category of this model; it is computed when it is read."""
         for category in self._alarms.raised_now(event.model, event.protocol):
@@ -95,6 +106,8 @@ class AlarmDesk:
             if not sources:
                 self._metrics.alarm_raised.labels(*labels).set_function(partial(self._count, labels))
             sources.add(names)
+            if len(sources) > SOURCES:
+                sources -= {one for one in sources if not self._alarms.watches(one[0], one[1])}
 
     def _count(self, labels: tuple[str, str, str]) -> float:
         since = time.time() - QUIET

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Generic, TypeVar
@@ -21,17 +20,16 @@ from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.board import Board
 from groundwatch.gateway.budgets import Budgets
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.follow import FAULTS, Batch, follow
+from groundwatch.runtime.follow import FAULTS, follow
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.tasks import cancelled
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.topology import OUTCOMES, outcome_subject
 
 SUBJECT = outcome_subject("live", "*", "*")
 HEARTBEAT_SECONDS = 15.0
 QUEUE = 1_000
 TOGETHER = 64
-REBUILD_SECONDS = 10.0
 HEARTBEAT = b": heartbeat\n\n"
 
 Item = TypeVar("Item")
@@ -118,7 +116,10 @@ class Watcher(Generic[Item]):
 class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
-    def __init__(self, bus: Bus, alarms: AlarmDesk, budgets: Budgets | None = None) -> None:
+    def __init__(
+        self, bus: Bus, alarms: AlarmDesk, budgets: Budgets | None = None, *, most: int | None = None
+    ) -> None:
+        """`most`: so many models have rows of their own in the report."""
         self._bus = bus
         self._alarms = alarms
         self._budgets = budgets
@@ -126,17 +127,22 @@ class Live:
         self._queue = QUEUE
         self._watchers: set[Watcher[bytes]] = set()
         self._listeners: set[Watcher[ResponseScored]] = set()
-        self._board = Board()
-        self._task: asyncio.Task[None] | None = None
+        self._most = most
+        self._board = self._new_board()
+        self._counting = SupervisedTask("gateway-live", self._count)
+        self._showing_ahead: SupervisedTask | None = None
         self._caught_up = asyncio.Event()
+        self._showing = asyncio.Event()
         self._closing = False
+        self._counted = 0
+        self._unread = ""
         self.position = 0
-        self.problem = ""
+        """Up to where outcomes were shown to those who watch, or lie in the stream for them to be read."""
 
     def start(self) -> None:
         """Begin to read, from the beginning of the stream."""
         self._alarms.start()
-        self._task = asyncio.create_task(self._run(), name="gateway-live")
+        self._counting.start()
 
     def close(self) -> None:
         """End every watcher's stream."""
@@ -149,8 +155,15 @@ class Live:
     async def stop(self) -> None:
         """Stop reading."""
         self.close()
-        await cancelled([self._task])
+        await self._counting.stop()
+        await self._stop_ahead()
         await self._alarms.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why outcomes are not shown or counted; empty while they are."""
+        ahead = self._showing_ahead.problem if self._showing_ahead is not None else ""
+        return self._unread or self._counting.problem or ahead or self._alarms.problem
 
     @property
     def watchers(self) -> int:
@@ -158,20 +171,15 @@ class Live:
         return len(self._watchers) + len(self._listeners)
 
     async def report(self) -> dict[str, Any]:
-        """The report of live traffic. `sequence` is how far it has read, `complete` whether that is all."""
+        """The report of live traffic. `sequence` is how far it goes, `complete` whether all was read."""
         told = await self._board.tell()
-        return {
-            **told,
-            "alarms": self._alarms.rows(),
-            "sequence": self.position,
-            "complete": self._caught_up.is_set(),
-        }
+        return {**told, "alarms": self._alarms.rows(), "complete": self._caught_up.is_set()}
 
     def alarms(self) -> dict[str, Any]:
         """The alarms of live traffic, and what is watched for them."""
         return {
             **self._alarms.to_dict(),
-            "sequence": self.position,
+            "sequence": self._counted,
             "complete": self._caught_up.is_set(),
         }
 
@@ -225,12 +233,12 @@ class Live:
             self._listeners.discard(watcher)
 
     async def _ready(self) -> bool:
-        """Wait until what was there is read, at most for a heartbeat."""
+        """Wait until it is known from where on outcomes are shown, at most for a heartbeat."""
         if not self._closing:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._heartbeat):
-                    await self._caught_up.wait()
-        return self._closing or self._caught_up.is_set()
+                    await self._showing.wait()
+        return self._closing or self._showing.is_set()
 
     async def _floor(self, since: int) -> int:
         """Up to where one who comes back has seen everything; what is behind our reading may be at another's.
@@ -269,55 +277,92 @@ class Live:
                 continue
             position = last
 
-    async def _run(self) -> None:
+    def _new_board(self) -> Board:
+        return Board(self._most, self._alarms.alarmed)
+
+    async def _count(self) -> None:
+        """Report, alarms and budgets: every outcome once, in the order of the stream."""
         while True:
-            board, began = Board(), time.monotonic()
+            # Begun again after a failure, the report is read beside the one that is shown.
+            board, behind = self._new_board(), True
             if not self._caught_up.is_set():
                 self._board = board
             async for batch in follow(self._bus.js, OUTCOMES, SUBJECT, on_fault=self._fault):
-                self._take(batch, board)
-                if batch.pending == 0:
-                    self._board = board
+                for sequence, subject, data in batch.messages:
+                    self._take(board, sequence, subject, data)
+                if behind and batch.pending == 0:
+                    behind, self._board = False, board
                     self._caught_up.set()
-                if board.outdated and time.monotonic() - began > REBUILD_SECONDS:
-                    break
-            else:
-                # The stream is not the one that was read so far.
-                self.position = 0
-                self._alarms.reset()
-                for watcher in (*self._watchers, *self._listeners):
-                    watcher.after = 0
-                if self._budgets is not None:
-                    self._budgets.forget()
-                self._caught_up.clear()
+                    self._showing.set()
+                    await self._stop_ahead()
+                elif behind and self._showing_ahead is None:
+                    self._showing_ahead = SupervisedTask("gateway-live-ahead", self._show_ahead)
+                    self._showing_ahead.start()
+            await self._begin_anew()
 
-    def _take(self, batch: Batch, board: Board) -> None:
-        for sequence, subject, data in batch.messages:
-            event = _decode(subject, data)
+    async def _begin_anew(self) -> None:
+        """The stream is not the one that was read so far."""
+        await self._stop_ahead()
+        self.position = self._counted = 0
+        self._alarms.reset()
+        for watcher in self._watchers:
+            watcher.after = 0
+        for listener in self._listeners:
+            listener.after = 0
+        if self._budgets is not None:
+            self._budgets.forget()
+        self._caught_up.clear()
+        self._showing.clear()
+
+    async def _show_ahead(self) -> None:
+        """While the history is being counted, those who watch see what comes now."""
+        if not self._showing.is_set():
+            state = (await self._bus.js.stream_info(OUTCOMES)).state
+            self.position = max(self.position, state.last_seq)
+            self._showing.set()
+        async for batch in follow(self._bus.js, OUTCOMES, SUBJECT, after=self.position, on_fault=self._fault):
+            for sequence, subject, data in batch.messages:
+                if sequence > self.position and (event := _decode(subject, data)) is not None:
+                    self._show(sequence, event, data)
+        # It is another stream: the counting finds that too, and begins anew.
+        await asyncio.get_running_loop().create_future()
+
+    async def _stop_ahead(self) -> None:
+        ahead, self._showing_ahead = self._showing_ahead, None
+        if ahead is not None:
+            await ahead.stop()
+
+    def _take(self, board: Board, sequence: int, subject: str, data: bytes) -> None:
+        event = _decode(subject, data)
+        board.add(sequence, subject, event)
+        if sequence > self._counted:
+            self._counted = sequence
             if event is not None:
-                board.add(subject, event)
-            if sequence <= self.position:
-                continue
-            self.position = sequence
-            if event is None:
-                continue
-            self._alarms.take(event, new=self._caught_up.is_set())
-            if self._budgets is not None:
-                self._budgets.charge(event, sequence)
-            for listener in self._listeners:
-                if listener.wanted.matches(event):
-                    listener.offer(sequence, event)
-            if not self._watchers:
-                continue
-            frame = _frame(sequence, data)
-            for watcher in self._watchers:
-                if watcher.wanted.matches(event):
-                    watcher.offer(sequence, frame)
+                self._alarms.take(event, new=self._caught_up.is_set())
+                if self._budgets is not None:
+                    self._budgets.charge(event, sequence)
+        if sequence > self.position:
+            self._show(sequence, event, data)
+
+    def _show(self, sequence: int, event: ResponseScored | None, data: bytes) -> None:
+        """To everybody who watches. Only once: of the two who read, whoever comes first."""
+        self.position = sequence
+        if event is None:
+            return
+        for listener in self._listeners:
+            if listener.wanted.matches(event):
+                listener.offer(sequence, event)
+        if not self._watchers:
+            return
+        frame = _frame(sequence, data)
+        for watcher in self._watchers:
+            if watcher.wanted.matches(event):
+                watcher.offer(sequence, frame)
 
     def _fault(self, problem: str) -> None:
-        if problem and not self.problem:
+        if problem and not self._unread:
             logger.warning("gateway.live", problem=problem)
-        self.problem = problem
+        self._unread = problem
 
 
 def _frame(sequence: int, data: bytes) -> bytes:

@@ -49,7 +49,9 @@ class GatewayService:
         self._gauges = StreamGauges(bus, metrics)
         metrics.objective.set(settings.alarm.objective)
         self.budgets = Budgets(bus, metrics)
-        self._live = Live(bus, AlarmDesk(settings.alarm, bus, metrics), self.budgets)
+        most = settings.telemetry.max_labels
+        alarms = AlarmDesk(settings.alarm, bus, metrics, most=most)
+        self._live = Live(bus, alarms, self.budgets, most=most)
         self._server: HttpServer | None = None
         self._erased: Erased | None = None
         self._intake: Intake | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,8 @@ import msgspec
 from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
 from groundwatch.protocols.alarm import ModelAlarm, Rule, State, Turn
 from groundwatch.protocols.sampling import representative
-from groundwatch.reporting.tally import fingerprint
+from groundwatch.reporting.names import OTHER, Names
+from groundwatch.reporting.tally import CATEGORIES, fingerprint
 
 REMEMBERED = 1_000
 """Alarms that are kept to be shown, the latest."""
@@ -46,10 +48,14 @@ class Alarms:
     outcome that takes a dead letter's place counts once, since a dead letter has no facts. Where a budget
     judges suspicious answers likelier than others, only a representative part of them is taken: else a
     change of the budget would look like one of the model.
+
+    At most `most` models are watched, those that come most often and all with an alarm that is raised. One
+    that comes again after it was folded is learnt anew.
     """
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, most: int | None = None) -> None:
         self.rule = rule
+        self._names = Names(most, self.alarmed)
         self.watched: dict[tuple[str, str, str, str], Watched] = {}
         self._of_model: dict[tuple[str, str], list[Watched]] = {}
         self.raised: deque[Raised] = deque(maxlen=REMEMBERED)
@@ -62,6 +68,8 @@ class Alarms:
         facts = _facts(event)
         if not facts:
             return []
+        if folded := self._names.add(event.model):
+            self._fold(folded)
         key = (event.run, event.model, event.protocol, fingerprint(event.judges))
         found = self.watched.get(key)
         if found is None:
@@ -74,8 +82,26 @@ class Alarms:
             )
             self._of_model.setdefault((event.model, event.protocol), []).append(found)
         found.latest = max(found.latest, event.scored_at)
-        turns = found.series.add(event.recorded_at, facts)
+        turns = found.series.add(event.recorded_at, _bounded(facts, found.series))
         return [self._turned((*key, category), turn, event) for category, turn in turns]
+
+    @property
+    def folded(self) -> int:
+        """How many models are not watched any more, or were not for a time."""
+        return self._names.folded
+
+    def watches(self, model: str, protocol: str) -> bool:
+        """Whether the model is watched under this protocol."""
+        return (model, protocol) in self._of_model
+
+    def alarmed(self) -> set[str]:
+        """The models with an alarm that is raised."""
+        return {key[1] for key in self._open}
+
+    def _fold(self, models: Collection[str]) -> None:
+        for key in [key for key in self.watched if key[1] in models]:
+            del self.watched[key]
+            self._of_model.pop((key[1], key[2]), None)
 
     def _turned(self, key: tuple[str, str, str, str, str], turn: Turn, event: ResponseScored) -> Raised:
         if turn.raised:
@@ -98,10 +124,12 @@ class Alarms:
     def to_dict(self) -> dict[str, Any]:
         """`alarms` as `rows` has them, the `rule`, and what is `watched` with its base and state.
 
-        `progress` is how much of the evidence for the next turn is there, on a logarithmic scale.
+        `progress` is how much of the evidence for the next turn is there, on a logarithmic scale; `folded`
+        how many models were too many to be watched.
         """
         return {
             "alarms": self.rows(),
+            "folded": self.folded,
             "rule": msgspec.to_builtins(self.rule),
             "watched": [
                 {
@@ -158,6 +186,19 @@ def _facts(event: ResponseScored) -> dict[str, tuple[int, int]]:
         if claim.decision is not Decision.UNDECIDED:
             refuted, decided = found.get(claim.category, (0, 0))
             found[claim.category] = (refuted + (claim.decision is Decision.REFUTED), decided + 1)
+    return found
+
+
+def _bounded(facts: dict[str, tuple[int, int]], watched: ModelAlarm) -> dict[str, tuple[int, int]]:
+    """The facts with those of categories that are too many to be told apart counted together."""
+    room = CATEGORIES - len(watched.series)
+    found: dict[str, tuple[int, int]] = {}
+    for category, (refuted, decided) in facts.items():
+        name = category
+        if category not in watched.series and category not in found:
+            name, room = (category, room - 1) if room > 0 else (OTHER, room)
+        before = found.get(name, (0, 0))
+        found[name] = (before[0] + refuted, before[1] + decided)
     return found
 
 

@@ -5,7 +5,7 @@ Scores of different judges are never pooled: they stand in rows of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from groundwatch.events import Judge, ResponseScored, Strategy
 from groundwatch.protocols.changes import Change, find_change
 from groundwatch.protocols.sampling import weighted_mean_interval, weighted_rate
 from groundwatch.protocols.statistics import Interval, difference
+from groundwatch.reporting.names import OTHER, Names
 from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, Bin, Tally
 
 CHANGE_LEVEL = 0.01
@@ -48,6 +49,8 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     beside the score. `change.response` counts the model's responses from 1 in the order of recording.
     Where responses were judged with different probabilities, rates and means are of all responses: each
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
+    The model `other` stands for all that are not told apart; of one that is `partial`, what came earlier is
+    counted there.
     """
 
     model: str
@@ -74,6 +77,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     change: Change | None
     group: str = ""
     without_chance: int = 0
+    partial: bool = False
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,23 +99,51 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class Report:
     """Takes in outcomes one by one; `models` and `to_dict` may be asked for at any time.
 
-    `by` names a tag, such as `strategy`: responses with different values of it are told apart.
+    `by` names a tag, such as `strategy`: responses with different values of it are told apart. Of more than
+    `most` models those with the fewest outcomes are counted together as `other`, never one of `kept`.
     """
 
-    def __init__(self, *, by: str = "", change_level: float = CHANGE_LEVEL, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        by: str = "",
+        change_level: float = CHANGE_LEVEL,
+        seed: int = 0,
+        most: int | None = None,
+        kept: Callable[[], Container[str]] = tuple,
+    ) -> None:
         self._tallies: dict[tuple[str, str, str, str], dict[tuple[tuple[str, str], ...], Tally]] = {}
+        self._names = Names(most, kept)
         self._by = by
         self._change_level = change_level
         self._seed = seed
 
     def add(self, event: ResponseScored) -> None:
         """Count one outcome."""
-        group = event.tags.get(self._by, "") if self._by else ""
-        tallies = self._tallies.setdefault((event.run, event.model, event.protocol, group), {})
+        if folded := self._names.add(event.model):
+            self._fold(folded)
+        self._tally(event.run, event.model, event.protocol, self._group(event), event.judges).add(event)
+
+    def remove(self, event: ResponseScored) -> None:
+        """Take back an unscored outcome, as it was added: another one takes its place.
+
+        Nothing is left of it: what is told then is the same as if it had never been.
+        """
         key = _key(event.judges)
-        if key not in tallies:
-            tallies[key] = Tally(event.judges)
-        tallies[key].add(event)
+        for model in (event.model, OTHER):
+            place = (event.run, model, event.protocol, self._group(event))
+            tallies = self._tallies.get(place, {})
+            tally = tallies.get(key)
+            # Of a model that was folded meanwhile, it is among the others.
+            if tally is None or not tally.unscored[event.reason]:
+                continue
+            tally.remove(event)
+            if not tally.responses:
+                del tallies[key]
+            if not tallies:
+                del self._tallies[place]
+            self._names.remove(event.model)
+            return
 
     def models(self) -> tuple[ModelReport, ...]:
         """One row for each run, protocol, model, group and set of judges, in that order."""
@@ -126,10 +158,15 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """`models`, and the clearest `change` of them all (model, protocol, response) or None.
 
+        `folded` is how many models were counted, wholly or in part, as `other`.
         Of a grouped report also `by` and the `differences` between groups.
         """
         models = self.models()
-        told = {"models": msgspec.to_builtins(list(models)), "change": clearest_change(models)}
+        told = {
+            "models": msgspec.to_builtins(list(models)),
+            "folded": self._names.folded,
+            "change": clearest_change(models),
+        }
         if self._by:
             told |= {"by": self._by, "differences": msgspec.to_builtins(list(differences(models)))}
         return told
@@ -138,6 +175,22 @@ class Report:
     def by(self) -> str:
         """The tag by which responses are told apart; empty for none."""
         return self._by
+
+    def _group(self, event: ResponseScored) -> str:
+        return event.tags.get(self._by, "") if self._by else ""
+
+    def _tally(self, run: str, model: str, protocol: str, group: str, judges: Mapping[str, Judge]) -> Tally:
+        tallies = self._tallies.setdefault((run, model, protocol, group), {})
+        key = _key(judges)
+        if key not in tallies:
+            tallies[key] = Tally(judges)
+        return tallies[key]
+
+    def _fold(self, models: Container[str]) -> None:
+        """Count these as `other`, each with the judges that it had."""
+        for run, model, protocol, group in [place for place in self._tallies if place[1] in models]:
+            for tally in self._tallies.pop((run, model, protocol, group)).values():
+                self._tally(run, OTHER, protocol, group, tally.judges).merge(tally)
 
     def _summarise(self, run: str, model: str, protocol: str, group: str, tally: Tally) -> ModelReport:
         judged = tally.scored + tally.unscored.total()
@@ -158,7 +211,7 @@ class Report:
             decided=tally.decided,
             coverage=tally.decided / tally.eligible if tally.eligible else None,
             scored_share=tally.scored / judged if judged else None,
-            answer_words=tally.words.mean if tally.words.n else None,
+            answer_words=tally.words.mean,
             cost=tally.cost,
             categories=tuple(_bin(name, found) for name, found in sorted(tally.categories.items())),
             by_answer_words=_bins(tally.lengths, LENGTH_STARTS),
@@ -169,6 +222,7 @@ class Report:
             ),
             group=group,
             without_chance=tally.without_chance,
+            partial=self._names.partial(model),
         )
 
 

@@ -16,12 +16,16 @@ import msgspec
 
 from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
 from groundwatch.protocols.sampling import WeightedMoments, WeightedSums, representative, weight
+from groundwatch.reporting.names import OTHER
 
 LENGTH_STARTS = (0, 11, 26, 51, 76, 101, 151, 201, 301)
 """First word counts of the bins of answer length (FaithScore's figure 3)."""
 
 ENTITY_STARTS = (0, 1, 2, 3, 4, 5, 6, 8, 11)
 """First numbers of entities of the bins of figure 4, which goes from 1 to 10."""
+
+CATEGORIES = 50
+"""Categories of facts that are told apart."""
 
 K = TypeVar("K")
 
@@ -39,6 +43,7 @@ class History:
 
     def __init__(self) -> None:
         self.forgotten = 0
+        self._removed: Counter[float] = Counter()
         self._recorded_at = array("d")
         self._refuted = array("I")
         self._decided = array("I")
@@ -50,8 +55,13 @@ class History:
         self._decided.append(decided)
         self._forget()
 
+    def remove(self, recorded_at: float) -> None:
+        """Take back a response without decided facts."""
+        self._removed[recorded_at] += 1
+
     def merge(self, other: History) -> None:
         """Take in what another one holds."""
+        other._sweep()
         self._recorded_at.extend(other._recorded_at)
         self._refuted.extend(other._refuted)
         self._decided.extend(other._decided)
@@ -59,24 +69,75 @@ class History:
         self._forget()
 
     def __len__(self) -> int:
-        return len(self._recorded_at)
+        return len(self._recorded_at) - self._removed.total()
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """(refuted, decided) in the order of recording; equal times keep their order of arrival."""
+        self._sweep()
         for index in self._order():
             yield self._refuted[index], self._decided[index]
 
     def _order(self) -> list[int]:
-        return sorted(range(len(self)), key=self._recorded_at.__getitem__)
+        return sorted(range(len(self._recorded_at)), key=self._recorded_at.__getitem__)
 
     def _forget(self) -> None:
-        if len(self) <= 2 * REMEMBERED:
+        if len(self._recorded_at) <= 2 * REMEMBERED:
             return
+        self._sweep()
         kept = self._order()[-REMEMBERED:]
         self.forgotten += len(self) - len(kept)
+        self._keep(kept)
+
+    def _sweep(self) -> None:
+        """Leave out what was taken back: all of it at once, since each is looked for among all."""
+        if not self._removed:
+            return
+        kept = []
+        for index, recorded_at in enumerate(self._recorded_at):
+            if not self._decided[index] and self._removed.get(recorded_at, 0) > 0:
+                self._removed[recorded_at] -= 1
+            else:
+                kept.append(index)
+        self._keep(kept)
+        # What is not among them was forgotten before it was taken back.
+        self.forgotten = max(0, self.forgotten - self._removed.total())
+        self._removed.clear()
+
+    def _keep(self, kept: Sequence[int]) -> None:
         self._recorded_at = array("d", (self._recorded_at[index] for index in kept))
         self._refuted = array("I", (self._refuted[index] for index in kept))
         self._decided = array("I", (self._decided[index] for index in kept))
+
+
+class WeightedMean(msgspec.Struct):
+    """A mean that values can be taken out of again: exact, but for rounding where weights are no integers."""
+
+    n: int = 0
+    total: float = 0.0
+    weights: float = 0.0
+
+    def add(self, value: float, weight: float = 1.0) -> None:
+        """Take in one value."""
+        self.n += 1
+        self.total += weight * value
+        self.weights += weight
+
+    def remove(self, value: float, weight: float = 1.0) -> None:
+        """Take back one value."""
+        self.n -= 1
+        self.total -= weight * value
+        self.weights -= weight
+
+    def merge(self, other: WeightedMean) -> None:
+        """Take in what another one saw."""
+        self.n += other.n
+        self.total += other.total
+        self.weights += other.weights
+
+    @property
+    def mean(self) -> float | None:
+        """None of nothing."""
+        return self.total / self.weights if self.n else None
 
 
 class Bin(msgspec.Struct):
@@ -113,7 +174,7 @@ class Tally:
         self.whole = Bin()
         self.without_chance = 0
         self.sentence_level = WeightedMoments()
-        self.words = WeightedMoments()
+        self.words = WeightedMean()
         self.cost = 0.0
         self.categories: dict[str, Bin] = {}
         self.lengths: dict[int, Bin] = {}
@@ -160,7 +221,24 @@ class Tally:
             self.entities.setdefault(_start(ENTITY_STARTS, entities), Bin()).add(score, *pair, each)
         for category, number in decided.items():
             share = event.values.get(f"{event.protocol}.{category}")
-            self.categories.setdefault(category, Bin()).add(share, refuted[category], number, each)
+            self._category(category).add(share, refuted[category], number, each)
+
+    def remove(self, event: ResponseScored) -> None:
+        """Take back an unscored outcome, as it was added: another one takes its place."""
+        if representative(event.drawn, event.key):
+            self.history.remove(event.recorded_at)
+        each = weight(event.drawn)
+        self.eligible -= event.eligible
+        self.decided -= event.decided
+        self.cost -= event.usage.cost
+        self.words.remove(event.answer_words, each)
+        start = _start(LENGTH_STARTS, event.answer_words)
+        self.lengths[start].responses -= 1
+        if not self.lengths[start].responses:
+            del self.lengths[start]
+        self.unscored[event.reason] -= 1
+        if not self.unscored[event.reason]:
+            del self.unscored[event.reason]
 
     def merge(self, other: Tally) -> None:
         """Take in the outcomes of another tally: one whose judges say nothing else than these."""
@@ -175,9 +253,14 @@ class Tally:
         self.sentence_level.merge(other.sentence_level)
         self.words.merge(other.words)
         self.history.merge(other.history)
-        _merge(self.categories, other.categories)
+        for category, found in other.categories.items():
+            self._category(category).merge(found)
         _merge(self.lengths, other.lengths)
         _merge(self.entities, other.entities)
+
+    def _category(self, name: str) -> Bin:
+        known = name in self.categories or len(self.categories) < CATEGORIES
+        return self.categories.setdefault(name if known else OTHER, Bin())
 
 
 def fingerprint(judges: Mapping[str, Judge]) -> str:

@@ -1,0 +1,108 @@
+"""Names that callers invent are bounded; those in use and those with alarms stay."""
+
+from __future__ import annotations
+
+from groundwatch.events import Decision, JudgedClaim, OutcomeKind
+from groundwatch.protocols.alarm import Rule
+from groundwatch.reporting import Report
+from groundwatch.reporting.alarms import Alarms
+from groundwatch.reporting.names import Names
+from groundwatch.reporting.tally import CATEGORIES
+
+
+def test_the_names_that_come_most_often_stay_whichever_came_first():
+    names = Names(8)
+    folded: list[str] = []
+    for number in range(1_000):
+        folded += names.add(f"invented-{number}")
+        if number >= 500:
+            folded += names.add("in use")
+            folded += names.add("asked rarely" if number % 100 == 0 else "in use too")
+    assert "in use" not in folded
+    assert "in use too" not in folded
+    assert names.folded > 900
+    assert not names.partial("in use")
+    assert names.partial("invented-3")
+    assert len(names._counts) <= 8
+
+
+def test_a_name_that_is_kept_is_not_folded():
+    names = Names(4, lambda: {"kept"})
+    assert not names.add("kept")
+    for number in range(100):
+        assert "kept" not in names.add(str(number % 30)) or number % 30 == 0
+
+
+def test_without_a_limit_all_are_told_apart():
+    names = Names()
+    assert not any(names.add(str(number)) for number in range(1_000))
+    assert names.folded == 0
+
+
+def test_a_report_folds_invented_models_and_counts_every_outcome(make):
+    report = Report(most=10)
+    for number in range(500):
+        report.add(make.scored(number, 1, 3, model="in use"))
+        report.add(make.scored(number, 2, 2, model=f"invented-{number}"))
+        if number % 7 == 0:
+            report.add(make.ended(OutcomeKind.UNSCORED, "refused", number, model=f"invented-{number}"))
+    told = report.to_dict()
+    rows = {row["model"]: row for row in told["models"]}
+    assert len(rows) <= 11
+    assert sum(row["responses"] for row in told["models"]) == 1_000 + 72
+    assert rows["in use"]["responses"] == 500
+    assert rows["other"]["unscored"]["refused"] > 60
+    assert rows["other"]["hallucination_rate"]["value"] == 0.5
+    assert told["folded"] > 480
+    assert (rows["in use"]["partial"], rows["other"]["partial"]) == (False, False)
+
+
+def test_a_model_that_comes_again_is_partial(make):
+    report = Report(most=4)
+    for number in range(20):
+        report.add(make.scored(number, 1, 3, model=f"invented-{number}"))
+    report.add(make.scored(99, 1, 3, model="invented-0"))
+    rows = {row["model"]: row for row in report.to_dict()["models"]}
+    assert (rows["invented-0"]["responses"], rows["invented-0"]["partial"]) == (1, True)
+
+
+def test_the_dead_letter_of_a_folded_model_is_taken_back_from_the_others(make):
+    report = Report(most=4)
+    dead = make.ended(OutcomeKind.UNSCORED, "dead_letter", 1, model="unlucky")
+    report.add(dead)
+    for number in range(20):
+        report.add(make.scored(number, 1, 3, model=f"invented-{number}"))
+    report.remove(dead)
+    report.add(make.scored(1, 1, 3, model="unlucky"))
+    told = report.to_dict()["models"]
+    assert sum(row["responses"] for row in told) == 21
+    assert not any(row["unscored"] for row in told)
+
+
+def test_categories_are_bounded_too(make):
+    report, alarms = Report(), Alarms(Rule(objective=0.05))
+    for number in range(200):
+        claim = JudgedClaim(text="a", category=f"c{number}", unit=0, decision=Decision.SUPPORTED)
+        event = make.scored(number, 0, 1, claims=(claim,))
+        report.add(event)
+        alarms.add(event)
+    [row] = report.to_dict()["models"]
+    assert len(row["categories"]) == CATEGORIES + 1
+    assert {one["name"]: one["responses"] for one in row["categories"]}["other"] == 200 - CATEGORIES
+    assert len(alarms.to_dict()["watched"]) <= CATEGORIES + 1
+
+
+def test_a_model_with_an_alarm_is_watched_however_many_are_invented(make):
+    alarms = Alarms(Rule(responses=1_000, objective=0.05), most=5)
+    for number in range(30):
+        alarms.add(make.scored(number, 3, 1, model="bad"))
+    assert alarms.raised_now("bad", "faithscore")["all"] == 1
+    for number in range(2_000):
+        alarms.add(make.scored(number, 0, 4, model=f"busy-{number % 40}"))
+    told = alarms.to_dict()
+    assert alarms.raised_now("bad", "faithscore")["all"] == 1
+    assert len({one["model"] for one in told["watched"]}) <= 5
+    assert told["folded"] >= 35
+    for number in range(400):
+        alarms.add(make.scored(30 + number, 0, 4, model="bad"))
+    assert alarms.raised_now("bad", "faithscore")["all"] == 0
