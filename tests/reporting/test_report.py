@@ -194,10 +194,18 @@ def test_what_is_taken_back_leaves_nothing(make, weighted):
         return Drawn(probability=0.25 if weighted and number % 2 else 1.0)
 
     stay = [make.scored(n, n % 3, 4, drawn=drawn(n)) for n in range(20)]
-    stay += [make.ended(OutcomeKind.UNSCORED, "refused", n, judges=make.early, answer_words=n) for n in range(5)]
+    stay += [
+        make.ended(OutcomeKind.UNSCORED, "refused", n, judges=make.early, answer_words=n) for n in range(5)
+    ]
     dead = [
         make.ended(
-            OutcomeKind.UNSCORED, "dead_letter", n, model=m, answer_words=40 * n, drawn=drawn(n), tags={"t": "x"}
+            OutcomeKind.UNSCORED,
+            "dead_letter",
+            n,
+            model=m,
+            answer_words=40 * n,
+            drawn=drawn(n),
+            tags={"t": "x"},
         )
         for n in range(8)
         for m in ("m", "gone")
