@@ -151,7 +151,7 @@ async def test_a_slow_watcher_does_not_hold_up_the_others(gateway_factory, publi
     monkeypatch.setattr(live, "QUEUE", 50)
     gateway = await gateway_factory()
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.service.port, limit=1)
-    writer.write(b"GET /v1/scores HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.write(b"GET /v1/scores HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     await writer.drain()
     await reader.read(1)
     async with watching(gateway) as events:
