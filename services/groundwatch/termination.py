@@ -61,6 +61,12 @@ def listen(listener: Callable[[], object]) -> Callable[[], None]:
     return lambda: _listeners.remove(listener)
 
 
+def tell() -> None:
+    """The one line of a command that SIGTERM has ended."""
+    sys.stderr.write("groundwatch: ended by SIGTERM\n")
+    sys.stderr.flush()
+
+
 @contextmanager
 def calling(listener: Callable[[], object]) -> Iterator[None]:
     """`listen` while the block runs."""
@@ -77,8 +83,7 @@ def _received(*_: object) -> None:
     if _listeners:
         _listeners[-1]()
         return
-    sys.stderr.write("groundwatch: ended by SIGTERM\n")
-    sys.stderr.flush()
+    tell()
     if not _begun:
         # Half-loaded libraries take an exception badly.
         os._exit(status())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -156,17 +156,18 @@ async def connected(
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine on the fast loop where there is one."""
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        loop_factory = uvloop.new_event_loop
     try:
-        from uvloop import new_event_loop
-    except ImportError:
-        from asyncio import new_event_loop
-    try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(_until_sigterm(coroutine))
     except asyncio.CancelledError:
         if not termination.came():
             raise
-        sys.stderr.write("groundwatch: ended by SIGTERM\n")
+        termination.tell()
         raise SystemExit(termination.status()) from None
 
 
