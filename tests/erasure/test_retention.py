@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.secured import Secured, secured
 
 from groundwatch.erasure import retention
 from groundwatch.erasure import service as serving
@@ -25,7 +27,7 @@ from groundwatch.runtime.recording import recorded
 from groundwatch.runtime.retention_settings import Ages, RetentionSettings
 from groundwatch.runtime.settings import Settings, check
 from groundwatch.runtime.streams import read_stream
-from groundwatch.topology import OUTCOMES, RESPONSES
+from groundwatch.topology import ERASE, GATEWAY, OUTCOMES, RESPONSES
 
 INSTANT = 1e-9
 """Days after which what was just written is too old."""
@@ -208,3 +210,35 @@ async def test_what_comes_after_an_erasure_goes(
 def test_ages_that_cannot_be(settings: RetentionSettings, says: str):
     with pytest.raises(SettingsError, match=says):
         check(Settings(retention=settings))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with (
+        tempfile.TemporaryDirectory(prefix="groundwatch-secured-", ignore_cleanup_errors=True) as folder,
+        secured(Path(folder)) as started,
+    ):
+        yield started
+
+
+async def test_the_rights_of_who_uses_and_who_removes_images_are_enough(
+    server: Secured, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(images, "RECENT_SECONDS", 0.01)
+    gateway, erase = Bus(server.settings(GATEWAY), name=GATEWAY), Bus(server.settings(ERASE), name=ERASE)
+    for bus in (gateway, erase):
+        await bus.connect()
+    store, used, unused = ImageStore(gateway.js), picture(b"used"), picture(b"unused")
+    assert await store.put(used)
+    assert await store.put(unused)
+    monkeypatch.setattr(images, "FRESH_SECONDS", 0.05)
+    await asyncio.sleep(0.06)
+    assert not await ImageStore(gateway.js).put(used)
+    async with erase.unless_refused():
+        kept = await enforce(erase.js, RetentionSettings(images=INSTANT), Stores())
+    assert kept.expired == {"images": 2}
+    assert not await store.has(used.sha256)
+    for bus in (gateway, erase):
+        assert bus.problems() == []
+        await bus.close()

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import OrderedDict
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -180,8 +181,10 @@ class ImageStore:
     def _note(self, sha256: str) -> None:
         self._recent.pop(sha256, None)
         self._recent[sha256] = time.monotonic()
-        while len(self._recent) > RECENT_MOST or not self.seen(next(iter(self._recent))):
-            self._recent.popitem(last=False)
+        for oldest in list(islice(self._recent, 2)):
+            # At most one comes at a time, so two that go are enough.
+            if len(self._recent) > RECENT_MOST or not self.seen(oldest):
+                del self._recent[oldest]
 
     async def _write(self, sha256: str, info: bytes, expected: int) -> bool:
         """Say where the image's pieces are, unless somebody has said so after sequence `expected`."""
