@@ -12,6 +12,7 @@ import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from groundwatch.gateway.doorkeeper import STATUS as DENIED
+from groundwatch.gateway.receiving import STATUS as CUT
 from groundwatch.gateway.replies import STATUS
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.runtime.metrics import Metrics
@@ -95,7 +96,7 @@ def test_every_refusal_is_told_with_its_status():
         for cells in rows("ingestion.md", starting=start)
         if cells[1]
     }
-    assert told == {(status, reason) for reason, status in (STATUS | DENIED | FOREIGN).items()}
+    assert told == {(status, reason) for reason, status in (STATUS | CUT | DENIED | FOREIGN).items()}
 
 
 def test_every_stream_is_told():

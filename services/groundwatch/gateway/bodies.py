@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
@@ -13,14 +13,17 @@ class TooLarge(msgspec.Struct, frozen=True):
     limit: int
 
 
-async def read_body(chunks: AsyncIterator[bytes], limit: int) -> bytes | TooLarge:
-    """The whole body, or that it is too large, told as soon as it is known."""
+async def read_body(
+    chunks: AsyncIterator[bytes], limit: int, hold: Callable[[int], None]
+) -> bytes | TooLarge:
+    """The whole body, or that it is too large, told as soon as it is known. `hold` is told what is held."""
     held: list[bytes] = []
     size = 0
     async for chunk in chunks:
         size += len(chunk)
         if size > limit:
             return TooLarge(limit)
+        hold(size)
         held.append(chunk)
     return b"".join(held)
 
@@ -37,6 +40,11 @@ class Lines:
         self._size = 0
         self._skipping = False
         self.number = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of the line that has not ended yet."""
+        return 0 if self._skipping else self._size
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes | TooLarge]]:
         """The lines that end in this chunk."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
@@ -10,12 +10,13 @@ from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.bodies import Lines, TooLarge
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake import Intake
+from groundwatch.gateway.receiving import SlowSender, TooMuchHeld
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.window import PATIENCE, Window
 from groundwatch.gateway.wire import Submission, read_submission
 from groundwatch.records import Limits
 
-__all__ = ["PATIENCE", "Bulk", "LineError", "Summary"]
+__all__ = ["PATIENCE", "Bulk", "CutShort", "LineError", "Summary"]
 
 MAX_ERRORS = 100
 
@@ -44,26 +45,53 @@ class Summary(msgspec.Struct, kw_only=True):
     errors: list[LineError] = []
 
 
+class CutShort(Exception):
+    """A bulk request that was not read to its end, and why; what was read is counted in `summary`."""
+
+    def __init__(self, summary: Summary, why: Exception) -> None:
+        super().__init__(str(why))
+        self.summary = summary
+        self.why = why
+
+
 class Bulk:
     """One bulk request."""
 
     def __init__(
-        self, intake: Intake, backlog: Backlog, bounds: Limits, caller: Caller, *, in_flight: int
+        self,
+        intake: Intake,
+        backlog: Backlog,
+        bounds: Limits,
+        caller: Caller,
+        *,
+        in_flight: int,
+        hold: Callable[[int], None],
     ) -> None:
+        """`hold` is told how many bytes it holds."""
         self._bounds = bounds
+        self._hold = hold
         self._caller = caller
         self._window = Window(intake, backlog, self._ended, in_flight=in_flight, patience=PATIENCE)
         self.summary = Summary()
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Summary:
-        """Record every line. However the sending ends, what was sent in full is recorded."""
+        """Record every line. However the sending ends, what was sent in full is recorded.
+
+        Raises `CutShort` when it did not come to its end.
+        """
         lines = Lines(self._bounds.line)
         try:
             async for chunk in chunks:
                 for number, line in lines.feed(chunk):
                     await self._take(number, line)
+                self._hold(lines.held + self._window.held)
             for number, line in lines.finish():
                 await self._take(number, line)
+        except (SlowSender, TooMuchHeld) as error:
+            await self._window.drain()
+            if self.summary.retry_from is None:
+                self.summary.retry_from = lines.number + 1
+            raise CutShort(self.summary, error) from error
         finally:
             await self._window.drain()
         return self.summary

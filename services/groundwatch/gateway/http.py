@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -12,13 +14,13 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.attachments import DIGEST
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.bodies import TooLarge, read_body
-from groundwatch.gateway.bulk import Bulk
+from groundwatch.gateway.bulk import Bulk, CutShort
 from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
 from groundwatch.gateway.doorkeeper import Doorkeeper, caller_of, not_allowed
 from groundwatch.gateway.guard import Guard
@@ -26,7 +28,9 @@ from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Filter, Live
 from groundwatch.gateway.lookup import look_up
 from groundwatch.gateway.pages import Page
-from groundwatch.gateway.replies import RETRY_AFTER, json, problem, refused
+from groundwatch.gateway.receiving import STATUS as NOT_READ
+from groundwatch.gateway.receiving import ByteBudget, Receiving, SlowSender, share_of
+from groundwatch.gateway.replies import RETRY_AFTER, json, one_line, problem, refused
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.wire import limits, read_question, read_submission
 from groundwatch.runtime.bus import Bus
@@ -39,7 +43,7 @@ from groundwatch.runtime.telemetry import telemetry_routes
 NDJSON = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 )
-MAX_WATCHERS = 500
+PIECE = 64 * 1024
 FORM_SLACK = 64 * 1024
 """Bytes that a multipart form may have around its image."""
 
@@ -51,6 +55,20 @@ class _Application(Starlette):
 
     def build_middleware_stack(self) -> ASGIApp:
         return ExceptionMiddleware(self.router, self.exception_handlers)
+
+
+class _Watching(StreamingResponse):
+    """Says when it is over, however that comes: who reads the past is counted as who waits for more."""
+
+    def __init__(self, over: Callable[[], None], content: AsyncIterator[bytes], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
 
 
 class Door:
@@ -70,7 +88,9 @@ class Door:
         problems: Callable[[], list[str]],
     ) -> None:
         self._settings = settings.intake
+        self._limits = settings.http
         self._hosts = (*settings.hosts, settings.host)
+        self._watching = 0
         self._bounds = limits(settings.intake)
         self._bus = bus
         self._metrics = metrics
@@ -100,10 +120,20 @@ class Door:
                 *(Route(path, handler, methods=[method]) for path, handler, method in routes),
                 *telemetry_routes(self._metrics, self._problems),
             ],
-            exception_handlers={HTTPException: _http_problem, TransientError: _try_again},
+            exception_handlers={
+                HTTPException: _http_problem,
+                TransientError: _not_now,
+                SlowSender: _not_now,
+                CutShort: _not_now,
+            },
         )
         app.router.redirect_slashes = False
-        return Guard(SameOrigin(Doorkeeper(app, self._tokens), self._hosts, setting="gateway.hosts"))
+        limits = self._limits
+        receiving = Receiving(
+            app, ByteBudget(limits.max_receiving), timeout=limits.body_timeout, min_rate=limits.min_rate
+        )
+        guarded = SameOrigin(Doorkeeper(receiving, self._tokens), self._hosts, setting="gateway.hosts")
+        return Guard(guarded)
 
     async def post_responses(self, request: Request) -> Response:
         """One response as JSON, or many as lines of JSON."""
@@ -112,7 +142,8 @@ class Door:
         kind = _media_type(request)
         if kind in NDJSON:
             caller, in_flight = caller_of(request), self._settings.in_flight
-            bulk = Bulk(self._intake, self._backlog, self._bounds, caller, in_flight=in_flight)
+            hold = share_of(request).hold
+            bulk = Bulk(self._intake, self._backlog, self._bounds, caller, in_flight=in_flight, hold=hold)
             return json(await bulk.read(_chunks(request)))
         if kind != "application/json":
             return problem(
@@ -170,7 +201,7 @@ class Door:
         if isinstance(data, Response):
             return data
         try:
-            image, new = await self._intake.attachments.store(data)
+            image, _ = await self._intake.attachments.store(data)
         except InputError as error:
             return problem(422, str(error))
         told = {
@@ -179,7 +210,8 @@ class Door:
             "width": image.width,
             "height": image.height,
         }
-        return json(told, 201 if new else 200)
+        # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
+        return json(told)
 
     async def get_image(self, request: Request) -> Response:
         """A stored image. Its name is its content, so it may be kept for ever."""
@@ -188,12 +220,16 @@ class Door:
             data, media_type = await self._store.load(digest if DIGEST.match(digest) else "none")
         except LookupError:
             return problem(404, f"no image '{digest}' is stored")
+        share_of(request).hold(len(data))
         headers = {
-            "Cache-Control": "public, max-age=31536000, immutable",
+            # Not `public`: what is between us and a caller with a token must not keep it for others.
+            "Cache-Control": "private, max-age=31536000, immutable",
             "Content-Security-Policy": "default-src 'none'; sandbox",
             "X-Content-Type-Options": "nosniff",
         }
-        return Response(data, 200, headers, media_type)
+        return StreamingResponse(
+            _pieces(data), 200, headers | {"Content-Length": str(len(data))}, media_type=media_type
+        )
 
     async def scores(self, request: Request) -> Response:
         """Live scores as server-sent events."""
@@ -206,14 +242,21 @@ class Door:
         since = request.headers.get("last-event-id") or query.get("since") or ""
         if since and not (since.isascii() and since.isdigit() and len(since) < 19):
             return problem(422, "is not the sequence of an event", field="since")
-        if self._live.watchers >= MAX_WATCHERS:
-            return problem(503, f"{MAX_WATCHERS} others watch already", headers={"Retry-After": RETRY_AFTER})
+        most = self._limits.watchers
+        if self._watching >= most:
+            headers = {"Retry-After": RETRY_AFTER}
+            return problem(503, f"{most} others watch already", headers=headers, reason="unavailable")
         wanted = Filter(model=query.get("model", ""), tenant=tenant, protocol=query.get("protocol", ""))
-        return StreamingResponse(
+        self._watching += 1
+        return _Watching(
+            self._watched,
             self._live.frames(wanted, int(since) if since else None),
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
             media_type="text/event-stream",
         )
+
+    def _watched(self) -> None:
+        self._watching -= 1
 
     async def report(self, request: Request) -> Response:
         """What live traffic looks like per model."""
@@ -271,8 +314,18 @@ class Door:
         return TooLarge(limit) if len(data) > limit else data
 
 
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    """So that a slow reader leaves no copy of it in the connection's buffer."""
+    for start in range(0, len(data), PIECE):
+        yield data[start : start + PIECE]
+
+
 async def _body(request: Request, limit: int) -> bytes | TooLarge:
-    return TooLarge(limit) if _declared(request) > limit else await read_body(_chunks(request), limit)
+    declared, share = _declared(request), share_of(request)
+    if declared > limit:
+        return TooLarge(limit)
+    share.expect(declared)
+    return await read_body(_chunks(request), limit, share.hold)
 
 
 def _declared(request: Request) -> int:
@@ -294,8 +347,17 @@ def _too_large(body: TooLarge) -> Refused:
     return Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
 
 
-async def _try_again(request: Request, error: Exception) -> Response:
-    return problem(503, str(error), headers={"Retry-After": RETRY_AFTER})
+async def _not_now(request: Request, error: Exception) -> Response:
+    """A request that is not served now, or not to its end: then with what became of its lines."""
+    summary: dict[str, Any] = {}
+    if isinstance(error, CutShort):
+        summary, error = msgspec.structs.asdict(error.summary), error.why
+    if isinstance(error, SlowSender):
+        # What still comes belongs to no request.
+        reason, headers = "slow", {"Connection": "close"}
+    else:
+        reason, headers = "unavailable", {"Retry-After": RETRY_AFTER}
+    return json({"error": one_line(str(error)), "reason": reason, **summary}, NOT_READ[reason], headers)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

@@ -118,7 +118,9 @@ class GatewayService:
         if self._run_gauges is not None:
             self._run_gauges.start()
         self._live.start()
-        server = HttpServer(door.app(), host=self._settings.host, port=self._settings.port)
+        server = HttpServer(
+            door.app(), host=self._settings.host, port=self._settings.port, limits=self._settings.http
+        )
         await server.start()
         self._server, self.port = server, server.port
         if self._grpc is not None:

@@ -54,6 +54,11 @@ class Window:
         self.given_up: Refused | None = None
         """Why nothing more is taken: what is put is refused with it."""
 
+    @property
+    def held(self) -> int:
+        """Bytes of responses in the air."""
+        return self._held
+
     async def put(self, number: int, size: int, read: Callable[[], Submission | Refused]) -> None:
         """Take the response that `read` returns; `size` in bytes. Waits for room, and for the backlog."""
         if self.given_up is None and (self._backlog.closed or self._backlog.full):

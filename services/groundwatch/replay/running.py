@@ -13,7 +13,6 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch import termination
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.replay.planning import Plan, find_stretch, plan
 from groundwatch.replay.runs import Run, RunGone, Runs, Status, new_run, over_budget
@@ -163,14 +162,16 @@ async def nothing_there(bus: Bus, name: str) -> None:
 @contextlib.contextmanager
 def _told_to_stop(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
     try:
-        loop.add_signal_handler(signal.SIGINT, stop)
-    except (NotImplementedError, RuntimeError, ValueError):
+        for number in numbers:
+            loop.add_signal_handler(number, stop)
+    except (NotImplementedError, RuntimeError):
         # Not the main thread: whoever embeds us stops us by the run's state.
         yield
         return
     try:
-        with termination.calling(lambda: loop.call_soon_threadsafe(stop)):
-            yield
+        yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        for number in numbers:
+            loop.remove_signal_handler(number)

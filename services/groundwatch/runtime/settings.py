@@ -13,6 +13,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.protocols.alarm import Rule
+from groundwatch.runtime.http_settings import HttpSettings, check_http
 from groundwatch.runtime.retention_settings import RetentionSettings, check_retention
 from groundwatch.runtime.same_origin import is_host_pattern
 
@@ -160,6 +161,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     grpc_port: int = -1
     hosts: tuple[str, ...] = ()
     tokens_file: str = ""
+    http: HttpSettings = HttpSettings()
     grpc: GrpcSettings = GrpcSettings()
     protocols: tuple[str, ...] = ("faithscore",)
     intake: IntakeSettings = IntakeSettings()
@@ -322,6 +324,8 @@ def check(settings: Settings) -> None:
         if not holds:
             raise SettingsError(f"setting '{key}': {message}")
     check_retention(settings.retention)
+    intake = settings.gateway.intake
+    check_http(settings.gateway.http, intake.max_line, intake.max_image_bytes)
     for server, hosts in (("gateway", settings.gateway.hosts), ("telemetry", settings.telemetry.hosts)):
         for name in hosts:
             if not is_host_pattern(name):

@@ -16,6 +16,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from groundwatch.errors import UsageError
+from groundwatch.runtime.http_protocol import bounded
+from groundwatch.runtime.http_settings import HttpSettings
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.same_origin import SameOrigin
 
@@ -51,11 +53,19 @@ class _Embedded(uvicorn.Server):
 class HttpServer:
     """An ASGI app on a port, inside the running event loop."""
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, port: int, limits: HttpSettings | None = None) -> None:
         self._host = host
         self.port = port
         self._server = _Embedded(
-            uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
+            uvicorn.Config(
+                app,
+                http=bounded(limits or HttpSettings()),
+                ws="none",
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_keep_alive=30,
+            )
         )
         self._task: asyncio.Task[None] | None = None
 

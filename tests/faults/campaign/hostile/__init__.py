@@ -1,1 +1,0 @@
-"""Hostile input from outside: requests, sockets, images and files that nobody sends who means well."""
