@@ -111,7 +111,7 @@ async def run_scaled(
     """The line under the scaler's rules, with a nats-server of its own. Begins with the replicas it needs."""
     line = Line([Stage(model, ready=_needed(model, counts[:MINUTE])) for model in models], faults)
     with tempfile.TemporaryDirectory(prefix="groundwatch-autoscale-") as folder:
-        server = NatsServer(Path(folder) / "nats")
+        server = NatsServer(Path(folder) / "nats", monitored=True)
         await server.start()
         bus = Bus(NatsSettings(url=server.url), name="autoscale")
         monitor = Monitor(server)

@@ -18,7 +18,7 @@ import pytest
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import NatsSettings
 
-COMMAND = [sys.executable, "-c", "from groundwatch.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "groundwatch"]
 READY_SECONDS = 120.0
 
 

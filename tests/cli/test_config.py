@@ -120,7 +120,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
         "setting 'faithscore.weights.entties': no such category",
         "setting 'gateway.protocols': no protocol 'faitscore'; known are ",
         "setting 'gateway.sampling[1].protocol': no protocol 'valr'; known are ",
-        "setting 'nats.url': '…@x:4222' is no address such as nats://host:4222",
+        "setting 'nats.url': 'http://…@x:4222' is no address such as nats://host:4222",
         "setting 'nats.nkey_seed_file': no file at /nope.nk",
         f"setting 'data_dir': {file}/data cannot be written: {file} is no folder",
         "setting 'captioning.models.osprey.base_url': leave out /chat/completions: ",

@@ -6,14 +6,17 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from groundwatch.cli.system import SERVED
+from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.natsserver import NatsServer, free_port
 
 COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve scoring"]
@@ -21,8 +24,20 @@ COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve s
 
 def test_up_says_where_it_is(up):
     assert up.gateway in up.first_line
-    assert up.nats in up.first_line
+    assert without_secrets(up.nats) in up.first_line
     assert httpx.get(f"{up.gateway}/readyz").json() == {"ready": True, "problems": []}
+
+
+def test_what_up_keeps_is_for_this_user_alone(up):
+    token = urlsplit(up.nats).username
+    assert token
+    assert token not in up.first_line and token not in (up.folder / "up.log").read_text()
+    assert stat.S_IMODE((up.folder / "running.json").stat().st_mode) == 0o600
+    for kept in ("nats", "archive"):
+        assert stat.S_IMODE((up.folder / kept).stat().st_mode) == 0o700, kept
+    place = up.nats.replace(f"{token}@", "")
+    told = up.complaint("report", "--nats", place)
+    assert "wants to know who this is" in told and token not in told
 
 
 def test_a_second_up_on_the_same_data(up):

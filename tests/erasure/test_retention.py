@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.secured import Secured, secured
 
+from groundwatch.erasure import retention
 from groundwatch.erasure import service as serving
 from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.retention import enforce
@@ -15,7 +19,7 @@ from groundwatch.erasure.service import RetentionService
 from groundwatch.erasure.subject import subject
 from groundwatch.errors import SettingsError
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.runtime import outcomes
+from groundwatch.runtime import images, outcomes
 from groundwatch.runtime.audit import audit
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.images import Image, ImageStore
@@ -23,7 +27,7 @@ from groundwatch.runtime.recording import recorded
 from groundwatch.runtime.retention_settings import Ages, RetentionSettings
 from groundwatch.runtime.settings import Settings, check
 from groundwatch.runtime.streams import read_stream
-from groundwatch.topology import OUTCOMES, RESPONSES
+from groundwatch.topology import ERASE, GATEWAY, OUTCOMES, RESPONSES
 
 INSTANT = 1e-9
 """Days after which what was just written is too old."""
@@ -99,7 +103,8 @@ async def test_a_stream_has_an_age_for_all(bus: Bus, clean_streams: None):
     assert (await audit(bus.js)).balanced
 
 
-async def test_images_that_nobody_names_go(bus: Bus, clean_streams: None):
+async def test_images_that_nobody_names_go(bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
     store = ImageStore(bus.js)
     named, unnamed = "a" * 64, "b" * 64
     for sha256 in (named, unnamed):
@@ -109,6 +114,51 @@ async def test_images_that_nobody_names_go(bus: Bus, clean_streams: None):
     kept = await enforce(bus.js, RetentionSettings(images=INSTANT), Stores())
     assert kept.expired == {"images": 1}
     assert (await ImageStore(bus.js).has(named), await ImageStore(bus.js).has(unnamed)) == (True, False)
+
+
+def picture(data: bytes) -> Image:
+    digest = hashlib.sha256(data).hexdigest()
+    return Image(sha256=digest, media_type="image/png", width=1, height=1, data=data)
+
+
+async def test_an_image_that_is_used_while_retention_looks_stays(
+    bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(images, "FRESH_SECONDS", 0.1)
+    used, named, unused = picture(b"used"), picture(b"named"), picture(b"unused")
+    for one in (used, named, unused):
+        await ImageStore(bus.js).put(one)
+    await asyncio.sleep(0.15)
+    look = retention.still_named
+
+    async def look_and_then(*arguments):
+        """Somebody sends one again, and a response comes that names another, when all events were read."""
+        found = await look(*arguments)
+        assert not await ImageStore(bus.js).put(used)
+        assert await ImageStore(bus.js).has(named.sha256)
+        return found
+
+    monkeypatch.setattr(retention, "still_named", look_and_then)
+    assert (await enforce(bus.js, RetentionSettings(images=INSTANT), Stores())).expired == {"images": 1}
+    for one in (used, named):
+        assert (await ImageStore(bus.js).load(one.sha256))[0] == one.data
+    assert not await ImageStore(bus.js).has(unused.sha256)
+    assert (await bus.js.stream_info(images.IMAGES_STREAM)).state.messages == 4
+
+
+async def test_no_image_that_was_just_used_goes(bus: Bus, clean_streams: None):
+    await ImageStore(bus.js).put(picture(b"x"))
+    assert (await enforce(bus.js, RetentionSettings(images=INSTANT), Stores())).expired == {}
+
+
+async def test_pieces_that_no_image_needs_go(bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
+    await bus.js.publish("$O.gw-images.C.left", b"by a process that died")
+    await ImageStore(bus.js).put(picture(b"x"))
+    await bus.create(recorded(msgspec.structs.replace(response("r", "t"), images=(picture(b"x").sha256,))))
+    assert (await enforce(bus.js, RetentionSettings(images=INSTANT), Stores())).expired == {}
+    assert (await bus.js.stream_info(images.IMAGES_STREAM)).state.messages == 2
 
 
 async def test_up_does_rounds_by_itself(bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch):
@@ -160,3 +210,35 @@ async def test_what_comes_after_an_erasure_goes(
 def test_ages_that_cannot_be(settings: RetentionSettings, says: str):
     with pytest.raises(SettingsError, match=says):
         check(Settings(retention=settings))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with (
+        tempfile.TemporaryDirectory(prefix="groundwatch-secured-", ignore_cleanup_errors=True) as folder,
+        secured(Path(folder)) as started,
+    ):
+        yield started
+
+
+async def test_the_rights_of_who_uses_and_who_removes_images_are_enough(
+    server: Secured, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(images, "RECENT_SECONDS", 0.01)
+    gateway, erase = Bus(server.settings(GATEWAY), name=GATEWAY), Bus(server.settings(ERASE), name=ERASE)
+    for bus in (gateway, erase):
+        await bus.connect()
+    store, used, unused = ImageStore(gateway.js), picture(b"used"), picture(b"unused")
+    assert await store.put(used)
+    assert await store.put(unused)
+    monkeypatch.setattr(images, "FRESH_SECONDS", 0.05)
+    await asyncio.sleep(0.06)
+    assert not await ImageStore(gateway.js).put(used)
+    async with erase.unless_refused():
+        kept = await enforce(erase.js, RetentionSettings(images=INSTANT), Stores())
+    assert kept.expired == {"images": 2}
+    assert not await store.has(used.sha256)
+    for bus in (gateway, erase):
+        assert bus.problems() == []
+        await bus.close()

@@ -3,7 +3,9 @@
 What a test must bend is bent here, from outside: product code knows nothing of it. The variables are
 
     FAULT_ACK_WAIT         seconds after which the server delivers again
-    FAULT_ENGINES          "hash" for the engines below, "real" for those that settings name
+    FAULT_ENGINES          "hash" for the engines below, "real" for those that settings name, "claims" for
+                           the extraction below with the verification that settings name
+    FAULT_CURE             while this file is there, no answer troubles the extraction below for good
     FAULT_SLOW             seconds that each turn of a stand-in takes, one turn at a time
     FAULT_DIE_BEFORE_ACK   kill this process −9 after publishing, before acknowledging, at this message
 """
@@ -14,6 +16,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,9 +39,18 @@ CATEGORIES = ("entity", "relation", "color", "count", "other")
 DECISIONS = (Decision.SUPPORTED, Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED)
 
 
+CANNOT_BEAR, WILL_NOT_HAVE, REFUSES, WELL = 0, 1, 2, 10
+"""What becomes of an answer in the extraction below; between the last two: nothing, at the second try."""
+
+
 def dice(*parts: str) -> int:
     """A number that only the parts decide."""
     return int(digest(*parts)[:8], 16)
+
+
+def trouble(answer: str) -> int:
+    """How an answer troubles the extraction below: most do not."""
+    return dice(answer) % 400
 
 
 class HashExtraction:
@@ -48,6 +60,7 @@ class HashExtraction:
 
     def __init__(self) -> None:
         self._tried: set[str] = set()
+        self._cure = Path(os.environ.get("FAULT_CURE", os.devnull))
 
     def judge(self, protocol: object) -> Judge:
         return Judge(engine="hash")
@@ -58,16 +71,18 @@ class HashExtraction:
         await asyncio.sleep(0.005)
         found: list[Extraction | GroundwatchError] = []
         for response in responses:
-            thrown = dice(response.answer) % 400
-            if thrown == 0:
+            thrown = trouble(response.answer)
+            if thrown <= WILL_NOT_HAVE and self._cure.is_file():
+                thrown = WELL
+            if thrown == CANNOT_BEAR:
                 raise ValueError(f"cannot bear {response.id}")
-            if thrown == 1:
+            if thrown == WILL_NOT_HAVE:
                 found.append(InputError(f"will not have {response.id}"))
                 continue
-            if thrown == 2:
+            if thrown == REFUSES:
                 found.append(Unscorable("refused", response.id))
                 continue
-            if thrown < 10 and response.key not in self._tried:
+            if thrown < WELL and response.key not in self._tried:
                 self._tried.add(response.key)
                 found.append(TransientError("not now"))
                 continue
@@ -135,11 +150,16 @@ def bend() -> None:
     topology.CONSUMERS = tuple(
         msgspec.structs.replace(spec, ack_wait=ack_wait) for spec in topology.CONSUMERS
     )
-    if os.environ.get("FAULT_ENGINES") == "hash":
+    engines = os.environ.get("FAULT_ENGINES")
+    if engines in ("hash", "claims"):
+        import groundwatch.extraction.engines as engines_of_extraction
         import groundwatch.extraction.service as extraction
+
+        # The service has the name for itself; a replay looks it up where it is.
+        extraction.build = engines_of_extraction.build = lambda *_, **__: HashExtraction()
+    if engines == "hash":
         import groundwatch.verification.service as verification
 
-        extraction.build = lambda *_, **__: HashExtraction()
         verification.build = lambda *_, **__: HashVerification()
     if pause := float(os.environ.get("FAULT_SLOW", "0")):
         from groundwatch.captioning.engines.stand_in import StandInCaptioningEngine

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import random
 import signal
@@ -16,155 +15,107 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import msgspec
+from tests.faults.processes import Child
+from tests.faults.servers import NATS as NATS
+from tests.faults.servers import servers as nats_servers
 
+from groundwatch.errors import UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.runtime.audit import Ledger, audit
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import find_binary, free_port
+from groundwatch.runtime.natsserver import free_port
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 
 T = TypeVar("T")
 
-PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-ENTRY = Path(__file__).with_name("entry.py")
+COMMAND = (sys.executable, str(Path(__file__).with_name("entry.py")))
 SERVICES = ("gateway", "extraction", "verification", "scoring")
-NATS = "nats"
 ACK_WAIT = 4.0
 CHUNK = 50
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 SETTLE_SECONDS = 45.0
-
-
-def _die_with_parent() -> None:
-    """On Linux, a test run that is itself killed leaves no process behind."""
-    if _LIBC is not None:
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class Child:
-    """One process with its log; started as often as it takes."""
-
-    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
-        self.name = name
-        self._command = list(command)
-        self.environment = environment
-        self.log = log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self._process is not None and self._process.poll() is None
-
-    def start(self, **environment: str) -> None:
-        """Start it, with these variables for this once."""
-        assert not self.alive, f"{self.name} runs already"
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env=os.environ | self.environment | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=_die_with_parent,
-            )
-
-    def end(self, number: int = signal.SIGTERM, *, patience: float = 40.0) -> int:
-        """Signal it and wait; returns its status. Killed when it does not end in time."""
-        process = self._process
-        if process is None:
-            return 0
-        if process.poll() is None:
-            process.send_signal(number)
-        return self.wait(patience)
-
-    def wait(self, patience: float = 40.0) -> int:
-        """Wait for its end and return its status."""
-        assert self._process is not None
-        try:
-            return self._process.wait(patience)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            raise AssertionError(f"{self.name} did not end in {patience} s; see {self.log}") from None
 
 
 class System:
     """NATS and services, each a process of its own."""
 
-    def __init__(self, folder: Path, *, engines: str = "hash") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        engines: str = "hash",
+        services: Mapping[str, str] | None = None,
+        servers: int = 1,
+        stores: Path | None = None,
+        wait: float = 0.0,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`services` are processes by name, each with the service that it is; `servers` is 1 or 3.
+
+        Each `serve` gets `--wait wait`. `settings` are variables for all of them.
+        """
         self.folder = folder
+        self.services = dict(services) if services is not None else {name: name for name in SERVICES}
         self.gateway_port = free_port()
-        self.url = f"nats://127.0.0.1:{free_port()}"
-        self._ports = {name: free_port() for name in SERVICES}
-        self._environment = {
+        ports = [free_port() for _ in range(servers)]
+        self.urls = [f"nats://127.0.0.1:{port}" for port in ports]
+        self.url = self.urls[0]
+        self._wait = wait
+        self._ports: dict[str, int] = {}
+        self.environment = {
             "PYTHONPATH": os.pathsep.join(filter(None, (*sys.path[:1], *_own_paths()))),
             "FAULT_ACK_WAIT": str(ACK_WAIT),
             "FAULT_ENGINES": engines,
             "GROUNDWATCH_NATS__URL": self.url,
             "GROUNDWATCH_NATS__PUBLISH_TIMEOUT": "3",
+            "GROUNDWATCH_NATS__REPLICAS": str(servers),
             "GROUNDWATCH_GATEWAY__PORT": str(self.gateway_port),
             "GROUNDWATCH_RETRY__FIRST_DELAY": "0.1",
             "GROUNDWATCH_RETRY__MAX_DELAY": "2",
             "GROUNDWATCH_TELEMETRY__LOG_FORMAT": "json",
+            **(settings or {}),
         }
-        store = folder / "nats"
-        self.children = {
-            NATS: Child(
-                NATS,
-                (
-                    find_binary(),
-                    "-js",
-                    "-sd",
-                    str(store),
-                    "-a",
-                    "127.0.0.1",
-                    "-p",
-                    self.url.rpartition(":")[2],
-                ),
-                {},
-                folder / "nats.log",
-            )
-        }
-        for name in SERVICES:
-            self.add(name, name, self._ports[name])
+        made = nats_servers(folder, stores or folder, ports)
+        self.children = {child.name: child for child in made}
+        self.servers = tuple(self.children)
+        for name, service in self.services.items():
+            self.add(name, service, free_port())
 
-    def add(self, name: str, service: str, port: int) -> Child:
-        """Another process of a service."""
+    def add(self, name: str, service: str, port: int, **environment: str) -> Child:
+        """Another process of a service, with variables of its own."""
         self._ports[name] = port
         child = self.children[name] = Child(
             name,
-            (sys.executable, str(ENTRY), "serve", service),
-            self._environment | {"GROUNDWATCH_TELEMETRY__PORT": str(port)},
+            (*COMMAND, "serve", service, "--wait", str(self._wait)),
+            self.environment | {"GROUNDWATCH_TELEMETRY__PORT": str(port)} | environment,
             self.folder / f"{name}.log",
         )
         return child
 
     def start(self) -> None:
         """Start everything and wait until it is ready."""
-        self.children[NATS].start()
+        for name in self.servers:
+            self.children[name].start()
         self.ask(lambda _: asyncio.sleep(0), patience=START_SECONDS)
         done = subprocess.run(
-            (sys.executable, str(ENTRY), "provision"),
-            env=os.environ | self._environment,
+            (*COMMAND, "provision"),
+            env=os.environ | self.environment,
             capture_output=True,
             timeout=60,
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        for name in SERVICES:
+        for name in self.services:
             self.children[name].start()
-        self.wait_ready(*SERVICES)
+        self.wait_ready(*self.services)
 
     def wait_ready(self, *names: str) -> None:
         """Wait until these services say that they are ready."""
@@ -208,10 +159,9 @@ class System:
         """Ask NATS something over a connection of our own."""
 
         async def asking() -> T:
-            bus = Bus(NatsSettings(url=self.url), name="harness")
-            await bus.connect(patience=patience)
+            deadline = time.monotonic() + patience
+            bus = await self._connect(deadline)
             try:
-                deadline = time.monotonic() + patience
                 while True:
                     try:
                         await bus.js.account_info()
@@ -224,6 +174,20 @@ class System:
                 await bus.close()
 
         return asyncio.run(asking())
+
+    async def _connect(self, deadline: float) -> Bus:
+        """To the first of the servers that answers."""
+        each = (deadline - time.monotonic()) / len(self.urls)
+        for url in self.urls:
+            bus = Bus(NatsSettings(url=url), name="harness")
+            try:
+                await bus.connect(patience=each)
+            except UsageError:
+                if url == self.urls[-1]:
+                    raise
+            else:
+                return bus
+        raise AssertionError("there is no server")
 
     def audit(self) -> Ledger:
         """The ledger now."""

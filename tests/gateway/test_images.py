@@ -8,6 +8,11 @@ import hashlib
 
 import pytest
 
+from groundwatch.erasure.erasing import Stores
+from groundwatch.erasure.retention import enforce
+from groundwatch.runtime import images
+from groundwatch.runtime.retention_settings import RetentionSettings
+
 DATA = "data:image/png;base64,"
 
 
@@ -148,6 +153,23 @@ async def test_the_image_is_stored_before_the_event(gateway, pictures, response)
     await gateway.post(response(images=[{"base64": base64.b64encode(data).decode()}]))
     [event] = await gateway.events()
     assert (await gateway.http.get(f"/v1/images/{event.images[0]}")).content == data
+
+
+async def test_an_image_that_retention_removed_is_stored_again(gateway, pictures, response, bus, monkeypatch):
+    """Retention runs in another process and leaves no tombstone."""
+    monkeypatch.setattr(images, "RECENT_SECONDS", 0.1)
+    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
+    data = pictures.encoded("PNG")
+    name = (await upload(gateway, data)).json()["sha256"]
+    assert (await enforce(bus.js, RetentionSettings(images=1e-9), Stores())).expired == {"images": 1}
+    await asyncio.sleep(0.15)
+    by_name = await gateway.post(response(images=[name]))
+    assert (by_name.status_code, by_name.json()["reason"]) == (422, "image_missing")
+    assert (await upload(gateway, data)).json()["sha256"] == name
+    assert (await gateway.http.get(f"/v1/images/{name}")).content == data
+    assert (await gateway.post(response(images=[name]))).status_code == 202
+    assert (await enforce(bus.js, RetentionSettings(images=1e-9), Stores())).expired == {}
+    assert (await gateway.http.get(f"/v1/images/{name}")).content == data
 
 
 async def test_a_hash_that_is_not_stored_is_named(gateway, pictures, response):

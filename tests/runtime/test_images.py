@@ -11,9 +11,11 @@ import zlib
 import pytest
 from PIL import Image as Pillow
 
+from groundwatch.erasure.removing import remove_image
 from groundwatch.errors import InputError, TransientError
+from groundwatch.runtime import images
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.images import ImageStore, check_image
+from groundwatch.runtime.images import Image, ImageStore, check_image
 from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.topology import IMAGES_BUCKET
 
@@ -120,6 +122,67 @@ async def test_many_put_the_same_at_once(bus: Bus, clean_streams: None) -> None:
     image = check_image(encoded("JPEG"), LIMITS)
     await asyncio.gather(*(ImageStore(bus.js).put(image) for _ in range(10)))
     assert await ImageStore(bus.js).load(image.sha256) == (image.data, "image/jpeg")
+
+
+async def meta(bus: Bus, sha256: str) -> tuple[int, bytes]:
+    found = await bus.js.get_last_msg(images.IMAGES_STREAM, images.image_subject(sha256))
+    return found.seq or 0, found.data or b""
+
+
+async def test_what_somebody_else_removed_is_stored_again(
+    bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "RECENT_SECONDS", 0.05)
+    image = check_image(encoded("PNG"), LIMITS)
+    store = ImageStore(bus.js)
+    assert await store.put(image)
+    await remove_image(bus.js, image.sha256)
+    await asyncio.sleep(0.06)
+    assert not store.seen(image.sha256)
+    assert not await store.has(image.sha256)
+    assert await store.put(image)
+    assert await store.load(image.sha256) == (image.data, "image/png")
+    # As other clients of the object store remove it: with a mark.
+    await (await bus.js.object_store(IMAGES_BUCKET)).delete(image.sha256)
+    await asyncio.sleep(0.06)
+    assert await store.put(image)
+    assert await ImageStore(bus.js).load(image.sha256) == (image.data, "image/png")
+
+
+async def test_what_is_remembered_is_bounded(
+    bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "RECENT_MOST", 3)
+    store = ImageStore(bus.js)
+    for number in range(10):
+        data = b"%d" % number
+        digest = hashlib.sha256(data).hexdigest()
+        await store.put(Image(sha256=digest, media_type="image/png", width=1, height=1, data=data))
+        assert store.seen(digest)
+    assert len(store._recent) == 3
+
+
+async def test_an_image_in_use_is_marked_and_stays_as_it_is(
+    bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = check_image(encoded("PNG"), LIMITS)
+    await ImageStore(bus.js).put(image)
+    before = await meta(bus, image.sha256)
+    assert await ImageStore(bus.js).has(image.sha256)
+    assert await meta(bus, image.sha256) == before, "used a moment ago"
+    await asyncio.sleep(0.3)
+    monkeypatch.setattr(images, "FRESH_SECONDS", 0.3)
+    assert all(await asyncio.gather(*(ImageStore(bus.js).has(image.sha256) for _ in range(5))))
+    sequence, info = await meta(bus, image.sha256)
+    assert (sequence > before[0], info) == (True, before[1])
+    assert await ImageStore(bus.js).load(image.sha256) == (image.data, "image/png")
+
+
+async def test_only_the_first_of_many_leaves_pieces(bus: Bus, clean_streams: None) -> None:
+    image = check_image(encoded("JPEG"), LIMITS)
+    new = await asyncio.gather(*(ImageStore(bus.js).put(image) for _ in range(10)))
+    assert sum(new) == 1
+    assert (await bus.js.stream_info(images.IMAGES_STREAM)).state.messages == 2
 
 
 async def test_an_image_that_is_not_there(bus: Bus, clean_streams: None) -> None:

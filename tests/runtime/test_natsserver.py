@@ -141,3 +141,43 @@ def test_the_server_of_a_killed_owner_is_found_and_stopped(tmp_path: Path, loop:
         owner.stdout.close()
         if psutil.pid_exists(orphan) and psutil.Process(orphan).name() == "nats-server":
             os.kill(orphan, signal.SIGKILL)
+
+
+async def test_nobody_connects_without_the_token(own_server: NatsServer) -> None:
+    place = f"127.0.0.1:{own_server.port}"
+    for url in (f"nats://{place}", f"nats://guessed@{place}", f"nats://user:password@{place}"):
+        with pytest.raises(UsageError) as refused:
+            await Bus(NatsSettings(url=url), name="test").connect(patience=1.0)
+        assert "guessed" not in str(refused.value) and "password" not in str(refused.value)
+
+
+async def test_only_its_port_is_open_and_on_loopback_only(own_server: NatsServer) -> None:
+    listening = [
+        found.laddr
+        for found in psutil.Process(own_server.pid).net_connections("tcp")
+        if found.status == psutil.CONN_LISTEN
+    ]
+    assert [(one.ip, one.port) for one in listening] == [("127.0.0.1", own_server.port)]
+
+
+async def test_nobody_else_reads_its_folder(tmp_path: Path) -> None:
+    data = tmp_path / "new" / "data"
+    server = NatsServer(data / "nats")
+    await server.start()
+    await server.stop()
+    modes = {path: path.stat().st_mode & 0o777 for path in (data.parent, data, data / "nats")}
+    assert set(modes.values()) == {0o700}
+    (data / "nats").chmod(0o755)
+    await server.start()
+    await server.stop()
+    assert (data / "nats").stat().st_mode & 0o777 == 0o700, "one that an older version made"
+
+
+async def test_a_folder_whose_name_means_something_to_others(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / 'a "name" with $HOME, {braces} # and \\ü')
+    await server.start()
+    bus = await connected(server)
+    await provision(bus.js)
+    await bus.close()
+    await server.stop()
+    assert (server.data_dir / "jetstream").is_dir() and (server.data_dir / "nats-server.log").is_file()

@@ -106,8 +106,13 @@ async def test_no_authority(server: Secured) -> None:
 async def test_a_server_without_tls_is_not_spoken_to_in_clear(
     server: Secured, nats_server: NatsServer
 ) -> None:
-    said = await refusal(server.settings("scoring", url=nats_server.url))
+    said = await refusal(server.settings("scoring", url=nats_server.url, nkey_seed_file=""))
     assert "speaks no TLS" in said
+
+
+async def test_who_this_is_is_said_once(server: Secured) -> None:
+    with pytest.raises(SettingsError, match=r"nats\.url.*user or a token.*nkey_seed_file"):
+        Bus(server.settings("scoring", url=server.url.replace("//", "//user:pw@")), name="scoring")
 
 
 async def test_a_client_certificate_is_offered(server: Secured) -> None:

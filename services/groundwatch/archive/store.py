@@ -2,6 +2,9 @@
 
 Two things are asked of it beyond reading and writing: a file is whole and durable when writing returns, and
 `create` writes a file only if there is none of that name, so that of two writers one wins.
+
+A local folder that is made here is for its owner alone. What is in it has the rights of the archive's own
+folder: who lets others into that lets them read.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ import contextlib
 import importlib.util
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from groundwatch.errors import MissingExtraError, SettingsError
+from groundwatch.runtime.private import FILE_MODE, FOLDER_MODE, make_folders
 
 
 class Store:
@@ -50,7 +55,7 @@ class Store:
     def prepare(self) -> None:
         """Make the folder of a local archive; elsewhere names need none."""
         if self.local:
-            _make_folder(Path(self.root))
+            make_folders(Path(self.root))
 
     def read(self, name: str) -> bytes:
         """A whole file. Raises `FileNotFoundError`."""
@@ -68,7 +73,7 @@ class Store:
     def create(self, name: str, data: bytes) -> None:
         """Write a new file, all of it or nothing. Raises `FileExistsError` when there is one already."""
         if self.local:
-            _create(Path(self.path(name)), data)
+            self._create(Path(self.path(name)), data)
             return
         try:
             self.fs.pipe_file(self.path(name), data, mode="create")
@@ -86,9 +91,9 @@ class Store:
                 yield file
             return
         path = Path(self.path(name))
-        _make_folder(path.parent)
+        self._make_folder(path.parent)
         try:
-            with path.open("xb") as file:
+            with self._new_file(path) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -116,6 +121,39 @@ class Store:
             return sorted(os.path.relpath(one, self.root) for one in found)
         return sorted(str(one)[prefix:] for one in found)
 
+    def _create(self, path: Path, data: bytes) -> None:
+        """A link is the one way to make a file appear whole and only where there is none."""
+        self._make_folder(path.parent)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            with self._new_file(draft) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+    def _new_file(self, path: Path) -> IO[bytes]:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        os.fchmod(handle, self._rights() & 0o666)
+        return os.fdopen(handle, "wb")
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        if folder == Path(self.root):
+            make_folders(folder)
+        else:
+            self._make_folder(folder.parent)
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            folder.chmod(self._rights())
+        _sync_folder(folder.parent)
+
+    def _rights(self) -> int:
+        return stat.S_IMODE(Path(self.root).stat().st_mode)
+
 
 def installed() -> bool:
     """Whether what the archive needs is there; asked without importing it."""
@@ -126,29 +164,6 @@ def require() -> None:
     """Raises `MissingExtraError` unless what the archive needs is installed."""
     if not installed():
         raise MissingExtraError("what the archive needs (pyarrow, fsspec)", "archive")
-
-
-def _create(path: Path, data: bytes) -> None:
-    """A link is the one way to make a file appear whole and only where there is none."""
-    _make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -30,7 +30,7 @@ import groundwatch.cli.replay as replay
 import groundwatch.cli.runs as runs
 import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
-from groundwatch import __version__
+from groundwatch import __version__, termination
 from groundwatch.cli.output import complain, say
 from groundwatch.errors import CheckFailed, GroundwatchError
 
@@ -93,6 +93,8 @@ def main() -> None:
     """Run the command line; errors on purpose become one line on standard error."""
     # Set before torch loads: its threads else spin while they wait, and take the cores from the services.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    termination.install()
+    termination.begin()
     try:
         status = app(prog_name="groundwatch", standalone_mode=False)
     except CheckFailed as error:

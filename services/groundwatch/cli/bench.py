@@ -28,7 +28,10 @@ def bench(
         list[str] | None, typer.Option("--set", help="A parameter of the benchmark, as NAME=NUMBER.")
     ] = None,
 ) -> None:
-    """Run a benchmark of a source checkout and print its figures: medians and ratios of one run."""
+    """Run a benchmark of a source checkout and print its figures: medians and ratios of one run.
+
+    Exit status 1 when it checks something and that does not hold.
+    """
     logs.configure(level="error")
     measure, parameters = _measure_of(name), _parameters(options or [])
     if unknown := parameters.keys() - (known := inspect.signature(measure).parameters.keys()):
@@ -36,11 +39,13 @@ def bench(
     found = run(measure(**parameters))
     if as_json:
         print_json(found)
-        return
-    table = Table("figure", "value", box=None, title=f"bench {name}", title_justify="left")
-    for key, value in _flat(found):
-        table.add_row(key, str(value))
-    Console().print(table)
+    else:
+        table = Table("figure", "value", box=None, title=f"bench {name}", title_justify="left")
+        for key, value in _flat(found):
+            table.add_row(key, str(value))
+        Console().print(table)
+    if found.get("ok") is False:
+        raise typer.Exit(1)
 
 
 def _measure_of(name: str) -> Callable[..., Any]:

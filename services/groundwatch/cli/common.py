@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -14,11 +14,13 @@ import nats.js.errors
 import psutil  # type: ignore[import-untyped]
 import typer
 
+from groundwatch import termination
 from groundwatch.cli.folders import PROVISION, check_streams, opened, told_here
 from groundwatch.cli.output import print_json
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
+from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings_reading import load
@@ -59,7 +61,10 @@ ADDRESS_FILE = "running.json"
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a running `groundwatch up` can be reached; written into its data folder."""
+    """Where a running `groundwatch up` can be reached; written into its data folder.
+
+    `nats` holds the token: the file is for its owner alone.
+    """
 
     nats: str
     gateway: str
@@ -142,7 +147,7 @@ async def connected(
                 told_here(f"a stream is missing on this server ({error.description}): {PROVISION}", folder)
             ) from error
         except (nats.errors.Error, nats.js.errors.Error) as error:
-            raise UsageError(f"NATS at {settings.nats.url}: {error}") from error
+            raise UsageError(f"NATS at {without_secrets(settings.nats.url)}: {error}") from error
         except UsageError as error:
             if folder is None:
                 raise
@@ -151,12 +156,27 @@ async def connected(
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine on the fast loop where there is one."""
-    try:
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
         import uvloop
-    except ImportError:
-        return asyncio.run(coroutine)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(coroutine)
+
+        loop_factory = uvloop.new_event_loop
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(_until_sigterm(coroutine))
+    except asyncio.CancelledError:
+        if not termination.came():
+            raise
+        termination.tell()
+        raise SystemExit(termination.status()) from None
+
+
+async def _until_sigterm(coroutine: Coroutine[Any, Any, T]) -> T:
+    """End as on Ctrl-C, cleaning up, when SIGTERM comes and nothing inside listens for it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    with termination.calling(lambda: loop.call_soon_threadsafe(task.cancel)):
+        return await coroutine
 
 
 def show_beside(found: Beside, as_json: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import typer
@@ -19,6 +18,7 @@ from groundwatch.errors import SettingsError, UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime import logs
+from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.settings import Settings
 
 config = typer.Typer(help="The settings of the services.", no_args_is_help=True)
@@ -101,24 +101,14 @@ def _print(found: Read, stages: tuple[str, ...], problems: Problems) -> None:
 
 def shown(value: Any) -> Any:
     """A value without a password in it."""
-    if not isinstance(value, str) or "@" not in value:
+    if not isinstance(value, str) or "://" not in value:
         return value
-    return ",".join(_without_password(one) for one in value.split(","))
-
-
-def _without_password(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=f"…@{parts.netloc.rpartition('@')[2]}"))
+    return without_secrets(value)
 
 
 def _without_passwords(settings: Settings) -> Any:
     effective = msgspec.to_builtins(settings)
-    effective["nats"]["url"] = shown(settings.nats.url)
+    effective["nats"]["url"] = without_secrets(settings.nats.url)
     return effective
 
 

@@ -15,6 +15,7 @@ from groundwatch.cli.config_engines import ENGINES, named_engine
 from groundwatch.cli.config_reading import Problems
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.runtime.addresses import nats_servers
 from groundwatch.runtime.judges import with_judge
 from groundwatch.runtime.security import security
 from groundwatch.runtime.settings import NatsSettings, Settings
@@ -22,7 +23,6 @@ from groundwatch.runtime.settings import NatsSettings, Settings
 ASKING = ("llm", "visual", "openai")
 """Engines that ask the endpoint in their stage's `llm`."""
 
-NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 ROUTES = ("/chat/completions", "/completions", "/embeddings", "/images/generations", "/responses")
 _VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
 _LOCAL_ENDINGS = (".local", ".internal", ".svc", ".lan", ".localhost", ".home.arpa")
@@ -81,14 +81,10 @@ def _check_nats(nats: NatsSettings, problems: Problems) -> None:
         problems.note(
             "nats.url", "is empty: groundwatch up starts a server, groundwatch serve needs one named"
         )
-    for url in filter(None, nats.url.split(",")):
-        parts = urlsplit(url if "://" in url else f"nats://{url}")
-        try:
-            right = parts.scheme in NATS_SCHEMES and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            right = False
-        if not right:
-            problems.add("nats.url", f"'{_hostless(url)}' is no address such as nats://host:4222")
+    try:
+        nats_servers(nats.url)
+    except SettingsError as error:
+        problems.add_error(error)
     empty = NatsSettings()
     alone = (
         msgspec.structs.replace(empty, tls_ca=nats.tls_ca, tls_cert=nats.tls_cert, tls_key=nats.tls_key),
@@ -101,10 +97,6 @@ def _check_nats(nats: NatsSettings, problems: Problems) -> None:
             security(part)
         except SettingsError as error:
             problems.add_error(error)
-
-
-def _hostless(url: str) -> str:
-    return f"…@{url.rpartition('@')[2]}" if "@" in url else url
 
 
 def _check_file(key: str, path: str, problems: Problems) -> None:

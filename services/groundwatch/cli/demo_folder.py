@@ -15,6 +15,7 @@ from groundwatch.cli.folders import MODELS, STREAMS
 from groundwatch.cli.output import complain
 from groundwatch.errors import UsageError
 from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.private import make_private
 
 HERE = Path(".groundwatch") / "demo"
 MARK = "demo.json"
@@ -77,7 +78,7 @@ def kept(named: Path | None) -> Iterator[Kept]:
 def _empty(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} holds something else than a demo: name another folder with --data-dir")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     # First of all: whoever is killed here must not leave a folder that the next demo takes for another's.
     (folder / MARK).write_bytes(msgspec.json.encode({"groundwatch": __version__}))
     (folder / ".gitignore").write_text("*\n")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from groundwatch.errors import UsageError
@@ -38,25 +37,14 @@ async def opened(folder: Path, *, max_payload: int) -> AsyncIterator[str]:
     Raises `UsageError` when another command, an `up` or a demo has them open.
     """
     server = NatsServer(folder / STREAMS, max_payload=max_payload)
-    with _sigterm_as_ctrl_c():
-        try:
-            await server.start()
-        except OSError as error:
-            raise UsageError(f"{folder}: cannot be opened: {error.strerror or error}") from error
-        try:
-            yield server.url
-        finally:
-            await server.stop()
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM would end us at once, and leave the server behind."""
-    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
-        yield
+        await server.start()
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be opened: {error.strerror or error}") from error
+    try:
+        yield server.url
     finally:
-        signal.signal(signal.SIGTERM, before)
+        await server.stop()
 
 
 def program() -> str:

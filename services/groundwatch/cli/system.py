@@ -13,7 +13,7 @@ import msgspec
 import nats.errors
 import typer
 
-from groundwatch.archive.place import SWITCHED_OFF, placed
+from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
 from groundwatch.cli.common import (
     ADDRESS_FILE,
     ConfigOption,
@@ -31,10 +31,12 @@ from groundwatch.errors import GroundwatchError, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.private import make_folders, make_private, write_private
 from groundwatch.runtime.provision import missing, provision
 from groundwatch.runtime.run import problems_of, running, until_told_to_stop
 from groundwatch.runtime.service import Service
@@ -241,7 +243,12 @@ def up(
 
 async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     folder = data_dir(settings)
+    if not settings.data_dir:
+        # A folder that somebody named may be there for others too; what we keep in it is not.
+        make_private(folder)
     settings = placed(settings, folder)
+    if settings.archive.url == str(folder / FOLDER):
+        make_private(folder / FOLDER)
     async with contextlib.AsyncExitStack() as stack:
         with contextlib.ExitStack() as starting:
             on_progress = None
@@ -251,7 +258,8 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
             system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
         address = folder / ADDRESS_FILE
         with writing_address(address, system):
-            say(f"groundwatch is up: {system.gateway_url}   (NATS {system.nats_url}, data {folder})")
+            nats_url = without_secrets(system.nats_url)
+            say(f"groundwatch is up: {system.gateway_url}   (NATS {nats_url}, data {folder})")
             say(f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses")
             if system.triton is not None:
                 say(
@@ -267,9 +275,9 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
 @contextlib.contextmanager
 def writing_address(path: Path, system: System):  # type: ignore[no-untyped-def]
     """Lets the other commands on this machine find the system while the block runs."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     running_now = Running(nats=system.nats_url, gateway=system.gateway_url, pid=os.getpid())
-    path.write_bytes(msgspec.json.encode(running_now))
+    write_private(path, msgspec.json.encode(running_now))
     try:
         yield
     finally:

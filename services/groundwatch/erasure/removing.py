@@ -8,7 +8,6 @@ are deleted one by one, many at a time.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Container, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import nats.js.errors
 
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.cache_keys import keys_of, scope_of
+from groundwatch.runtime.images import IMAGES_STREAM, image_subject
 from groundwatch.runtime.streams import read_stream
 from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 64
 
-IMAGES_STREAM = f"OBJ_{IMAGES_BUCKET}"
 CACHE_STREAM = f"KV_{CACHE_BUCKET}"
 
 
@@ -52,15 +51,25 @@ async def _overwrite(js: JetStreamContext, stream: str, sequence: int) -> bool:
 
 async def remove_image(js: JetStreamContext, sha256: str) -> int:
     """Remove an image with all its pieces; how many messages that were, 0 where it is not stored."""
-    meta = f"$O.{IMAGES_BUCKET}.M.{base64.urlsafe_b64encode(sha256.encode()).decode()}"
-    sequences = await _on(js, IMAGES_STREAM, meta)
+    removed = 0
+    # Whoever uses the image at this moment may have written anew what says where the pieces are.
+    while sequences := await _of_image(js, sha256):
+        # That goes last: a crash in between is mended by another erasure.
+        now = await overwrite(js, IMAGES_STREAM, sorted(sequences, reverse=True))
+        removed += now
+        if not now:
+            break
+    return removed
+
+
+async def _of_image(js: JetStreamContext, sha256: str) -> list[int]:
+    sequences = await _on(js, IMAGES_STREAM, image_subject(sha256))
     for sequence in list(sequences):
         said = (await js.get_msg(IMAGES_STREAM, sequence)).data or b"{}"
         info: dict[str, Any] = msgspec.json.decode(said)
         if nuid := info.get("nuid"):
             sequences += await _on(js, IMAGES_STREAM, f"$O.{IMAGES_BUCKET}.C.{nuid}")
-    # What says where the pieces are goes last: a crash in between is mended by another erasure.
-    return await overwrite(js, IMAGES_STREAM, sorted(sequences, reverse=True))
+    return sequences
 
 
 async def image_bytes(js: JetStreamContext, sha256: str) -> bytes:

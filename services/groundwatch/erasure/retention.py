@@ -10,15 +10,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.erasure.erasing import Stores, drop_from_archive
 from groundwatch.erasure.finding import channels_of, still_named
-from groundwatch.erasure.removing import forget_judgements, overwrite, remove_image
+from groundwatch.erasure.removing import forget_judgements, overwrite
 from groundwatch.erasure.subject import owner_key, tenant_of
-from groundwatch.runtime import tombstones
+from groundwatch.runtime import images, tombstones
+from groundwatch.runtime.images import IMAGES_STREAM
 from groundwatch.runtime.retention_settings import Ages, RetentionSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.streams import Read, read_stream
 from groundwatch.runtime.tombstones import Tombstone, tombstone_name
 from groundwatch.topology import (
     ALARMS,
@@ -140,21 +140,39 @@ async def _settled_until(js: JetStreamContext, stream: str) -> int:
 
 
 async def _unnamed_images(js: JetStreamContext, before: float, *, dry_run: bool) -> int:
-    """Remove images stored before then that no event names."""
-    bucket = await js.object_store(IMAGES_BUCKET)
-    try:
-        infos = await bucket.list()
-    except nats.js.errors.NotFoundError:
-        return 0
-    old = set()
-    for info in infos:
-        stored = await js.get_last_msg(f"OBJ_{IMAGES_BUCKET}", f"$O.{IMAGES_BUCKET}.C.{info.nuid}")
-        if stored.time is not None and stored.time.timestamp() <= before:
-            old.add(info.name)
+    """Remove images that were used before then only, and that no event names; with pieces of no image.
+
+    An image that is used while this looks stays: to be used, it was written anew, and what is removed is
+    exactly what was read here.
+    """
+    before = min(before, time.time() - images.GRACE_SECONDS)
+    # Pieces first: an image is known only after its pieces are stored.
+    pieces: dict[str, list[Read]] = {}
+    async for read in read_stream(
+        js, IMAGES_STREAM, subjects=(f"$O.{IMAGES_BUCKET}.C.>",), headers_only=True
+    ):
+        pieces.setdefault(read.subject.rpartition(".")[2], []).append(read)
+    stored: dict[str, tuple[Read, str]] = {}
+    async for read in read_stream(js, IMAGES_STREAM, subjects=(f"$O.{IMAGES_BUCKET}.M.>",)):
+        info = msgspec.json.decode(read.data)
+        if not info.get("deleted"):
+            stored[info["name"]] = (read, info["nuid"])
+    old = {name for name, (read, _) in stored.items() if read.time <= before}
     unnamed = old - await still_named(js, old, frozenset())
-    for sha256 in unnamed if not dry_run else ():
-        await remove_image(js, sha256)
-    return len(unnamed)
+    if dry_run:
+        return len(unnamed)
+    removed = 0
+    for name in unnamed:
+        read, nuid = stored[name]
+        if await overwrite(js, IMAGES_STREAM, (read.sequence,)):
+            removed += 1
+            await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in pieces.get(nuid, ())))
+    # Of who died between these two removals, or while storing, or was not the first to store.
+    used = {nuid for _, nuid in stored.values()}
+    for nuid, several in pieces.items():
+        if nuid not in used and max(piece.time for piece in several) <= before:
+            await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in several))
+    return removed
 
 
 async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Counter[str]:

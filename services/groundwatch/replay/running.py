@@ -13,6 +13,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
+from groundwatch import termination
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.replay.planning import Plan, find_stretch, plan
 from groundwatch.replay.runs import Run, RunGone, Runs, Status, new_run, over_budget
@@ -162,16 +163,14 @@ async def nothing_there(bus: Bus, name: str) -> None:
 @contextlib.contextmanager
 def _told_to_stop(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
     try:
-        for number in numbers:
-            loop.add_signal_handler(number, stop)
-    except (NotImplementedError, RuntimeError):
+        loop.add_signal_handler(signal.SIGINT, stop)
+    except (NotImplementedError, RuntimeError, ValueError):
         # Not the main thread: whoever embeds us stops us by the run's state.
         yield
         return
     try:
-        yield
+        with termination.calling(lambda: loop.call_soon_threadsafe(stop)):
+            yield
     finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+        loop.remove_signal_handler(signal.SIGINT)

@@ -17,6 +17,7 @@ import nats.js.errors
 from faststream.nats import NatsBroker
 
 from groundwatch.errors import TransientError, UsageError
+from groundwatch.runtime.addresses import nats_servers, without_secrets
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.publisher import Publisher, Receipt, Stored, settle
 from groundwatch.runtime.security import Refusals, security, why_not_connected
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "settle"]
 
 ENCODER = msgspec.json.Encoder()
+
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +62,7 @@ class Bus:
         self._refusals = Refusals(user or name)
         self.inbox = f"{inbox_prefix(user or name)}.".encode()
         self.broker = NatsBroker(
-            settings.url,
+            nats_servers(settings.url) or [DEFAULT_SERVER],
             name=name,
             apply_types=False,
             logger=None,
@@ -119,8 +122,9 @@ class Bus:
         if self._settings.tls_ca and not self.encrypted:
             await self.close()
             raise UsageError(
-                f"the NATS server at {self._settings.url} speaks no TLS, and nats.tls_ca demands it: give "
-                "it a tls block (groundwatch provision --auth DIR --tls HOST), or unset nats.tls_ca"
+                f"the NATS server at {without_secrets(self._settings.url)} speaks no TLS, and nats.tls_ca "
+                "demands it: give it a tls block (groundwatch provision --auth DIR --tls HOST), or unset "
+                "nats.tls_ca"
             )
         _ = self.js
         self._publisher = Publisher(self.client, timeout=self._settings.publish_timeout)

@@ -1,19 +1,25 @@
-"""A NATS server of our own, as a child process, for `groundwatch up`, the demo and the tests."""
+"""A NATS server of our own, as a child process, for `groundwatch up`, the demo and the tests.
+
+It is for this user alone: who connects needs a token, made anew for each server, and its folder is private.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 import psutil  # type: ignore[import-untyped]
 
 from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.ownership import LOCK_FILE, FolderLock, free_port
 
@@ -34,13 +40,22 @@ class NatsServer:
     """One nats-server with JetStream, its data under `data_dir`, listening on loopback only.
 
     It carries a name of its own, checked when it starts: if the port turns out to be somebody else's
-    server, we stop instead of writing into their streams.
+    server, we stop instead of writing into their streams. `monitored`: it answers at `monitor_port` what
+    anybody on this machine asks about it.
     """
 
-    def __init__(self, data_dir: Path, *, port: int = 0, max_payload: int = 8 * 1024 * 1024) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int = 0,
+        max_payload: int = 8 * 1024 * 1024,
+        monitored: bool = False,
+    ) -> None:
         self.data_dir = data_dir
         self.port = port or free_port()
-        self.monitor_port = free_port()
+        self.monitor_port = free_port() if monitored else 0
+        self._token = secrets.token_hex(24)
         self.name = f"groundwatch-{os.getpid()}-{self.port}"
         self._max_payload = max_payload
         self._process: asyncio.subprocess.Process | None = None
@@ -54,8 +69,8 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
-        return f"nats://127.0.0.1:{self.port}"
+        """Where clients connect, with the token that lets them: a secret."""
+        return f"nats://{self._token}@127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -66,13 +81,9 @@ class NatsServer:
         """Start the child and wait until JetStream answers."""
         self._lock.take()
         log = self.data_dir / "nats-server.log"
-        with tempfile.NamedTemporaryFile("w", suffix=".conf", delete=False) as config:
-            config.write(
-                f'server_name: "{self.name}"\nhost: "127.0.0.1"\nport: {self.port}\n'
-                f'http: "127.0.0.1:{self.monitor_port}"\nmax_payload: {self._max_payload}\n'
-                f'jetstream {{ store_dir: "{self.data_dir}" }}\nlog_file: "{log}"\n'
-                f"logfile_size_limit: 10MB\nlogfile_max_num: 3\n"
-            )
+        # Only its owner can read a file that is made so.
+        with tempfile.NamedTemporaryFile(suffix=".conf", delete=False) as config:
+            config.write(msgspec.json.encode(self._configuration(log)))
         try:
             self._process = await asyncio.create_subprocess_exec(
                 find_binary(),
@@ -92,7 +103,7 @@ class NatsServer:
             raise
         finally:
             os.unlink(config.name)  # noqa: PTH108
-        logger.info("nats.started", url=self.url, data_dir=str(self.data_dir), pid=self.pid)
+        logger.info("nats.started", url=without_secrets(self.url), data_dir=str(self.data_dir), pid=self.pid)
 
     async def stop(self) -> None:
         """Stop the child by its process id and wait for it."""
@@ -135,6 +146,23 @@ class NatsServer:
         if self._process is None:
             return 0
         return await self._process.wait()
+
+    def _configuration(self, log: Path) -> dict[str, object]:
+        """As JSON, which nats-server reads like its own format."""
+        found: dict[str, object] = {
+            "server_name": self.name,
+            "host": "127.0.0.1",
+            "port": self.port,
+            "authorization": {"token": self._token},
+            "max_payload": self._max_payload,
+            "jetstream": {"store_dir": str(self.data_dir)},
+            "log_file": str(log),
+            "logfile_size_limit": 10_000_000,
+            "logfile_max_num": 3,
+        }
+        if self.monitor_port:
+            found["http"] = f"127.0.0.1:{self.monitor_port}"
+        return found
 
     async def _wait_ready(self, log: Path) -> None:
         import nats

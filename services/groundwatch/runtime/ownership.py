@@ -13,6 +13,7 @@ import psutil  # type: ignore[import-untyped]
 
 from groundwatch.errors import UsageError
 from groundwatch.runtime.logs import logger
+from groundwatch.runtime.private import make_private
 
 LOCK_FILE = "lock"
 
@@ -66,10 +67,10 @@ class FolderLock:
         return () if self._handle is None else (self._handle,)
 
     def take(self) -> None:
-        """Make the folder and lock it. Raises `UsageError` when somebody else has it."""
+        """Make the folder, private, and lock it. Raises `UsageError` when somebody else has it."""
         import fcntl
 
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder)
         handle = os.open(self._folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = 0.0
         while True:

@@ -7,6 +7,7 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Sequence
 
+from groundwatch import termination
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.service import Service
@@ -40,13 +41,16 @@ async def until_told_to_stop() -> None:
     """Return on SIGTERM or Ctrl-C."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+    stop_listening = termination.listen(lambda: loop.call_soon_threadsafe(told.set))
+    loop.add_signal_handler(signal.SIGINT, told.set)
     try:
         await told.wait()
+    except BaseException:
+        # Only here: once told, a second SIGTERM must not cut short what the first one began.
+        stop_listening()
+        raise
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+        loop.remove_signal_handler(signal.SIGINT)
 
 
 def problems_of(services: Sequence[Service]) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groundwatch.errors import SettingsError
+from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.logs import logger
 from groundwatch.topology import permissions, users
 
@@ -115,7 +116,8 @@ def _as_declared(subject: str) -> str:
 
 def why_not_connected(settings: NatsSettings, trouble: str) -> str:
     """One line on a connection that did not come about; `trouble` is the last that the client heard."""
-    server = f"the NATS server at {settings.url or 'the default address'}"
+    place = without_secrets(settings.url) or "the default address"
+    server = f"the NATS server at {place}"
     said = trouble.lower()
     if "authorization violation" in said or "user authentication" in said:
         if settings.nkey_seed_file:
@@ -127,7 +129,8 @@ def why_not_connected(settings: NatsSettings, trouble: str) -> str:
             return f"{server} refuses nats.credentials ({settings.credentials}): name one of its users' files"
         return (
             f"{server} wants to know who this is: set nats.nkey_seed_file (GROUNDWATCH_NATS__NKEY_SEED_FILE) "
-            "to a seed that groundwatch provision --auth wrote"
+            "to a seed that groundwatch provision --auth wrote; where it is that of groundwatch up, name its "
+            "folder with --data-dir and no address"
         )
     if "certificate required" in said or "bad certificate" in said:
         return f"{server} wants a certificate of ours: set nats.tls_cert and nats.tls_key"
@@ -143,10 +146,7 @@ def why_not_connected(settings: NatsSettings, trouble: str) -> str:
     if "certificate" in said:
         return f"{server} has a certificate that does not hold ({trouble}): mend it, or reach it by its name"
     why = f" ({trouble})" if trouble else ""
-    return (
-        f"no NATS server answers at {settings.url or 'the default address'}{why}: start one, "
-        "or set nats.url (GROUNDWATCH_NATS__URL)"
-    )
+    return f"no NATS server answers at {place}{why}: start one, or set nats.url (GROUNDWATCH_NATS__URL)"
 
 
 def security(settings: NatsSettings) -> dict[str, Any]:
@@ -158,6 +158,11 @@ def security(settings: NatsSettings) -> dict[str, Any]:
     options: dict[str, Any] = {"ssl_context": context, "use_ssl": context is not None}
     if settings.nkey_seed_file and settings.credentials:
         raise SettingsError("setting 'nats.credentials': not beside nats.nkey_seed_file; set one of them")
+    if "@" in settings.url and (settings.nkey_seed_file or settings.credentials):
+        other = "nats.nkey_seed_file" if settings.nkey_seed_file else "nats.credentials"
+        raise SettingsError(
+            f"setting 'nats.url': names a user or a token, and so does {other}: leave one of them out"
+        )
     if settings.nkey_seed_file:
         # Read once: a reconnect with a file that was exchanged would sign with one key for another.
         seed = _seed(Path(settings.nkey_seed_file))

@@ -55,7 +55,7 @@
 {{- if not .enabled -}}
 {{- if not .url }}{{ fail "nats.url: is needed with nats.enabled=false, such as nats://nats.nats.svc:4222" }}{{ end -}}
 {{- range splitList "," .url -}}
-{{- if not (regexMatch "^(nats|tls)://[^/@]+$" (trim .)) }}{{ fail (printf "nats.url: %s is no address such as nats://host:4222 or tls://host:4222, without user and password (those come by nats.auth)" (regexReplaceAll "//.*@" . "//…@")) }}{{ end -}}
+{{- if not (regexMatch "^(nats|tls)://[^/@,]+(, *(nats|tls)://[^/@,]+)*$" (trim .)) }}{{ fail (printf "nats.url: %s is no address such as nats://host:4222 or tls://host:4222, without user and password (those come by nats.auth)" (regexReplaceAll "//.*@" . "//…@")) }}{{ end -}}
 {{- end -}}
 {{- if and $.Values.autoscaling.enabled (not .monitoring.endpoint) }}{{ fail "nats.monitoring.endpoint: KEDA needs the monitoring port of your NATS (host:8222) with autoscaling.enabled=true" }}{{ end -}}
 {{- if .tls.secret }}{{ fail "nats.tls.secret: is for the chart's own NATS; an existing one has its certificate already (trust it with nats.auth.caSecret)" }}{{ end -}}

@@ -1,0 +1,46 @@
+"""Addresses of NATS servers: one or several with commas between, and how they are shown."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from groundwatch.errors import SettingsError
+
+NATS_SCHEMES = ("nats", "tls", "ws", "wss")
+_WEBSOCKET = ("ws", "wss")
+_NEXT = re.compile(r",\s*(?=\w+://)")
+
+
+def nats_servers(url: str) -> list[str]:
+    """The addresses in the setting `nats.url`, in its order; any of them can be connected to.
+
+    Raises `SettingsError` for one that is none, and where WebSocket and other addresses are mixed.
+    """
+    found = [one.strip() for one in url.split(",") if one.strip()]
+    schemes = set()
+    for one in found:
+        try:
+            parts = urlsplit(one if "://" in one else f"nats://{one}")
+            right = parts.scheme in NATS_SCHEMES and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            right = False
+        if not right:
+            # A comma may belong to a password.
+            shown = without_secrets(url if "@" in url else one)
+            raise SettingsError(f"setting 'nats.url': '{shown}' is no address such as nats://host:4222")
+        schemes.add(parts.scheme in _WEBSOCKET)
+    if len(schemes) > 1:
+        raise SettingsError("setting 'nats.url': addresses with ws:// or wss:// do not go with others")
+    return found
+
+
+def without_secrets(urls: str) -> str:
+    """Addresses with `…` in the place of each one's user, password or token."""
+    return ",".join(_without_secret(one) for one in _NEXT.split(urls))
+
+
+def _without_secret(url: str) -> str:
+    secret, found, host = url.rpartition("@")
+    scheme, marked, _ = secret.partition("://")
+    return f"{scheme if marked else ''}{marked}…@{host}" if found else url

@@ -1,0 +1,197 @@
+"""What became of everything: the streams, the ledger, the report and the logs, held against the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from tests.faults.campaign.field import Field
+from tests.faults.campaign.tools import Tools, printed
+from tests.faults.campaign.truth import BRIEF, Truth, difference
+from tests.faults.campaign.watching import Watcher
+
+from groundwatch.events import ResponseScored
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.streams import read_stream
+from groundwatch.topology import DEAD, EXTRACTED, JUDGED, OUTCOMES, RESPONSES, RETRY, parse_subject
+
+CALM_SECONDS = 150.0
+REPORT_SECONDS = 40.0
+PLANNED = ("cannot bear",)
+"""What a test engine throws on purpose: its traceback in the log is as it should be."""
+TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception ignored in|Task exception was never")
+
+_OUTCOMES = msgspec.json.Decoder(ResponseScored)
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """What the streams hold in the end. `subjects` counts messages by stream and subject."""
+
+    subjects: dict[str, Counter[str]] = {}
+    outcomes: dict[str, list[tuple[int, ResponseScored]]] = {}
+
+
+class Verdict:
+    """Brings everything to rest, then compares."""
+
+    def __init__(self, field: Field, truth: Truth, tools: Tools, watchers: list[Watcher]) -> None:
+        self._field = field
+        self._truth = truth
+        self._tools = tools
+        self._watchers = watchers
+        self.ledger: dict[str, Any] = {}
+
+    async def calm(self) -> None:
+        """Cure what troubled answers, retry dead letters until there are none, finish what was begun."""
+        self._field.cure.touch()
+        await asyncio.to_thread(self._field.system.wait_ready, *self._field.system.services)
+        deadline = time.monotonic() + CALM_SECONDS
+        while True:
+            await self._settle(deadline)
+            if not self.ledger["dead_letters"] or time.monotonic() > deadline:
+                break
+            await self._tools.run("dead", "retry", "--all", "--json", direct=True)
+        for sent in list(self._truth.sent.values()):
+            if sent.gone and not sent.erased and sent.acknowledged_at is not None:
+                await self._tools.erase(sent, direct=True)
+        for tenant in self._tools.leavers:
+            await self._tools.erase_tenant(tenant, direct=True)
+        await self._settle(deadline)
+
+    async def _settle(self, deadline: float) -> None:
+        while True:
+            status, told = await self._tools.run("audit", "--json", direct=True)
+            if status not in (0, 1):
+                self._truth.violation("audit unbalanced", f"status {status}: {told[-300:]}")
+                return
+            self.ledger = printed(told)
+            if not self.ledger["in_flight"] or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.5)
+        if not self.ledger["balanced"]:
+            self._truth.violation("audit unbalanced", told[-600:])
+
+    async def replays(self) -> None:
+        """Finish every replay that was begun: its ledger must balance and its scores be the right ones."""
+        for name in self._tools.replays:
+            status, told = await self._tools.run("runs", "resume", name, "--json", direct=True)
+            if "no run" in told or "no replay" in told:
+                continue
+            status, told = await self._tools.run("audit", "--run", name, "--json", direct=True)
+            if status:
+                self._truth.violation("audit unbalanced", f"run {name}: {told[-600:]}")
+
+    async def compare(self) -> None:
+        """Every response against what must have become of it."""
+        found = await asyncio.to_thread(self._field.system.ask, _read)
+        truth, recorded = self._truth, _keys(found, RESPONSES)
+        for stream in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES):
+            for subject, count in found.subjects[stream].items():
+                if count > 1:
+                    truth.violation("doubled", f"{count} messages of {stream} on {subject}")
+        everywhere = set().union(*(_keys(found, stream) for stream in found.subjects))
+        for sent in truth.sent.values():
+            key, brief = sent.key, sent.body["tenant"] == BRIEF
+            outcomes = found.outcomes.get(key, [])
+            if len(outcomes) > 1:
+                truth.violation("doubled", f"{sent.name} has {len(outcomes)} outcomes")
+            if sent.erased:
+                if key in everywhere:
+                    truth.violation("erased and back", f"{sent.name} is in a stream")
+                continue
+            if sent.gone:
+                truth.violation("stuck", f"{sent.name}: its erasure cannot be finished")
+                continue
+            if key not in recorded:
+                if sent.acknowledged_at is not None and not brief:
+                    truth.violation("lost", f"{sent.name} was acknowledged and is not recorded")
+                continue
+            if sent.acknowledged_at is None and sent.refused and not sent.uncertain:
+                truth.violation("refused yet recorded", f"{sent.name} is in the stream")
+            if not outcomes:
+                kind = "stuck" if self.ledger.get("in_flight") else "lost"
+                if not brief:
+                    truth.violation(kind, f"{sent.name} has no outcome")
+            elif not sent.conflicting and (wrong := difference(sent.body, outcomes[0][1])):
+                truth.violation("wrong score", f"{sent.name}: {wrong}")
+        if unknown := recorded - truth.sent.keys():
+            truth.violation("doubled", f"{len(unknown)} responses recorded that nobody sent")
+        await self._report(found)
+        self._watched(found)
+
+    async def _report(self, found: Found) -> None:
+        """The report of every gateway is of the outcomes that there are."""
+        wanted: Counter[str] = Counter()
+        for outcomes in found.outcomes.values():
+            for _, outcome in outcomes:
+                wanted[f"{outcome.model} {outcome.outcome.value}"] += 1
+        told: Counter[str] = Counter()
+        async with httpx.AsyncClient(trust_env=False, timeout=10.0) as http:
+            for gateway in self._field.gateways:
+                deadline = time.monotonic() + REPORT_SECONDS
+                while time.monotonic() < deadline:
+                    told = Counter()
+                    report = (await http.get(f"{gateway.url}/v1/report")).json()
+                    for row in report["models"]:
+                        told[f"{row['model']} scored"] += row["scored"]
+                        told[f"{row['model']} unscored"] += sum(row["unscored"].values())
+                    if +told == +wanted:
+                        break
+                    await asyncio.sleep(0.5)
+                else:
+                    self._truth.violation("report wrong", f"{dict(told)} in place of {dict(wanted)}")
+
+    def _watched(self, found: Found) -> None:
+        there = {sequence for outcomes in found.outcomes.values() for sequence, _ in outcomes}
+        for watcher in self._watchers:
+            unseen = sorted(s for s in there - watcher.seen if s <= watcher.position)
+            if unseen:
+                self._truth.violation(
+                    "watched never", f"{len(unseen)} outcomes of {len(there)}, first {unseen[:5]}"
+                )
+
+    def tracebacks(self) -> None:
+        """Every traceback in any log that nobody planned."""
+        for what in unplanned(self._field.folder):
+            self._truth.violation("tracebacks", what)
+
+
+def unplanned(folder: Path) -> Iterator[str]:
+    """Every traceback in the logs of a folder, but those that test engines throw on purpose."""
+    for log in sorted(folder.glob("*.log")):
+        if log.name == "judge.log":
+            continue
+        lines = log.read_text("utf-8", "replace").splitlines()
+        for at, line in enumerate(lines):
+            if not TRACEBACK.search(line) or any(word in line for word in PLANNED):
+                continue
+            last = line if line.startswith("{") else " | ".join(lines[at + 1 : at + 60])
+            yield f"{log.name}: {last[-700:]}"
+
+
+async def _read(bus: Bus) -> Found:
+    found = Found()
+    for stream in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES, DEAD, RETRY):
+        counted = found.subjects[stream] = Counter()
+        async for message in read_stream(bus.js, stream, headers_only=stream != OUTCOMES):
+            if stream != OUTCOMES:
+                counted[message.subject] += 1
+                continue
+            outcome = _OUTCOMES.decode(message.data)
+            if outcome.run != "live":
+                continue
+            counted[message.subject] += 1
+            found.outcomes.setdefault(outcome.key, []).append((message.sequence, outcome))
+    return found
+
+
+def _keys(found: Found, stream: str) -> set[str]:
+    addresses = (parse_subject(subject) for subject in found.subjects[stream])
+    return {address.key for address in addresses if address is not None}
