@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from groundwatch.cli import app
-from groundwatch.cli.config import shown
+from groundwatch.cli import app, main
 from groundwatch.cli.config_places import is_local
 
 LLM = '[verification]\nengine = "llm"\n[verification.llm]\nmodel = "m"\nbase_url = "{url}"\n'
@@ -275,7 +274,63 @@ def test_hosts_near_and_far(host, local):
     assert is_local(host) is local
 
 
-def test_passwords_are_not_shown():
-    assert shown("nats://a:b@h:1,nats://c@k:2,tls://h") == "nats://…@h:1,nats://…@k:2,tls://h"
-    assert shown("a@b") == "a@b"
-    assert shown(3) == 3
+SECRET = "pl4nt3d"
+PLANTED = f"""
+[nats]
+url = "nats://user:p/{SECRET}?,@@127.0.0.1:1,nats://{SECRET}@127.0.0.1:2"
+[archive]
+url = "s3://key:{SECRET}@bucket/path"
+[archive.options]
+key = "{SECRET}"
+secret = "{SECRET}"
+endpoint_url = "http://a:{SECRET}@s3.local/"
+[archive.options.client_kwargs]
+aws_session_token = "{SECRET}"
+[verification]
+engine = "llm"
+[verification.llm]
+base_url = "https://u:{SECRET}@llm.example/v1?api-key={SECRET}"
+model = "m"
+api_key_env = "sk-{SECRET}"
+[captioning]
+engine = "openai"
+[captioning.models.x]
+base_url = "https://u:{SECRET}@llm.example"
+model = "m"
+[images]
+encoder_url = "http://u:{SECRET}@[::"
+[judges.j.matching.llm]
+base_url = "http://u:{SECRET}@localhost/v1"
+model = "m"
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+@pytest.mark.parametrize("wrong", ["", "[nats]", "= ", '[retry]\nattempts = "x"'])
+def test_no_secret_is_shown(check, arguments, wrong):
+    result = check(PLANTED + wrong, *arguments, GROUNDWATCH_TRITON__URL=f"u:{SECRET}@h:1")
+    assert result.exit_code == 2
+    assert result.output
+    assert SECRET not in result.output
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_settings_with_secrets_that_are_right_are_shown_without(check, arguments):
+    text = PLANTED.partition("[verification]")[0].replace(f"p/{SECRET}?,@@", f"{SECRET}@")
+    result = check(text, *arguments)
+    assert result.exit_code == 0, result.output
+    assert SECRET not in result.output
+    assert "nats://…@127.0.0.1:1,nats://…@127.0.0.1:2" in result.output
+
+
+@pytest.mark.parametrize("command", ["report", "watch", "serve matching", "audit", "provision"])
+def test_a_refused_connection_is_told_without_its_password(command, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("GROUNDWATCH_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("GROUNDWATCH_NATS__URL", f"nats://user:{SECRET}@127.0.0.1:1")
+    monkeypatch.setattr("sys.argv", ["groundwatch", *command.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert SECRET not in told.out + told.err
+    assert "nats://…@127.0.0.1:1" in told.err.splitlines()[-1]

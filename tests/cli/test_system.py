@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from groundwatch.addresses import shown_address
 from groundwatch.cli.system import SERVED
-from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.natsserver import NatsServer, free_port
 
 COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve scoring"]
@@ -24,7 +24,7 @@ COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve s
 
 def test_up_says_where_it_is(up):
     assert up.gateway in up.first_line
-    assert without_secrets(up.nats) in up.first_line
+    assert shown_address(up.nats) in up.first_line
     assert httpx.get(f"{up.gateway}/readyz").json() == {"ready": True, "problems": []}
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.runtime.conftest import eventually
 
+from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.runtime.addresses import nats_servers, without_secrets
+from groundwatch.runtime.addresses import nats_servers
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.natsserver import NatsServer, free_port
 from groundwatch.runtime.settings import NatsSettings
@@ -56,7 +57,7 @@ def test_what_is_no_list_of_servers(url: str) -> None:
     ),
 )
 def test_no_secret_is_shown(urls: str, shown: str) -> None:
-    assert without_secrets(urls) == shown
+    assert shown_address(urls) == shown
 
 
 async def test_the_next_server_when_one_is_gone(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, SettingsError
 from groundwatch.runtime.private import FILE_MODE, FOLDER_MODE, make_folders
 
@@ -27,7 +28,8 @@ class Store:
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         """Raises `SettingsError` for a url that cannot be, `MissingExtraError` without fsspec."""
-        self.url = url
+        self.url = shown_address(url)
+        """The address as it may be shown."""
         require()
         import fsspec
 
@@ -35,9 +37,9 @@ class Store:
             # A remembered listing would hide what another process has written.
             found = fsspec.core.url_to_fs(url, use_listings_cache=False, **(options or {}))
         except ImportError as error:
-            raise SettingsError(f"setting 'archive.url': {url} needs a library: {error}") from error
+            raise SettingsError(f"setting 'archive.url': {self.url} needs a library: {error}") from error
         except (ValueError, TypeError) as error:
-            raise SettingsError(f"setting 'archive.url': {url}: {error}") from error
+            raise SettingsError(f"setting 'archive.url': {self.url}: {error}") from error
         self.fs: Any = found[0]
         self.root: str = found[1].rstrip("/")
         protocols = self.fs.protocol

@@ -15,12 +15,12 @@ import psutil  # type: ignore[import-untyped]
 import typer
 
 from groundwatch import termination
+from groundwatch.addresses import shown_address
 from groundwatch.cli.folders import PROVISION, check_streams, opened, told_here
 from groundwatch.cli.output import print_json
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime import logs
-from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings_reading import load
@@ -147,7 +147,7 @@ async def connected(
                 told_here(f"a stream is missing on this server ({error.description}): {PROVISION}", folder)
             ) from error
         except (nats.errors.Error, nats.js.errors.Error) as error:
-            raise UsageError(f"NATS at {without_secrets(settings.nats.url)}: {error}") from error
+            raise UsageError(f"NATS at {shown_address(settings.nats.url)}: {error}") from error
         except UsageError as error:
             if folder is None:
                 raise

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from groundwatch.addresses import concealed, without_secrets
 from groundwatch.cli.common import JsonOption, run
 from groundwatch.cli.config_engines import ENGINES, engine_problems, named_engine
 from groundwatch.cli.config_places import place_problems
@@ -18,7 +19,6 @@ from groundwatch.errors import SettingsError, UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime import logs
-from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.settings import Settings
 
 config = typer.Typer(help="The settings of the services.", no_args_is_help=True)
@@ -77,11 +77,14 @@ def _as_json(found: Read, stages: tuple[str, ...], problems: Problems) -> dict[s
     return {
         "ok": not problems.found,
         "file": str(found.source) if found.source else None,
-        "problems": problems.found,
-        "notes": problems.notes,
-        "set": {key: {"value": shown(value), "from": origin} for key, value, origin in found.given()},
+        "problems": [concealed(one) for one in problems.found],
+        "notes": [concealed(one) for one in problems.notes],
+        "set": {
+            key: {"value": without_secrets(value, key), "from": origin}
+            for key, value, origin in found.given()
+        },
         "engines": {name: named_engine(found.settings, name) for name in stages},
-        "effective": {} if problems.found else _without_passwords(found.settings),
+        "effective": {} if problems.found else without_secrets(msgspec.to_builtins(found.settings)),
     }
 
 
@@ -92,24 +95,11 @@ def _print(found: Read, stages: tuple[str, ...], problems: Problems) -> None:
         return
     say(f"settings are right: {found.source or 'no file'}, {len(found.variables)} variables")
     for key, value, origin in found.given():
-        say(f"  {key} = {msgspec.json.encode(shown(value)).decode()}   ({origin})")
+        say(f"  {key} = {msgspec.json.encode(without_secrets(value, key)).decode()}   ({origin})")
     say("  all else is default")
     say("engines: " + ", ".join(f"{name} {named_engine(found.settings, name)}" for name in stages))
     for note in problems.notes:
-        say(f"note: {note}")
-
-
-def shown(value: Any) -> Any:
-    """A value without a password in it."""
-    if not isinstance(value, str) or "://" not in value:
-        return value
-    return without_secrets(value)
-
-
-def _without_passwords(settings: Settings) -> Any:
-    effective = msgspec.to_builtins(settings)
-    effective["nats"]["url"] = without_secrets(settings.nats.url)
-    return effective
+        say(f"note: {concealed(note)}")
 
 
 def register(app: typer.Typer) -> None:

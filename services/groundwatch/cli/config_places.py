@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.cli.config_engines import ENGINES, named_engine
 from groundwatch.cli.config_reading import Problems
 from groundwatch.errors import SettingsError
@@ -118,16 +119,24 @@ def _check_folder(key: str, path: str, problems: Problems) -> None:
 
 
 def _check_url(key: str, url: str, problems: Problems) -> None:
-    parts = urlsplit(url)
+    told = shown_address(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        problems.add(key, f"'{told}' is no address")
+        return
     path = parts.path.rstrip("/")
     if not parts.hostname:
-        problems.add(key, f"'{url}' names no host")
+        problems.add(key, f"'{told}' names no host")
     elif route := next((one for one in ROUTES if path.endswith(one)), ""):
         problems.add(key, f"leave out {route}: the address ends with /v1")
     elif not path:
-        problems.add(key, f"'{url}' has no path: OpenAI-compatible endpoints end with /v1")
+        problems.add(key, f"'{told}' has no path: OpenAI-compatible endpoints end with /v1")
     elif not _VERSION.search(path):
-        problems.note(key, f"'{url}' has no version such as /v1 in it: right only for a server without one")
+        problems.note(
+            key,
+            f"'{told}' has no version such as /v1 in it: right only for a server without one",
+        )
 
 
 def _check_key(key: str, variable: str, url: str, environment: Mapping[str, str], problems: Problems) -> None:
@@ -135,7 +144,10 @@ def _check_key(key: str, variable: str, url: str, environment: Mapping[str, str]
         return
     default = ChatSettings(base_url="http://localhost", model="-").api_key_env
     if variable != default or not is_local(urlsplit(url).hostname or ""):
-        problems.add(key, f"the variable {variable} is not set or empty, and holds the key for {url}")
+        name = shown_variable(variable)
+        problems.add(
+            key, f"the variable {name} is not set or empty, and holds the key for {shown_address(url)}"
+        )
 
 
 def is_local(host: str) -> bool:

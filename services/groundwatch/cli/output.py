@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import typer
 
+from groundwatch.addresses import concealed
 from groundwatch.terminal import MofNCompleteColumn, Progress, TimeRemainingColumn, escape_json, visible
 from groundwatch.terminal import progress as bar
 
@@ -19,8 +20,8 @@ def say(line: str = "", *, err: bool = False) -> None:
 
 
 def complain(message: str) -> None:
-    """What is wrong, on one line of standard error."""
-    say(f"groundwatch: {' '.join(message.split())}", err=True)
+    """What is wrong, on one line of standard error, without the secrets of addresses in it."""
+    say(f"groundwatch: {' '.join(concealed(message).split())}", err=True)
 
 
 def confirmed(question: str) -> bool:

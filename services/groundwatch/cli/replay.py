@@ -36,7 +36,7 @@ from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec, moment, pace, told
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.judges import judging_sections, with_file
+from groundwatch.runtime.judges import recorded_sections, with_file
 from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Console, Table, TaskProgressColumn, progress
 from groundwatch.topology import REPLAY
@@ -112,7 +112,7 @@ def replay(
         max_cost=max_cost,
         keep=keep,
         file=file.name if file is not None else "",
-        settings=judging_sections(judged_by),
+        settings=recorded_sections(judged_by),
     )
     spec.check()
     if dry:
@@ -126,7 +126,7 @@ def replay(
             refused = there is not None and there.status != "importing"
             async with with_models({} if refused else served, settings, quiet=as_json) as judging:
                 judging = with_file(judging, with_settings)
-                asked = msgspec.structs.replace(spec, settings=judging_sections(judging))
+                asked = msgspec.structs.replace(spec, settings=recorded_sections(judging))
                 return await _replay(bus, judging, asked, file, allow_gap=allow_gap, quiet=as_json)
 
     told_end(run_coroutine(work()), as_json, folder, models, with_settings)

@@ -22,7 +22,7 @@ from groundwatch.replay.runs import FAULTS, Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.judges import JUDGING, judging_sections, with_judge
+from groundwatch.runtime.judges import JUDGING, recorded_sections, with_judge
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings_reading import ENVIRONMENT_PREFIX, as_variables
@@ -52,7 +52,7 @@ class ReplayDesk:
             source=wanted.source or LIVE,
             stage=wanted.stage or "extraction",
             judge=wanted.judge,
-            settings=judging_sections(with_judge(self._settings, wanted.judge)),
+            settings=recorded_sections(with_judge(self._settings, wanted.judge)),
             **{name: getattr(wanted, name) for name in _SAME},
         )
         run = await running.begin(await self._connected(), self._settings, spec, allow_gap=wanted.allow_gap)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from groundwatch.addresses import without_secrets
 from groundwatch.cli.common import (
     ConfigOption,
     DataDirOption,
@@ -118,7 +119,10 @@ def show_command(
 
     found, compared, said = run(work())
     if as_json:
-        print_json(facts(found, time.time()) | {"changed": compared, "faults": said, "spec": found.spec})
+        print_json(
+            facts(found, time.time())
+            | {"changed": compared, "faults": said, "spec": without_secrets(msgspec.to_builtins(found.spec))}
+        )
         return
     console = Console()
     show_run(found, console)

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from groundwatch.addresses import shown_address
 from groundwatch.cli.inputs import annotated_response, is_annotation
 from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.protocols.faithscore.annotation import read_annotations
@@ -50,6 +51,7 @@ class Sender:
     def __init__(self, gateway: str, path: Path, *, model: str = "", tenant: str = "") -> None:
         self._path = path
         self._model = model
+        self._shown = shown_address(gateway)
         self._tenant = tenant
         self._annotated = is_annotation(path)
         self.total = sum(1 for _ in self._lines())
@@ -59,7 +61,7 @@ class Sender:
                 base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0), headers=_who_asks()
             )
         except httpx.InvalidURL as error:
-            raise UsageError(f"--to {gateway}: is not an address ({error})") from error
+            raise UsageError(f"--to {shown_address(gateway)}: is not an address") from error
         self._uploaded: dict[Path, str] = {}
         self._met = False
 
@@ -172,7 +174,7 @@ class Sender:
         body = b"\n".join(line for _, line in batch) + b"\n"
         reply = await self._request("/v1/responses", body, "application/x-ndjson")
         if reply.status_code != 200:
-            raise UsageError(f"{self._http.base_url} answered {reply.status_code}: {reply.text[:300]}")
+            raise UsageError(f"{self._shown} answered {reply.status_code}: {reply.text[:300]}")
         told: dict[str, Any] = reply.json()
         self.result.accepted += told["accepted"]
         self.result.duplicates += told["duplicates"]
@@ -190,7 +192,7 @@ class Sender:
                 self._met = True
                 if reply.status_code == 401:
                     raise UsageError(
-                        f"the gateway at {self._http.base_url} does not let this command in: {_told(reply)}; "
+                        f"the gateway at {self._shown} does not let this command in: {_told(reply)}; "
                         f"set {TOKEN_VARIABLE} to a token of its gateway.tokens_file"
                     )
                 if reply.status_code != 503:
@@ -199,10 +201,10 @@ class Sender:
                 why = reply.text
             except httpx.TransportError as error:
                 if not self._met:
-                    raise UsageError(f"no gateway answers at {self._http.base_url} ({error})") from error
+                    raise UsageError(f"no gateway answers at {self._shown} ({error})") from error
                 wait, why = 1.0, repr(error)
             if asyncio.get_running_loop().time() > deadline:
-                raise UsageError(f"the gateway at {self._http.base_url} does not take anything: {why[:300]}")
+                raise UsageError(f"the gateway at {self._shown} does not take anything: {why[:300]}")
             await asyncio.sleep(wait)
 
 

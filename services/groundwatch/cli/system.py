@@ -13,6 +13,7 @@ import msgspec
 import nats.errors
 import typer
 
+from groundwatch.addresses import shown_address
 from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
 from groundwatch.cli.common import (
     ADDRESS_FILE,
@@ -31,7 +32,6 @@ from groundwatch.errors import GroundwatchError, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
@@ -258,8 +258,8 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
             system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
         address = folder / ADDRESS_FILE
         with writing_address(address, system):
-            nats_url = without_secrets(system.nats_url)
-            say(f"groundwatch is up: {system.gateway_url}   (NATS {nats_url}, data {folder})")
+            nats = shown_address(system.nats_url)
+            say(f"groundwatch is up: {system.gateway_url}   (NATS {nats}, data {folder})")
             say(f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses")
             if system.triton is not None:
                 say(

@@ -14,11 +14,11 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 import openai
 
+from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.events import Usage
 from groundwatch.models.chat_settings import ChatSettings, OnCall
 from groundwatch.models.openai_answers import Answer, fault_of, read_answer
@@ -183,7 +183,5 @@ def said_by_user(text: str, images: Sequence[Image]) -> Message:
 
 def _describe(settings: ChatSettings, *, with_key: bool) -> str:
     """Whom we ask, for messages; without what an address may hold of credentials."""
-    address = urlsplit(settings.base_url)
-    host = address.netloc.rpartition("@")[2]
-    key = "" if with_key else f" (no key in {settings.api_key_env})"
-    return f"model '{settings.model}' at {address.scheme}://{host}{address.path}{key}"
+    key = "" if with_key else f" (no key in {shown_variable(settings.api_key_env)})"
+    return f"model '{settings.model}' at {shown_address(settings.base_url)}{key}"

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.breaker import Breaker
@@ -187,7 +188,7 @@ class TritonModels:
             for name, breaker in self._breakers.items()
             if breaker.why and not self._watched.get(name)
         ]
-        return [f"triton at {self.settings.url}: {what}" for what in found]
+        return [f"triton at {shown_address(self.settings.url)}: {what}" for what in found]
 
     async def close(self) -> None:
         """Close the connection."""
@@ -295,7 +296,11 @@ class TritonModels:
             self._on_call(kind.value, seconds, usage)
 
     def _whom(self, model: str = "") -> str:
-        return f"model '{model}' at {self.settings.url}" if model else f"Triton at {self.settings.url}"
+        return (
+            f"model '{model}' at {shown_address(self.settings.url)}"
+            if model
+            else f"Triton at {shown_address(self.settings.url)}"
+        )
 
     async def _watch(self) -> None:
         while True:

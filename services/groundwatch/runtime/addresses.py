@@ -1,15 +1,14 @@
-"""Addresses of NATS servers: one or several with commas between, and how they are shown."""
+"""Addresses of NATS servers: one or several with commas between."""
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
+from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError
 
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 _WEBSOCKET = ("ws", "wss")
-_NEXT = re.compile(r",\s*(?=\w+://)")
 
 
 def nats_servers(url: str) -> list[str]:
@@ -27,20 +26,9 @@ def nats_servers(url: str) -> list[str]:
             right = False
         if not right:
             # A comma may belong to a password.
-            shown = without_secrets(url if "@" in url else one)
+            shown = shown_address(url if "@" in url else one)
             raise SettingsError(f"setting 'nats.url': '{shown}' is no address such as nats://host:4222")
         schemes.add(parts.scheme in _WEBSOCKET)
     if len(schemes) > 1:
         raise SettingsError("setting 'nats.url': addresses with ws:// or wss:// do not go with others")
     return found
-
-
-def without_secrets(urls: str) -> str:
-    """Addresses with `…` in the place of each one's user, password or token."""
-    return ",".join(_without_secret(one) for one in _NEXT.split(urls))
-
-
-def _without_secret(url: str) -> str:
-    secret, found, host = url.rpartition("@")
-    scheme, marked, _ = secret.partition("://")
-    return f"{scheme if marked else ''}{marked}…@{host}" if found else url

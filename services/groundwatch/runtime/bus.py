@@ -16,8 +16,9 @@ import nats.errors
 import nats.js.errors
 from faststream.nats import NatsBroker
 
+from groundwatch.addresses import concealed, shown_address
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.runtime.addresses import nats_servers, without_secrets
+from groundwatch.runtime.addresses import nats_servers
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.publisher import Publisher, Receipt, Stored, settle
 from groundwatch.runtime.security import Refusals, security, why_not_connected
@@ -122,9 +123,9 @@ class Bus:
         if self._settings.tls_ca and not self.encrypted:
             await self.close()
             raise UsageError(
-                f"the NATS server at {without_secrets(self._settings.url)} speaks no TLS, and nats.tls_ca "
-                "demands it: give it a tls block (groundwatch provision --auth DIR --tls HOST), or unset "
-                "nats.tls_ca"
+                f"the NATS server at {shown_address(self._settings.url)} speaks no TLS, and nats.tls_ca "
+                "demands it: give it a tls block (groundwatch provision --auth DIR --tls HOST), or "
+                "unset nats.tls_ca"
             )
         _ = self.js
         self._publisher = Publisher(self.client, timeout=self._settings.publish_timeout)
@@ -200,7 +201,7 @@ class Bus:
         return True
 
     async def _on_error(self, error: Exception) -> None:
-        self._trouble = str(error) or repr(error)
+        self._trouble = concealed(str(error) or repr(error))
         if self._closing or self._publisher is None:
             # While connecting, the one line that `connect` raises tells it.
             return

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from groundwatch.addresses import shown_address, shown_variable, without_secrets
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.settings import STAGES, Settings, check
 
@@ -37,8 +37,13 @@ _STAGES = tuple(name for name in STAGES if name in JUDGING)
 
 
 def judging_sections(settings: Settings) -> dict[str, Any]:
-    """The sections that judge, as plain values: what a run remembers of them. Keys are never among them."""
+    """The sections that judge, as plain values."""
     return {name: msgspec.to_builtins(getattr(settings, name)) for name in JUDGING}
+
+
+def recorded_sections(settings: Settings) -> dict[str, Any]:
+    """The sections that judge as a run is written down with them: addresses without their secrets."""
+    return {name: without_secrets(section, name) for name, section in judging_sections(settings).items()}
 
 
 def with_file(settings: Settings, path: Path | None) -> Settings:
@@ -79,11 +84,9 @@ def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
 
     Raises `SettingsError` where these reach further than `settings` and its named judges.
     """
-    changed = _with_sections(settings, values, "")
-    allowed = _reach(settings) | _triton(settings)
-    for name in settings.judges:
-        judge = with_judge(settings, name)
-        allowed |= _reach(judge) | _triton(judge)
+    own = [settings, *(with_judge(settings, name) for name in settings.judges)]
+    changed = _with_addresses(_with_sections(settings, values, ""), own)
+    allowed = {reached for one in own for reached in _reach(one) | _triton(one)}
     if foreign := sorted(_reach(changed) - allowed):
         raise SettingsError(
             f"the run's judges use {_in_words(foreign[0])}, which is nowhere in these settings: name these "
@@ -147,6 +150,27 @@ def _reach(settings: Settings) -> set[tuple[str, ...]]:
     return found
 
 
+def _with_addresses(recorded: Settings, own: Sequence[Settings]) -> Settings:
+    """Settings of a run with the secrets of their addresses again, from `own` settings of the same places."""
+    known = {
+        (shown_address(llm.base_url), shown_variable(llm.api_key_env)): llm
+        for one in own
+        for stage in _STAGES
+        if (llm := getattr(one, stage).llm) is not None
+    }
+    changes: dict[str, Any] = {}
+    for stage in _STAGES:
+        section = getattr(recorded, stage)
+        if section.llm is None:
+            continue
+        if own_llm := known.get((section.llm.base_url, section.llm.api_key_env)):
+            llm = msgspec.structs.replace(
+                section.llm, base_url=own_llm.base_url, api_key_env=own_llm.api_key_env
+            )
+            changes[stage] = msgspec.structs.replace(section, llm=llm)
+    return msgspec.structs.replace(recorded, **changes)
+
+
 def _triton(settings: Settings) -> set[tuple[str, ...]]:
     return {("triton", settings.triton.url, str(settings.triton.tls), settings.triton.tls_ca)}
 
@@ -154,9 +178,7 @@ def _triton(settings: Settings) -> set[tuple[str, ...]]:
 def _in_words(reached: tuple[str, ...]) -> str:
     match reached:
         case ("llm", url, variable):
-            address = urlsplit(url)
-            place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
-            return f"{place[:200]!r} with the key in {variable[:64]!r}"
+            return f"{shown_address(url)[:200]!r} with the key in {shown_variable(variable)!r}"
         case ("triton", url, *_):
             return f"Triton at {url[:200]!r}"
     return f"the model in {reached[-1][:200]!r}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from groundwatch.addresses import concealed
 from groundwatch.terminal import visible
 
 logger: structlog.stdlib.BoundLogger = structlog.get_logger("groundwatch")
@@ -25,6 +26,7 @@ def configure(*, level: str = "info", style: str = "auto") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _concealed,
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -33,6 +35,26 @@ def configure(*, level: str = "info", style: str = "auto") -> None:
         cache_logger_on_first_use=False,
     )
     logging.getLogger("nats").setLevel(logging.CRITICAL)
+
+
+def _concealed(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """What it says, without the secrets of addresses in it."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = concealed(value)
+        elif not isinstance(value, bool | int | float | None):
+            event[key] = _conceal_inside(value)
+    return event
+
+
+def _conceal_inside(value: Any) -> Any:
+    if isinstance(value, str):
+        return concealed(value)
+    if isinstance(value, dict):
+        return {key: _conceal_inside(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_conceal_inside(one) for one in value]
+    return value
 
 
 def _shown(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 import psutil  # type: ignore[import-untyped]
 
+from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, UsageError
-from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.ownership import LOCK_FILE, FolderLock, free_port
 
@@ -103,7 +103,7 @@ class NatsServer:
             raise
         finally:
             os.unlink(config.name)  # noqa: PTH108
-        logger.info("nats.started", url=without_secrets(self.url), data_dir=str(self.data_dir), pid=self.pid)
+        logger.info("nats.started", url=shown_address(self.url), data_dir=str(self.data_dir), pid=self.pid)
 
     async def stop(self) -> None:
         """Stop the child by its process id and wait for it."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError
-from groundwatch.runtime.addresses import without_secrets
 from groundwatch.runtime.logs import logger
 from groundwatch.topology import permissions, users
 
@@ -116,8 +116,8 @@ def _as_declared(subject: str) -> str:
 
 def why_not_connected(settings: NatsSettings, trouble: str) -> str:
     """One line on a connection that did not come about; `trouble` is the last that the client heard."""
-    place = without_secrets(settings.url) or "the default address"
-    server = f"the NATS server at {place}"
+    address = shown_address(settings.url) or "the default address"
+    server = f"the NATS server at {address}"
     said = trouble.lower()
     if "authorization violation" in said or "user authentication" in said:
         if settings.nkey_seed_file:
@@ -146,7 +146,7 @@ def why_not_connected(settings: NatsSettings, trouble: str) -> str:
     if "certificate" in said:
         return f"{server} has a certificate that does not hold ({trouble}): mend it, or reach it by its name"
     why = f" ({trouble})" if trouble else ""
-    return f"no NATS server answers at {place}{why}: start one, or set nats.url (GROUNDWATCH_NATS__URL)"
+    return f"no NATS server answers at {address}{why}: start one, or set nats.url (GROUNDWATCH_NATS__URL)"
 
 
 def security(settings: NatsSettings) -> dict[str, Any]:

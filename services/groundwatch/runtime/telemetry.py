@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from groundwatch.addresses import concealed
 from groundwatch.errors import UsageError
 from groundwatch.runtime.http_protocol import bounded
 from groundwatch.runtime.http_settings import HttpSettings
@@ -32,7 +33,7 @@ def telemetry_routes(metrics: Metrics, problems: Callable[[], Sequence[str]]) ->
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        found = list(problems())
+        found = [concealed(one) for one in problems()]
         return JSONResponse({"ready": not found, "problems": found}, status_code=503 if found else 200)
 
     return [
