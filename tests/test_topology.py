@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch import topology
+from groundwatch.errors import InvalidName
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
+from groundwatch.runtime.connection import MAX_SUBJECTS
 from groundwatch.topology import (
     CHANNELS,
     CONSUMERS,
     HEADERS,
+    MAX_TOKEN,
     STAGES,
     STREAMS,
     Address,
@@ -29,6 +32,7 @@ from groundwatch.topology import (
     parse_subject,
     recorded_subject,
     retry_subject,
+    run_subjects,
     stream,
 )
 
@@ -76,6 +80,27 @@ def all_subjects(run: str) -> list[str]:
 
 
 EVERYTHING = [subject for run in RUNS for subject in all_subjects(run)]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "a.b", "a b", "a\r\nb", "ä", "*", ">", "$SYS"])
+def test_what_cannot_be_part_of_a_subject_is_refused(name):
+    for make in (
+        lambda: recorded_subject(name, KEY),
+        lambda: recorded_subject("live", name),
+        lambda: outcome_subject("live", name, KEY),
+        lambda: dead_subject(name, "live", KEY),
+        lambda: run_subjects("outcome", name),
+    ):
+        with pytest.raises(InvalidName):
+            make()
+    assert parse_subject(f"gw.outcome.{name}.faithscore.{KEY}") is None
+
+
+def test_the_longest_names_fit_the_line_that_nats_takes():
+    longest = "x" * MAX_TOKEN
+    subject = chain_subject(longest, longest, longest, longest, 1_000)
+    assert len(f"$JS.API.CONSUMER.CREATE.{longest}.{longest}.{subject}") < MAX_SUBJECTS - MAX_TOKEN
+    assert parse_subject(subject) is not None
 
 
 @given(run=token, stage=token, protocol=token, key=token)
@@ -159,7 +184,7 @@ def test_stages_are_those_that_routes_name():
 def test_channels_are_written_as_the_subject_functions_make_them(channel):
     tokens = re.findall(r"{(\w+)}", channel.address)
     make = getattr(topology, f"{channel.name}_subject")
-    assert make(**{name: f"<{name}>" for name in tokens}) == re.sub(r"{(\w+)}", r"<\1>", channel.address)
+    assert make(**{name: name for name in tokens}) == re.sub(r"{(\w+)}", r"\1", channel.address)
     assert stream(channel.stream).name == channel.stream
     assert set(channel.headers) | set(channel.optional_headers) <= HEADERS.keys()
 

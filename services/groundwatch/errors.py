@@ -8,7 +8,9 @@ GroundwatchError
 │   └── ProvisionRefused  a change to streams or consumers would drop data
 ├── CheckFailed           the thing checked does not hold: exit status 1
 ├── InputError            an event can never succeed: dead letter at once
-│   └── DecodeError       the bytes are not the event they claim to be
+│   ├── DecodeError       the bytes are not the event they claim to be
+│   └── InvalidName       a name that cannot be part of a subject; also a UsageError
+├── ConnectionLost        the connection to NATS was closed for good: the process ends, exit status 1
 ├── Unscorable            a judge could not judge: an *unscored* outcome with its reason, not a failure
 └── TransientError        try again later: negative acknowledgement with a delay
     └── RateLimited       the judge asked us to wait; carries for how long
@@ -63,6 +65,14 @@ class InputError(GroundwatchError):
 
 class DecodeError(InputError):
     """The bytes of an event do not decode; carries the decoder's message."""
+
+
+class InvalidName(UsageError, InputError):
+    """A name that cannot be part of a NATS subject, whoever gave it."""
+
+
+class ConnectionLost(GroundwatchError):
+    """The connection to NATS was closed for good. Nothing over it will work again; exit status 1."""
 
 
 class Unscorable(GroundwatchError):

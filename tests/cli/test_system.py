@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from tests.support.nats_relay import nats_relay
 
 from groundwatch.addresses import shown_address
 from groundwatch.cli.system import SERVED
@@ -122,6 +123,40 @@ def test_who_waits_for_a_server_stops_when_told(nobody):
     assert json.loads(log.splitlines()[-1])["event"] == "serve.stopped"
 
 
+@pytest.mark.parametrize("service", ["scoring", "gateway"])
+def test_one_whose_connection_is_closed_for_good_ends(nobody, tmp_path, service):
+    """Whoever looks after it starts it again: over that connection nothing would ever work."""
+
+    async def work() -> None:
+        server = NatsServer(tmp_path / "nats")
+        await server.start()
+        try:
+            await asyncio.to_thread(check, server.url)
+        finally:
+            await server.stop()
+
+    def check(url: str) -> None:
+        nobody.json("provision", "--nats", url)
+        with nats_relay(url) as relay:
+            port = free_port()
+            serving = nobody.start(
+                "serve", service, "--nats", relay.url, "--metrics-port", port, stderr=subprocess.PIPE
+            )
+            try:
+                assert ready(port) == {"ready": True, "problems": []}
+                relay.say(b"-ERR 'maximum control line exceeded'\r\n")
+                _, log = serving.communicate(timeout=60)
+            finally:
+                serving.kill()
+        assert serving.returncode == 1, log
+        assert "Traceback" not in log
+        last = log.splitlines()[-1]
+        assert last.startswith("groundwatch: the connection to NATS at nats://…@127.0.0.1:"), log
+        assert "maximum control line exceeded" in last
+
+    asyncio.run(work())
+
+
 def ready(port: int) -> dict:
     """What /readyz says once it says yes, or at the end of patience."""
     deadline = time.monotonic() + 60
@@ -138,6 +173,21 @@ def ready(port: int) -> dict:
 def test_an_unknown_stage(nobody):
     told = nobody.complaint("serve", "nonsense")
     assert told == "no service 'nonsense'; there are " + ", ".join(SERVED)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("audit --run", "x" * 4_200),
+        ("audit --run", "*"),
+        ("report --run", "x" * 4_200),
+        ("runs show", "x" * 4_200),
+        ("compare live", "x" * 4_200),
+    ],
+)
+def test_what_can_be_no_runs_name_is_told(up, command, name):
+    told = up.complaint(*command.split(), name)
+    assert len(told) < 1_000
 
 
 def test_serve_needs_to_know_the_server(nobody):

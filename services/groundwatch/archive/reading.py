@@ -11,7 +11,7 @@ from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseScored
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.streams import Read, read_stream
-from groundwatch.topology import HEADER_EXPECT_SEQUENCE, OUTCOMES, PREFIX, parse_subject
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, OUTCOMES, parse_subject, run_subjects
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
 
@@ -65,7 +65,7 @@ async def rows_after(
     """Outcomes behind `position`, up to what the stream holds at `at`; of one run where it is named."""
     if position >= at.last:
         return
-    subjects = (f"{PREFIX}.outcome.{run or '*'}.>",)
+    subjects = (run_subjects("outcome", run or None),)
     reading = read_stream(
         bus.js, OUTCOMES, subjects=subjects, start_sequence=position + 1, last_sequence=at.last
     )

@@ -32,7 +32,7 @@ import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__, termination
 from groundwatch.cli.output import complain, say
-from groundwatch.errors import CheckFailed, GroundwatchError
+from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError
 
 Mistyped: type[Exception] = typer.BadParameter.__bases__[0]
 """What typer raises for a wrong command line; it has no public name of its own there."""
@@ -97,7 +97,7 @@ def main() -> None:
     termination.begin()
     try:
         status = app(prog_name="groundwatch", standalone_mode=False)
-    except CheckFailed as error:
+    except (CheckFailed, ConnectionLost) as error:
         complain(str(error))
         status = 1
     except GroundwatchError as error:

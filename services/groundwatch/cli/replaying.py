@@ -26,7 +26,7 @@ from groundwatch.runtime.judges import JUDGING, recorded_sections, with_judge
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings_reading import ENVIRONMENT_PREFIX, as_variables
-from groundwatch.topology import REPLAY, is_token
+from groundwatch.topology import REPLAY
 
 STOP_SECONDS = 10.0
 
@@ -61,9 +61,7 @@ class ReplayDesk:
         return told(run)
 
     async def find(self, run: str) -> Replay | None:
-        """The replay of this name; what can be none's name is nobody's."""
-        if not is_token(run):
-            return None
+        """The replay of this name, if there is one."""
         try:
             found = await (await self._runs()).find(run)
         except FAULTS as error:
@@ -85,6 +83,9 @@ class ReplayDesk:
 
     async def _connected(self) -> Bus:
         async with self._lock:
+            if self._bus is not None and self._bus.lost:
+                await self._bus.close()
+                self._bus = None
             if self._bus is None:
                 bus = Bus(self._settings.nats, name=REPLAY, user=REPLAY)
                 await bus.connect(patience=3.0)

@@ -41,6 +41,7 @@ from groundwatch.runtime.provision import missing, provision
 from groundwatch.runtime.run import problems_of, running, until_told_to_stop
 from groundwatch.runtime.service import Service
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.tasks import first_of
 from groundwatch.runtime.telemetry import telemetry_server
 from groundwatch.runtime.tritonserver import OnProgress, TritonServer
 from groundwatch.terminal import Console
@@ -268,8 +269,10 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
                 )
             say("  look           groundwatch watch · groundwatch report · groundwatch audit")
             say("  stop           Ctrl-C")
-            await until_told_to_stop()
-            say("draining…")
+            try:
+                await first_of(until_told_to_stop(), system.bus.until_lost())
+            finally:
+                say("draining…")
 
 
 @contextlib.contextmanager
@@ -367,15 +370,18 @@ async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task
     telemetry = telemetry_server(
         metrics,
         problems,
+        lambda: bus.lost,
         host=settings.telemetry.host,
         port=settings.telemetry.port,
         hosts=settings.telemetry.hosts,
     )
     await telemetry.start()
     logger.info("telemetry.started", service=stage, port=telemetry.port)
-    async with running([service], bus):
-        await told
-    await telemetry.stop(2)
+    try:
+        async with running([service], bus):
+            await first_of(told, bus.until_lost())
+    finally:
+        await telemetry.stop(2)
 
 
 def register(app: typer.Typer) -> None:

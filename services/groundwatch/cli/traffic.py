@@ -36,7 +36,7 @@ from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import follow_stream, read_stream
 from groundwatch.terminal import Console, Live
-from groundwatch.topology import OUTCOMES, PREFIX
+from groundwatch.topology import OUTCOMES, run_subjects
 
 REFRESH = 4
 SHOWN = 20
@@ -175,7 +175,7 @@ def report(
 
 async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:
     """The run's outcomes from the beginning; with `follow`, the new ones for ever."""
-    subjects = (f"{PREFIX}.outcome.{run_name}.>",)
+    subjects = (run_subjects("outcome", run_name),)
     read = follow_stream if follow else read_stream
     async for message in read(bus.js, OUTCOMES, subjects=subjects):
         try:

@@ -29,10 +29,10 @@ from groundwatch.topology import (
     PREFIX,
     RESPONSES,
     RUNS_BUCKET,
-    is_token,
     outcome_subject,
     parse_subject,
     recorded_subject,
+    run_subjects,
 )
 
 LIMIT = 200_000
@@ -74,7 +74,7 @@ class _Filter(msgspec.Struct, frozen=True):
 
     def subject(self, run: str) -> str:
         """Subjects of a run's outcomes."""
-        return f"{PREFIX}.outcome.{run}.{self.protocol + '.' if self.protocol else ''}>"
+        return run_subjects("outcome", run, *filter(None, [self.protocol]))
 
     def told(self) -> str:
         """What it asks for, in words for the end of a sentence."""
@@ -109,11 +109,6 @@ async def compare(
     `MissingExtraError` without numpy, `TransientError` when the streams cannot be read.
     """
     wanted = _Filter(model, tenant, protocol)
-    for run in (first, second):
-        if not is_token(run):
-            raise UsageError(f"run '{run}': a run's name has letters, digits, - and _ only")
-    if protocol and not is_token(protocol):
-        raise UsageError(f"protocol '{protocol}': a protocol's name has letters, digits, - and _ only")
     if first == second:
         raise UsageError(f"run {first} beside itself tells nothing: name two different runs")
     held = await _read(bus, first, second, wanted, limit)
@@ -186,7 +181,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int) 
             pairs.setdefault(event.protocol, []).append((other, side) if small == first else (side, other))
     if looked_up and wanted.open:
         for one in {*mine, *theirs}:
-            theirs[one] = await _size(bus, f"{PREFIX}.outcome.{large}.{one}.>")
+            theirs[one] = await _size(bus, run_subjects("outcome", large, one))
     if not pairs:
         raise UsageError(_disjoint(small, large, mine, theirs, wanted, looked_up))
     alone = {}
@@ -233,7 +228,7 @@ async def _unknown(bus: Bus, run: str, wanted: _Filter) -> str:
         names = await (await bus.js.key_value(RUNS_BUCKET)).keys()
     if run in names:
         return f"run {run} has no outcome{wanted.told()}: see groundwatch runs show {run}"
-    if wanted.protocol and await _size(bus, f"{PREFIX}.outcome.{run}.>"):
+    if wanted.protocol and await _size(bus, run_subjects("outcome", run)):
         return f"run {run} has no outcome{wanted.told()}"
     return f"no run '{run}'; there are: {', '.join([LIVE, *sorted(names)])}"
 
@@ -276,7 +271,7 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
         missing = [key for key in keys if key not in found]
         if not missing:
             break
-        subject = f"{PREFIX}.recorded.{run}.>"
+        subject = run_subjects("recorded", run)
         state = (await bus.js.stream_info(RESPONSES)).state
         if len(missing) * LOOKED_UP < state.messages:
             reading = _last(bus, RESPONSES, [recorded_subject(run, key) for key in missing])

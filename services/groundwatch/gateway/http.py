@@ -118,10 +118,11 @@ class Door:
         app = _Application(
             routes=[
                 *(Route(path, handler, methods=[method]) for path, handler, method in routes),
-                *telemetry_routes(self._metrics, self._problems),
+                *telemetry_routes(self._metrics, self._problems, lambda: self._bus.lost),
             ],
             exception_handlers={
                 HTTPException: _http_problem,
+                InputError: _wrong,
                 TransientError: _not_now,
                 SlowSender: _not_now,
                 CutShort: _not_now,
@@ -345,6 +346,10 @@ def _media_type(request: Request) -> str:
 
 def _too_large(body: TooLarge) -> Refused:
     return Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
+
+
+async def _wrong(request: Request, error: Exception) -> Response:
+    return problem(422, str(error))
 
 
 async def _not_now(request: Request, error: Exception) -> Response:

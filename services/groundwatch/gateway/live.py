@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from groundwatch.errors import UNDECODED
-from groundwatch.events import ResponseScored
+from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.alarms import AlarmDesk
 from groundwatch.gateway.board import Board
 from groundwatch.gateway.budgets import Budgets
@@ -24,9 +24,9 @@ from groundwatch.runtime.follow import FAULTS, follow
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.streams import read_stream
 from groundwatch.runtime.tasks import SupervisedTask
-from groundwatch.topology import OUTCOMES, outcome_subject
+from groundwatch.topology import OUTCOMES, PREFIX
 
-SUBJECT = outcome_subject("live", "*", "*")
+SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
 HEARTBEAT_SECONDS = 15.0
 QUEUE = 1_000
 TOGETHER = 64

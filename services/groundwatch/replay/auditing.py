@@ -19,7 +19,7 @@ from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.audit import Ledger, Pair
 from groundwatch.runtime.audit import audit as audit_live
 from groundwatch.runtime.streams import read_stream
-from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, PREFIX, parse_subject
+from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, parse_subject, run_subjects
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -37,7 +37,7 @@ async def audit_run(js: JetStreamContext, run: Run) -> Ledger:
     reasons: Counter[str] = Counter()
     orphans = expired = 0
     async for message in read_stream(
-        js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{run.name}.>",), headers_only=True
+        js, OUTCOMES, subjects=(run_subjects("outcome", run.name),), headers_only=True
     ):
         address = parse_subject(message.subject)
         if address is None:

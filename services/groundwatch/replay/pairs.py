@@ -13,7 +13,7 @@ from groundwatch.errors import UNDECODED
 from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.runtime.bus import ENCODER
 from groundwatch.runtime.streams import read_stream
-from groundwatch.topology import OUTCOMES, PREFIX, outcome_subject, parse_subject
+from groundwatch.topology import OUTCOMES, outcome_subject, parse_subject, run_subjects
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -62,7 +62,7 @@ async def paired(
         return pairs
 
     async for message in read_stream(
-        js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{right}.>",), start_sequence=first, last_sequence=last
+        js, OUTCOMES, subjects=(run_subjects("outcome", right),), start_sequence=first, last_sequence=last
     ):
         address = parse_subject(message.subject)
         if address is None:
@@ -79,7 +79,7 @@ async def paired(
             yield pair
     if both:
         return
-    async for message in read_stream(js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{left}.>",)):
+    async for message in read_stream(js, OUTCOMES, subjects=(run_subjects("outcome", left),)):
         address = parse_subject(message.subject)
         if address is not None and f"{address.protocol}.{address.key}".encode() not in seen:
             yield _decoded(message.data), None

@@ -21,7 +21,7 @@ from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.cache_keys import keys_in_reach
 from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE
 from groundwatch.runtime.streams import read_stream
-from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, PREFIX, RESPONSES
+from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -174,7 +174,7 @@ async def _look_up(js: JetStreamContext, responses: list[ResponseRecorded]) -> t
 
 async def measure(js: JetStreamContext, spec: Spec) -> Cost:
     """What the newest judgements of the source took."""
-    subjects = (f"{PREFIX}.outcome.{spec.source}.>",)
+    subjects = (run_subjects("outcome", spec.source),)
     try:
         last = (await js.stream_info(OUTCOMES)).state.last_seq
         usage, count, times = Usage(), 0, []

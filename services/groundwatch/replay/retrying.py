@@ -31,10 +31,11 @@ from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_REASON,
     OUTCOMES,
-    PREFIX,
     Address,
     outcome_subject,
     parse_subject,
+    recorded_subject,
+    run_subjects,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class _Again:
     async def _source(self, address: Address) -> Message | None:
         spec = self._run.spec
         subject = (
-            f"{PREFIX}.recorded.{spec.source}.{address.key}"
+            recorded_subject(spec.source, address.key)
             if spec.stage == Stage.EXTRACTION
             else spec.subjects.replace(">", f"{address.protocol}.{address.key}")
         )
@@ -189,7 +190,7 @@ class _Again:
 async def _faulty(js: JetStreamContext, run: str) -> list[Address]:
     """Where a run has an outcome that only stands for a fault."""
     found = []
-    async for read in read_stream(js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{run}.>",), headers_only=True):
+    async for read in read_stream(js, OUTCOMES, subjects=(run_subjects("outcome", run),), headers_only=True):
         address = parse_subject(read.subject)
         if address is not None and read.headers.get(HEADER_REASON) in REPLACEABLE:
             found.append(address)
@@ -199,7 +200,7 @@ async def _faulty(js: JetStreamContext, run: str) -> list[Address]:
 async def _counted(js: JetStreamContext, run: str) -> Counter[str]:
     """Outcomes by kind, and by kind and reason, as the stream has them: right after a crash too."""
     found: Counter[str] = Counter()
-    async for read in read_stream(js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{run}.>",), headers_only=True):
+    async for read in read_stream(js, OUTCOMES, subjects=(run_subjects("outcome", run),), headers_only=True):
         kind, reason = read.headers.get(HEADER_OUTCOME, ""), read.headers.get(HEADER_REASON)
         found[kind] += 1
         if reason:

@@ -19,7 +19,7 @@ from groundwatch.replay.planning import Plan, find_stretch, plan
 from groundwatch.replay.runs import Run, RunGone, Runs, Status, new_run, over_budget
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
-from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, PREFIX, RESPONSES
+from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
 
 if TYPE_CHECKING:
     from groundwatch.runtime.bus import Bus
@@ -107,7 +107,7 @@ async def delete(bus: Bus, name: str) -> None:
         await asyncio.sleep(0.2)
         run = await runs.get(name)
     for stream, kind in KINDS.items():
-        subjects = f"{PREFIX}.{kind}.{name}.>"
+        subjects = run_subjects(kind, name)
         try:
             await bus.js.purge_stream(stream, subject=subjects)
         except (nats.errors.Error, OSError, TimeoutError) as error:
@@ -151,7 +151,7 @@ async def _free(runs: Runs, name: str) -> None:
 async def nothing_there(bus: Bus, name: str) -> None:
     """Raises `UsageError` when somebody else's events are under this name: they would count as ours."""
     try:
-        found = await bus.js.get_msg(OUTCOMES, seq=1, subject=f"{PREFIX}.outcome.{name}.>", next=True)
+        found = await bus.js.get_msg(OUTCOMES, seq=1, subject=run_subjects("outcome", name), next=True)
     except nats.js.errors.NotFoundError:
         return
     raise UsageError(

@@ -29,7 +29,7 @@ import psutil  # type: ignore[import-untyped]
 from groundwatch.errors import GroundwatchError, TransientError, UsageError
 from groundwatch.events import OutcomeKind, Usage
 from groundwatch.replay.spec import Spec
-from groundwatch.topology import RUNS_BUCKET
+from groundwatch.topology import RUNS_BUCKET, is_token
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -240,7 +240,9 @@ class Runs:
             ) from error
 
     async def find(self, name: str) -> Run | None:
-        """The run of this name, if there is one."""
+        """The run of this name, if there is one; what can be none's name is nobody's."""
+        if not is_token(name):
+            return None
         try:
             entry = await self._bucket.get(name)
         except nats.js.errors.KeyNotFoundError:

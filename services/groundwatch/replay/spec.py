@@ -13,7 +13,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol
-from groundwatch.topology import EXTRACTED, JUDGED, PREFIX, RESPONSES, Address, is_token
+from groundwatch.topology import EXTRACTED, JUDGED, RESPONSES, Address, is_token, run_subjects
 
 START = ("extraction", "verification", "matching", "scoring")
 """Stages that a replay can begin at. The others ask models under test and image generators."""
@@ -66,10 +66,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The subjects of its events: what goes into `stage`."""
         match self.stage:
             case "extraction":
-                return f"{PREFIX}.recorded.{self.source}.>"
+                return run_subjects("recorded", self.source)
             case "scoring":
-                return f"{PREFIX}.judged.{self.source}.scoring.>"
-        return f"{PREFIX}.extracted.{self.source}.{self.stage}.>"
+                return run_subjects("judged", self.source, "scoring")
+        return run_subjects("extracted", self.source, self.stage)
 
     def check(self) -> None:
         """Raises `UsageError` in one line that says what to do."""
@@ -108,8 +108,8 @@ def check_run_name(name: str) -> None:
         raise UsageError("'live' is the run of the traffic itself: give the replay another name with --run")
     if not is_token(name) or len(name) > LONGEST_NAME:
         raise UsageError(
-            f"run name '{name}': use letters, digits, - and _, at most {LONGEST_NAME} of them, such as "
-            "new-verifier"
+            f"run name '{name[:64]}': use letters, digits, - and _, at most {LONGEST_NAME}, "
+            "such as new-verifier"
         )
 
 

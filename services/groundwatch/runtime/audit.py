@@ -35,13 +35,13 @@ from groundwatch.topology import (
     HEADER_REASON,
     JUDGED,
     OUTCOMES,
-    PREFIX,
     RESPONSES,
     RETRY,
     is_token,
     outcome_subject,
     parse_subject,
     recorded_subject,
+    run_subjects,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
     async for message in read_stream(
         js,
         RESPONSES,
-        subjects=(f"{PREFIX}.recorded.{run}.>",),
+        subjects=(run_subjects("recorded", run),),
         headers_only=True,
         last_sequence=last_sequence,
     ):
@@ -119,7 +119,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
     reasons: Counter[str] = Counter()
     unknown: list[tuple[Pair, float]] = []
     async for message in read_stream(
-        js, OUTCOMES, subjects=(f"{PREFIX}.outcome.{run}.>",), headers_only=True
+        js, OUTCOMES, subjects=(run_subjects("outcome", run),), headers_only=True
     ):
         address = parse_subject(message.subject)
         if address is None:
@@ -215,9 +215,7 @@ async def _reached(
     if not waiting:
         return reached
     for stream, kind in ((EXTRACTED, "extracted"), (ASKED, "chain"), (JUDGED, "judged")):
-        async for message in read_stream(
-            js, stream, subjects=(f"{PREFIX}.{kind}.{run}.>",), headers_only=True
-        ):
+        async for message in read_stream(js, stream, subjects=(run_subjects(kind, run),), headers_only=True):
             address = parse_subject(message.subject)
             if address is not None and (pair := (address.key, address.protocol)) in waiting:
                 reached.setdefault(pair, []).append((address.stage, message.sequence))
@@ -247,7 +245,7 @@ async def _questions(
     What was asked before the oldest response still kept may have had an answer that is gone.
     """
     unanswered: dict[str, tuple[str, int]] = {}
-    async for message in read_stream(js, ASKED, subjects=(f"{PREFIX}.asked.{run}.>",), headers_only=True):
+    async for message in read_stream(js, ASKED, subjects=(run_subjects("asked", run),), headers_only=True):
         address = parse_subject(message.subject)
         if address is not None and address.key not in answered and message.time >= oldest:
             unanswered[address.key] = (message.subject, message.sequence)

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import nats.errors
 import nats.js.errors
-from faststream.nats import NatsBroker
 
 from groundwatch.addresses import concealed, shown_address
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import ConnectionLost, TransientError, UsageError
 from groundwatch.runtime.addresses import nats_servers
+from groundwatch.runtime.connection import Broker, Connection
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.publisher import Publisher, Receipt, Stored, settle
 from groundwatch.runtime.security import Refusals, security, why_not_connected
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
 
     from groundwatch.runtime.settings import NatsSettings
@@ -35,6 +35,8 @@ __all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "settle"]
 ENCODER = msgspec.json.Encoder()
 
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
+
+RECONNECT_POLL = 0.05
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ class Bus:
         self._name = name
         self._refusals = Refusals(user or name)
         self.inbox = f"{inbox_prefix(user or name)}.".encode()
-        self.broker = NatsBroker(
+        self.broker = Broker(
             nats_servers(settings.url) or [DEFAULT_SERVER],
             name=name,
             apply_types=False,
@@ -90,9 +92,16 @@ class Bus:
         self.reconnects = 0
 
     @property
-    def client(self) -> Client:
-        """The nats-py client under the broker; it reconnects by itself."""
-        return self.broker.connection
+    def publish_timeout(self) -> float:
+        """Seconds that a stream has to confirm an event."""
+        return self._settings.publish_timeout
+
+    @property
+    def client(self) -> Connection:
+        """The client under the broker; it reconnects by itself, until it is closed."""
+        connection = self.broker.connection
+        assert isinstance(connection, Connection)
+        return connection
 
     @property
     def js(self) -> JetStreamContext:
@@ -105,6 +114,29 @@ class Bus:
     def connected(self) -> bool:
         """Whether the socket is up. Says nothing of consumers: see `health`."""
         return self._publisher is not None and self.client.is_connected
+
+    @property
+    def lost(self) -> str:
+        """Why the connection will never be open again, in one line; empty while it is, or may be."""
+        if self._closing or self._publisher is None or not self.client.closed.is_set():
+            return ""
+        return (
+            f"the connection to NATS at {shown_address(self._settings.url or DEFAULT_SERVER)} was closed "
+            f"for good ({self.client.last_error or self._trouble or 'nobody said why'})"
+        )
+
+    async def until_lost(self) -> NoReturn:
+        """Wait until the connection is closed for good. Raises `ConnectionLost` then."""
+        await self.client.closed.wait()
+        raise ConnectionLost(self.lost or "the connection to NATS was closed")
+
+    async def until_connected(self, timeout: float) -> None:
+        """Wait while it connects again, at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if self.connected or self.lost:
+                return
+            await asyncio.sleep(RECONNECT_POLL)
 
     async def connect(self, *, patience: float = 10.0) -> None:
         """Connect, trying for `patience` seconds. Raises `UsageError` naming the address."""
@@ -138,6 +170,8 @@ class Bus:
 
     def problems(self) -> list[str]:
         """Why whoever works over this connection is not ready: gone, or refused something it needs."""
+        if lost := self.lost:
+            return [lost]
         if not self.connected:
             return ["not connected to NATS"]
         if self._settings.tls_ca and not self.encrypted:

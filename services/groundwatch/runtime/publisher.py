@@ -17,8 +17,9 @@ import nats.errors
 from groundwatch.errors import UNDECODED, InputError, TransientError
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
+
+    from groundwatch.runtime.connection import Connection
 
 WRONG_LAST_SEQUENCE = 10071
 """JetStream's error code when the subject already holds another message than expected."""
@@ -93,7 +94,7 @@ async def settle(receipts: Iterable[Receipt]) -> None:
 class Publisher:
     """Publishes over one connection; acknowledgements come back to one inbox. Timeouts in seconds."""
 
-    def __init__(self, client: Client, *, timeout: float) -> None:
+    def __init__(self, client: Connection, *, timeout: float) -> None:
         self._client = client
         self._timeout = timeout
         self._inbox = client.new_inbox()

@@ -101,9 +101,10 @@ class Pull:
         raise AssertionError("unreachable")
 
     async def unsubscribe(self) -> None:
-        """Called by FastStream when it stops."""
+        """Called by FastStream when it stops, also over a connection that is closed."""
         if self._subscription is not None:
-            await self._subscription.unsubscribe()
+            with contextlib.suppress(nats.errors.Error):
+                await self._subscription.unsubscribe()
 
     async def drain(self) -> None:
         """Fetch no more; return when nothing fetched is left unhandled."""

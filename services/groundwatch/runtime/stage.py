@@ -171,6 +171,8 @@ class Stage(Generic[E]):
         return results
 
     async def _settle(self, works: list[Work[E]], results: list[Result | Exception]) -> None:
+        # What was judged while the server restarts is not thrown away.
+        await self._bus.until_connected(self._bus.publish_timeout)
         sent = [
             [await self._send(one) for one in result.publications] if isinstance(result, Result) else []
             for result in results

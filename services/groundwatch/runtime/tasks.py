@@ -29,6 +29,17 @@ async def cancelled(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
         _, ending = await asyncio.wait(ending, timeout=AGAIN_SECONDS)
 
 
+async def first_of(*waiting: Awaitable[Any]) -> None:
+    """Wait until one of them ends, and cancel the others. Raises what it raised."""
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await cancelled(task for task in tasks if isinstance(task, asyncio.Task))
+
+
 class SupervisedTask:
     """Work that goes on until it is stopped: when it raises or returns it is started again, later each time.
 

@@ -23,14 +23,25 @@ from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.same_origin import SameOrigin
 
 
-def telemetry_routes(metrics: Metrics, problems: Callable[[], Sequence[str]]) -> list[Route]:
-    """`/metrics`, `/healthz` (the process answers) and `/readyz` (503 with what is wrong)."""
+def nothing() -> str:
+    """No reason to end."""
+    return ""
+
+
+def telemetry_routes(
+    metrics: Metrics, problems: Callable[[], Sequence[str]], fault: Callable[[], str] = nothing
+) -> list[Route]:
+    """`/metrics`, `/healthz` and `/readyz`, the last two 503 with what is wrong.
+
+    `problems` are what the process waits to see end; `fault` is what only another process mends.
+    """
 
     async def show_metrics(_: Request) -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        found = fault()
+        return PlainTextResponse(f"{found or 'ok'}\n", status_code=503 if found else 200)
 
     async def readyz(_: Request) -> Response:
         found = [concealed(one) for one in problems()]
@@ -103,11 +114,12 @@ class HttpServer:
 def telemetry_server(
     metrics: Metrics,
     problems: Callable[[], Sequence[str]],
+    fault: Callable[[], str] = nothing,
     *,
     host: str,
     port: int,
     hosts: Sequence[str] = (),
 ) -> HttpServer:
     """A server with nothing but the telemetry, reached under `hosts`."""
-    app = Starlette(routes=telemetry_routes(metrics, problems))
+    app = Starlette(routes=telemetry_routes(metrics, problems, fault))
     return HttpServer(SameOrigin(app, (*hosts, host), setting="telemetry.hosts"), host=host, port=port)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import nats.errors
 from nats.aio.msg import Msg
 
 from groundwatch.events import digest
@@ -49,14 +51,16 @@ class Arrived:
         return tuple(named.split(",")) if named else ()
 
     async def ack(self) -> None:
-        """Done with it."""
+        """Done with it. What the server does not hear it delivers again, and that adds nothing."""
         if not self.message._ackd:
-            await self.message.ack()
+            with contextlib.suppress(nats.errors.Error):
+                await self.message.ack()
 
     async def hand_back(self, delay: float) -> None:
-        """Give it back to the server, to be delivered again after `delay` seconds."""
+        """Give it back to the server, to be delivered again after `delay` seconds; unheard, after a while."""
         if not self.message._ackd:
-            await self.message.nak(delay=delay)
+            with contextlib.suppress(nats.errors.Error):
+                await self.message.nak(delay=delay)
 
 
 class Work(msgspec.Struct, Generic[E]):
@@ -112,4 +116,5 @@ class Heartbeat:
     async def _beat(self) -> None:
         for arrived in self._messages:
             if not arrived.message._ackd:
-                await arrived.message.in_progress()
+                with contextlib.suppress(nats.errors.Error):
+                    await arrived.message.in_progress()

@@ -84,6 +84,7 @@ from groundwatch.topology.streams import (
     stream,
 )
 from groundwatch.topology.subjects import (
+    MAX_TOKEN,
     Address,
     alarm_subject,
     asked_subject,
@@ -96,6 +97,7 @@ from groundwatch.topology.subjects import (
     parse_subject,
     recorded_subject,
     retry_subject,
+    run_subjects,
 )
 
 __all__ = [
@@ -126,6 +128,7 @@ __all__ = [
     "HEADER_RETRY",
     "IMAGES_BUCKET",
     "JUDGED",
+    "MAX_TOKEN",
     "OUTCOMES",
     "PREFIX",
     "PROVISIONER",
@@ -156,6 +159,7 @@ __all__ = [
     "permissions",
     "recorded_subject",
     "retry_subject",
+    "run_subjects",
     "stream",
     "streams_of",
     "users",

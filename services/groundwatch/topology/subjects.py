@@ -4,52 +4,80 @@ from __future__ import annotations
 
 import msgspec
 
+from groundwatch.errors import InvalidName
 from groundwatch.topology.names import PREFIX
+
+MAX_TOKEN = 128
+"""Characters of one part of a subject. NATS hangs up on a client whose line, subjects and all, is longer
+than 4,096 bytes; no subject of ours has more than seven parts."""
+
+
+def is_token(text: str) -> bool:
+    """Whether the text can stand between two dots of a subject, as every protocol's name must."""
+    return 0 < len(text) <= MAX_TOKEN and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
+
+
+def subject(*tokens: str) -> str:
+    """A subject of ours. Raises `InvalidName` for what cannot be part of one."""
+    for token in tokens:
+        if not is_token(token):
+            shown = token if len(token) <= MAX_TOKEN else f"{token[:32]}…"
+            raise InvalidName(
+                f"'{shown}' cannot be part of a subject: use letters, digits, - and _, at most {MAX_TOKEN}"
+            )
+    return ".".join((PREFIX, *tokens))
+
+
+def run_subjects(kind: str, run: str | None, *tokens: str) -> str:
+    """Every subject of a kind, such as `outcome`, of one run, or of all; `tokens` narrow it."""
+    if run is None:
+        return f"{PREFIX}.{kind}.*.>"
+    return f"{subject(kind, run, *tokens)}.>"
 
 
 def recorded_subject(run: str, key: str) -> str:
     """Where a recorded response goes."""
-    return f"{PREFIX}.recorded.{run}.{key}"
+    return subject("recorded", run, key)
 
 
 def asked_subject(run: str, stage: str, key: str) -> str:
     """Where a question goes on its way to `stage`."""
-    return f"{PREFIX}.asked.{run}.{stage}.{key}"
+    return subject("asked", run, stage, key)
 
 
 def chain_subject(run: str, stage: str, protocol: str, key: str, step: int) -> str:
     """Where a chain goes on its way to `stage` in round `step`, counted from 1."""
-    return f"{PREFIX}.chain.{run}.{stage}.{protocol}.{key}.{step}"
+    return subject("chain", run, stage, protocol, key, str(step))
 
 
 def extracted_subject(run: str, stage: str, protocol: str, key: str) -> str:
     """Where extracted claims go on their way to `stage`."""
-    return f"{PREFIX}.extracted.{run}.{stage}.{protocol}.{key}"
+    return subject("extracted", run, stage, protocol, key)
 
 
 def judged_subject(run: str, stage: str, protocol: str, key: str) -> str:
     """Where judged claims go on their way to `stage`."""
-    return f"{PREFIX}.judged.{run}.{stage}.{protocol}.{key}"
+    return subject("judged", run, stage, protocol, key)
 
 
 def outcome_subject(run: str, protocol: str, key: str) -> str:
     """Where the outcome goes."""
-    return f"{PREFIX}.outcome.{run}.{protocol}.{key}"
+    return subject("outcome", run, protocol, key)
 
 
 def alarm_subject(run: str, protocol: str, key: str) -> str:
     """Where an alarm goes."""
-    return f"{PREFIX}.alarm.{run}.{protocol}.{key}"
+    return subject("alarm", run, protocol, key)
 
 
 def dead_subject(stage: str, run: str, key: str) -> str:
     """Where an event goes that `stage` could not process."""
-    return f"{PREFIX}.dead.{stage}.{run}.{key}"
+    return subject("dead", stage, run, key)
 
 
 def retry_subject(stage: str, run: str, key: str) -> str:
     """Where a dead letter goes when it is sent again."""
-    return f"{PREFIX}.retry.{stage}.{run}.{key}"
+    return subject("retry", stage, run, key)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -62,14 +90,14 @@ class Address(msgspec.Struct, frozen=True):
     protocol: str = ""
 
 
-def is_token(text: str) -> bool:
-    """Whether the text can stand between two dots of a subject, as every protocol's name must."""
-    return bool(text) and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
-
-
 def parse_subject(subject: str) -> Address | None:
-    """Read a subject of ours; None when it is not one."""
-    match subject.split("."):
+    """Read a subject of ours; None when it is not one, or has parts that none of ours has."""
+    parts = subject.split(".")
+    return _parse(parts) if all(map(is_token, parts)) else None
+
+
+def _parse(parts: list[str]) -> Address | None:
+    match parts:
         case [_, "recorded", run, key]:
             return Address("recorded", run, key)
         case [_, ("extracted" | "judged") as kind, run, stage, protocol, key]:

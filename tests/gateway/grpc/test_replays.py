@@ -258,6 +258,29 @@ async def test_a_tenant_replays_its_own_and_ends_no_other(gateway_factory, stub_
     await stub.CancelReplay(pb.CancelReplayRequest(run="ours"), metadata=bearer("acme"), timeout=30)
 
 
+@pytest.mark.parametrize("name", ["x" * 129, "x" * 4_200, "x" * 100_000, "a.b", "*", ">", "a\r\nPUB x 0"])
+async def test_what_can_be_no_runs_name_reaches_no_subject(gateway_factory, stub_factory, desk_of, name):
+    """A line that is too long makes NATS hang up, and the client never calls again."""
+    gateway = await gateway_factory(grpc_port=0, replays=desk_of(processes=0))
+    stub = await stub_factory(gateway)
+    invalid, missing = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+    for call, code in (
+        (stub.Compare(pb.CompareRequest(first=name, second="live"), timeout=30), invalid),
+        (stub.Compare(pb.CompareRequest(first="live", second=name), timeout=30), invalid),
+        (stub.Compare(pb.CompareRequest(first="a", second="live", protocol=name), timeout=30), invalid),
+        (stub.StartReplay(pb.StartReplayRequest(run=name), timeout=30), invalid),
+        (stub.StartReplay(pb.StartReplayRequest(run="a", source=name), timeout=30), invalid),
+        (stub.StartReplay(pb.StartReplayRequest(run="a", stage=name), timeout=30), invalid),
+        (stub.StartReplay(pb.StartReplayRequest(run="a", protocols=[name]), timeout=30), invalid),
+        (stub.CancelReplay(pb.CancelReplayRequest(run=name), timeout=30), missing),
+        (anext(aiter(stub.FollowReplay(pb.FollowReplayRequest(run=name), timeout=30))), missing),
+        (stub.GetResponse(pb.GetResponseRequest(id=name, tenant=name), timeout=30), missing),
+    ):
+        assert (await code_of(call))[0] is code
+    assert gateway.service.problems() == []
+    assert (await gateway.http.get("/healthz")).status_code == 200
+
+
 async def test_without_anybody_who_keeps_replays_that_is_told(stub):
     code, _ = await code_of(stub.StartReplay(pb.StartReplayRequest(run="x"), timeout=30))
     assert code is grpc.StatusCode.UNIMPLEMENTED

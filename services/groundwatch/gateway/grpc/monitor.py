@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 import grpc
 import msgspec
 
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
@@ -30,7 +30,7 @@ from groundwatch.gateway.wire import limits
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.settings import GatewaySettings
-from groundwatch.topology import is_token
+from groundwatch.topology import MAX_TOKEN, is_token
 
 T = TypeVar("T")
 
@@ -208,7 +208,10 @@ class Monitor(MonitorServiceServicer):
         tenant = self._caller(context).tenant(request.tenant)
         for field in ("first", "second"):
             if not is_token(getattr(request, field)):
-                raise invalid(field, "name a run: letters, digits, - and _; live traffic is 'live'")
+                raise invalid(
+                    field,
+                    f"name a run: letters, digits, - and _, at most {MAX_TOKEN}; live traffic is 'live'",
+                )
         found = await compare(
             self._bus,
             request.first,
@@ -275,6 +278,8 @@ def _translated() -> Iterator[None]:
         raise not_allowed(error) from error
     except TransientError as error:
         raise unavailable(str(error)) from error
+    except InputError as error:
+        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid", str(error)) from error
     except UsageError as error:
         raise Failure(grpc.StatusCode.FAILED_PRECONDITION, "refused", str(error)) from error
     except Exception as error:

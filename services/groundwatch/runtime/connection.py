@@ -1,0 +1,89 @@
+"""The NATS client under every service: what it may put on the wire, and when.
+
+nats-py keeps what is published while the server is away and sends it after the reconnect. Whoever was told
+by then that it was not sent would be told wrong, so here nothing is kept.
+
+It also hands on subjects of any length, and the server closes the connection of whoever sends a line that is
+too long; nats-py then never connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import nats.errors
+from faststream.nats import NatsBroker
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from groundwatch.errors import InvalidName
+
+MAX_SUBJECTS = 3_500
+"""Bytes of a subject and its reply subject. The server's max_control_line is 4,096 with the words around."""
+
+
+class Connection(Client):
+    """A connection that sends now or not at all. `closed` is set once it will never be open again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = asyncio.Event()
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Raises `InvalidName` for a subject that is too long, `nats.errors.Error` while not connected."""
+        self._check(subject, reply)
+        await super().publish(subject, payload, reply, headers)
+
+    async def request(self, subject: str, *args: Any, **options: Any) -> Msg:
+        """Raises as `publish` does, before anything waits for the answer."""
+        self._check(subject, "")
+        return await super().request(subject, *args, **options)
+
+    async def subscribe(self, subject: str, *args: Any, **options: Any) -> Subscription:
+        """Raises `InvalidName` for a subject that is too long. While not connected, it is opened later."""
+        _check_length(subject, "")
+        return await super().subscribe(subject, *args, **options)
+
+    def _check(self, subject: str, reply: str) -> None:
+        _check_length(subject, reply)
+        if not (self.is_connected or self.is_closed):
+            raise nats.errors.ConnectionReconnectingError
+
+    async def _process_connect_init(self) -> None:
+        # What an earlier connection did not send before it broke is not sent over this one; subscriptions
+        # are opened again from their own list.
+        self._pending.clear()
+        self._pending_data_size = 0
+        await super()._process_connect_init()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        try:
+            # The server may have hung up already.
+            with contextlib.suppress(OSError):
+                await super()._close(status, do_cbs)
+        finally:
+            self.closed.set()
+
+
+class Broker(NatsBroker):
+    """FastStream's broker over such a connection."""
+
+    async def _connect(self) -> Client:
+        connection = Connection()
+        await connection.connect(**self._connection_kwargs)
+        self.config.connect(connection)
+        return connection
+
+
+def _check_length(subject: str, reply: str) -> None:
+    length = len(subject.encode()) + len(reply.encode())
+    if length > MAX_SUBJECTS:
+        raise InvalidName(
+            f"'{subject[:32]}…' is a subject of {length:,} bytes, and NATS takes {MAX_SUBJECTS:,}: use "
+            "shorter names"
+        )
