@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from groundwatch.runtime.judges import JUDGING
 from groundwatch.runtime.settings import Settings
 
 Schema = dict[str, Any]
@@ -106,4 +107,11 @@ def settings_definitions() -> dict[str, Schema]:
     intake = found["IntakeSettings"]["properties"]
     for key, property in intake.items():
         property["minimum"] = 0 if key == "max_images" else 1
+    # Parts of sections, over those in use: `config check` knows whether the whole is right.
+    section = {"type": "object", "additionalProperties": True}
+    found["Settings"]["properties"]["judges"]["additionalProperties"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": dict.fromkeys(JUDGING, section),
+    }
     return found

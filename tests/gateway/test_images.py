@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
+import time
 
+import httpx
 import pytest
+from tests.test_image_files import scans
 
 from groundwatch.erasure.erasing import Stores
 from groundwatch.erasure.retention import enforce
@@ -86,10 +90,10 @@ def bad(pictures):
         "an animated GIF": (pictures.animated("GIF"), "not a JPEG"),
         "an animated WebP": (pictures.animated("WEBP"), "animated"),
         "an animated PNG": (pictures.animated("PNG"), "animated"),
-        "a truncated PNG": (png[: len(png) // 2], "decoded"),
-        "a truncated JPEG": (jpeg[: len(jpeg) // 2], "decoded"),
+        "a truncated PNG": (png[: len(png) // 2], "cut off"),
+        "a truncated JPEG": (jpeg[: len(jpeg) // 2], "cut off"),
         "only a header": (png[:30], "image"),
-        "a flipped bit": (png[:80] + bytes([png[80] ^ 1]) + png[81:], "decoded"),
+        "a flipped bit": (png[:80] + bytes([png[80] ^ 1]) + png[81:], "checksum"),
     }
 
 
@@ -226,3 +230,38 @@ async def test_what_is_no_image_address_is_404(gateway):
 
 async def test_other_media_types_are_415(gateway):
     assert (await upload(gateway, b"x", "text/plain")).status_code == 415
+
+
+async def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(gateway):
+    """A file of 200 KB that would take a core for 20 s, from the campaign."""
+    began = time.monotonic()
+    replies = await asyncio.gather(*(upload(gateway, scans(6_000, 300), "image/jpeg") for _ in range(2)))
+    assert [reply.status_code for reply in replies] == [422, 422]
+    assert "300 scans" in replies[0].json()["error"]
+    assert time.monotonic() - began < 15
+
+
+async def test_one_senders_costly_images_hold_up_nobody_else(gateway, pictures):
+    """So many as would take a minute in all; another connection's image is answered between them."""
+    costly, kind = scans(6_000, 16), {"Content-Type": "application/octet-stream"}
+    async with httpx.AsyncClient(
+        base_url=gateway.service.url, timeout=60, limits=httpx.Limits(max_connections=1)
+    ) as other:
+        reply = await other.post("/v1/images", content=pictures.encoded("PNG"), headers=kind)
+        assert reply.status_code == 200
+        images = [{"base64": base64.b64encode(costly + bytes([n])).decode()} for n in range(16)]
+        body = b"\n".join(
+            json.dumps({"id": f"c{n}", "model": "m", "answer": "a", "images": images}).encode()
+            for n in range(4)
+        )
+        flood = asyncio.create_task(
+            gateway.http.post(
+                "/v1/responses", content=body, headers={"Content-Type": "application/x-ndjson"}, timeout=90
+            )
+        )
+        await asyncio.sleep(1.0)
+        reply = await other.post("/v1/images", content=pictures.encoded("JPEG"), headers=kind)
+        assert reply.status_code == 201
+        assert not flood.done()
+        flood.cancel()
+        await asyncio.gather(flood, return_exceptions=True)

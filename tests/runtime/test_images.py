@@ -39,6 +39,14 @@ def bomb(side: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
 
 
+def shortened(png: bytes) -> bytes:
+    """The same with half of its pixels, and every chunk as it should be."""
+    at = png.index(b"IDAT") - 4
+    (length,) = struct.unpack_from(">I", png, at)
+    pixels = png[at + 8 : at + 8 + length // 2]
+    return png[:at] + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
 @pytest.mark.parametrize(
     ("kind", "media_type"), (("JPEG", "image/jpeg"), ("PNG", "image/png"), ("WEBP", "image/webp"))
 )
@@ -65,7 +73,11 @@ def test_a_bomb_is_refused_without_being_decoded(side: int) -> None:
         (encoded("GIF", mode="L"), "not a JPEG, PNG or WebP"),
         (encoded("TIFF"), "not a JPEG, PNG or WebP"),
         (encoded("JPEG")[:200], "image"),
-        (encoded("JPEG", (256, 256))[:-2_000], "cannot be decoded"),
+        (encoded("JPEG", (256, 256))[:-2_000], "cut off"),
+        (encoded("PNG")[:-12], "cut off"),
+        (encoded("PNG")[:-1], "cut off"),
+        (encoded("WEBP")[:-1], "cut off"),
+        (shortened(encoded("PNG")), "cannot be decoded"),
         (encoded("PNG")[:100], "image"),
         (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, "image"),
     ),

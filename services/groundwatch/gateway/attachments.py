@@ -1,18 +1,19 @@
-"""Images that come with a response: checked in a thread, stored before the event names them."""
+"""Images that come with a response: checked in a process of their own, stored before the event names them."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.results import Refused
-from groundwatch.runtime.images import Image, ImageStore, check_image
+from groundwatch.runtime.image_checks import ImageChecks
+from groundwatch.runtime.images import Image, ImageStore
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.tombstones import Erased
@@ -20,9 +21,6 @@ from groundwatch.runtime.tombstones import Erased
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]{1,20}:", re.IGNORECASE)
-
-CHECKS = 2
-"""Images decoded at once: each may take 4 bytes a pixel while it is looked at."""
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,16 +56,20 @@ class Attachments:
         self._erased = erased
         self._limits = limits
         self._metrics = metrics
-        self._checks = asyncio.Semaphore(CHECKS)
+        self._checks = ImageChecks(limits)
 
-    async def store(self, given: bytes | Encoded) -> tuple[Image, bool]:
-        """Check and store; tells whether it is new.
+    async def close(self) -> None:
+        """End what checks images."""
+        await self._checks.close()
+
+    async def store(self, given: bytes | Encoded, sender: str) -> tuple[Image, bool]:
+        """Check and store; tells whether it is new. Senders take turns.
 
         Raises `InputError` that says what is wrong with it, `TransientError` when it cannot be stored.
         """
         try:
-            async with self._checks:
-                image = await asyncio.to_thread(self._check, given)
+            data = given if isinstance(given, bytes) else partial(self._decode, given)
+            image = await self._checks.check(data, sender)
         except InputError:
             self._metrics.images.labels("refused").inc()
             raise
@@ -84,7 +86,9 @@ class Attachments:
         """Whether all are digests seen before, so that nothing must be waited for."""
         return all(isinstance(image, str) and self._store.seen(image) for image in images)
 
-    async def digests(self, name: str, images: Sequence[Attachment]) -> tuple[str, ...] | Refused:
+    async def digests(
+        self, name: str, images: Sequence[Attachment], sender: str
+    ) -> tuple[str, ...] | Refused:
         """Store what came as bytes and look up the rest; `name` is the response's id.
 
         Raises `TransientError` when the store does not answer.
@@ -103,14 +107,11 @@ class Attachments:
                 found.append(given)
                 continue
             try:
-                image, _ = await self.store(given)
+                image, _ = await self.store(given, sender)
             except InputError as error:
                 return Refused(id=name, reason="image", field=field, message=str(error))
             found.append(image.sha256)
         return tuple(found)
-
-    def _check(self, given: bytes | Encoded) -> Image:
-        return check_image(given if isinstance(given, bytes) else self._decode(given), self._limits)
 
     def _decode(self, given: Encoded) -> bytes:
         limit = self._limits.max_image_bytes

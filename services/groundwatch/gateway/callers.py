@@ -42,9 +42,19 @@ class NotAllowed(Exception):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls: one tenant, or with None somebody who may act for all."""
+    """Who calls: one tenant, or with None somebody who may act for all.
+
+    `peer` is where the call comes from: callers of the same tenant, or else of the same place, wait behind
+    each other.
+    """
 
     only: str | None = None
+    peer: str = ""
+
+    @property
+    def sender(self) -> str:
+        """Behind whom this caller's work waits."""
+        return f"peer {self.peer}" if self.only is None else f"tenant {self.only}"
 
     def tenant(self, asked: str, field: str = "tenant") -> str:
         """The tenant that a request is about. Raises `NotAllowed` where it is none of the caller's."""

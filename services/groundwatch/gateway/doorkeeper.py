@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -75,7 +76,8 @@ def not_allowed(error: NotAllowed, headers: dict[str, str] | None = None) -> Res
 def caller_of(request: Request) -> Caller:
     """Who sent a request that was let in."""
     caller: Caller = getattr(request.state, "caller", EVERYBODY)
-    return caller
+    client = request.client
+    return msgspec.structs.replace(caller, peer=f"{client.host}:{client.port}" if client else "")
 
 
 def _password(encoded: str) -> str:

@@ -170,7 +170,9 @@ class Door:
         question = read_question(body, self._bounds, caller_of(request))
         if isinstance(question, Refused):
             return refused(self._intake.refuse(question))
-        ended = await self._intake.ask(question.response, question.images, question.strategy)
+        ended = await self._intake.ask(
+            question.response, question.images, question.strategy, sender=question.sender
+        )
         if isinstance(ended, Refused):
             return refused(ended)
         return json(ended, 202 if ended.status == "recorded" else 200)
@@ -202,7 +204,7 @@ class Door:
         if isinstance(data, Response):
             return data
         try:
-            image, _ = await self._intake.attachments.store(data)
+            image, _ = await self._intake.attachments.store(data, caller_of(request).sender)
         except InputError as error:
             return problem(422, str(error))
         told = {
@@ -277,7 +279,7 @@ class Door:
         submission = read_submission(body, self._bounds, caller)
         if isinstance(submission, Refused):
             return self._intake.refuse(submission)
-        ended = await self._intake.record(submission.response, submission.images)
+        ended = await self._intake.record(submission.response, submission.images, sender=submission.sender)
         if isinstance(ended, Recorded) and ended.status == "recorded":
             self._backlog.sent()
         return ended

@@ -83,9 +83,14 @@ class Intake:
             metrics.refused.labels(reason)
 
     async def record(
-        self, response: ResponseRecorded, images: Sequence[Attachment] = (), *, patience: float = 0.0
+        self,
+        response: ResponseRecorded,
+        images: Sequence[Attachment] = (),
+        *,
+        sender: str = "",
+        patience: float = 0.0,
     ) -> Recorded | Refused:
-        """Record a response; `images` take the place of its own.
+        """Record a response; `images` take the place of its own, and wait behind others of `sender`.
 
         `recorded_at`, `declined`, `drawn` and `run` are ours to say and are replaced. Faults that pass are
         tried again for `patience` seconds.
@@ -97,10 +102,10 @@ class Intake:
             refused = self._gone(response)
         if refused is not None:
             return self.refuse(refused)
-        digests = await self._digests(response, images)
+        digests = await self._digests(response, images, sender)
         while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
             await asyncio.sleep(RETRY_SECONDS)
-            digests = await self._digests(response, images)
+            digests = await self._digests(response, images, sender)
         if isinstance(digests, Refused):
             return self.refuse(digests)
         if self.must_lease(response):
@@ -113,7 +118,12 @@ class Intake:
         )
 
     async def ask(
-        self, response: ResponseRecorded, images: Sequence[Attachment], strategy: Strategy
+        self,
+        response: ResponseRecorded,
+        images: Sequence[Attachment],
+        strategy: Strategy,
+        *,
+        sender: str = "",
     ) -> Recorded | Refused:
         """Put a question to the response's model, whose answer will be recorded in its place.
 
@@ -121,7 +131,7 @@ class Intake:
         """
         if refused := self._gone(response):
             return self.refuse(refused)
-        digests = await self._digests(response, images)
+        digests = await self._digests(response, images, sender)
         if isinstance(digests, Refused):
             return self.refuse(digests)
         if refused := self._unknown(response):
@@ -269,10 +279,10 @@ class Intake:
         return refused
 
     async def _digests(
-        self, response: ResponseRecorded, images: Sequence[Attachment]
+        self, response: ResponseRecorded, images: Sequence[Attachment], sender: str
     ) -> tuple[str, ...] | Refused:
         try:
-            return await self.attachments.digests(response.id, images or response.images)
+            return await self.attachments.digests(response.id, images or response.images, sender)
         except TransientError as error:
             return Refused(id=response.id, reason="unavailable", message=str(error))
 

@@ -136,6 +136,8 @@ class GatewayService:
             for door in (self._server, self._grpc):
                 if door is not None:
                     doors.create_task(door.stop(patience))
+        if self._intake is not None:
+            await self._intake.attachments.close()
         if self._replays is not None:
             await self._replays.close()
         await self._backlog.stop()

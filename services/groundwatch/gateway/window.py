@@ -88,7 +88,9 @@ class Window:
     async def _start(self, number: int, size: int, submission: Submission) -> Waiting:
         images = submission.images
         if self._intake.blind or not self._intake.attachments.known(images):
-            recording = self._intake.record(submission.response, images, patience=self._patience)
+            recording = self._intake.record(
+                submission.response, images, sender=submission.sender, patience=self._patience
+            )
             return Waiting(number, size, None, asyncio.ensure_future(recording))
         response = submission.response
         if images:

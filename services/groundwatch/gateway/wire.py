@@ -33,10 +33,14 @@ class Sent(Described, frozen=True, kw_only=True):
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A response ready for `Intake.record`. Images that are not stored yet are not in the response."""
+    """A response ready for `Intake.record`. Images that are not stored yet are not in the response.
+
+    `sender` is behind whom its images wait.
+    """
 
     response: ResponseRecorded
     images: tuple[Attachment, ...] = ()
+    sender: str = ""
 
 
 class SentQuestion(Sent, frozen=True, kw_only=True):
@@ -76,7 +80,7 @@ def read_submission(line: bytes, bounds: Limits, caller: Caller = EVERYBODY) -> 
 
 
 def take_submission(
-    values: dict[str, Any], images: Sequence[Attachment | Refused], bounds: Limits
+    values: dict[str, Any], images: Sequence[Attachment | Refused], bounds: Limits, caller: Caller
 ) -> Submission | Refused:
     """The same for a response that came as values, beside its images, which are looked at in their turn."""
     sent = convert_record(values, Sent)
@@ -90,7 +94,7 @@ def take_submission(
         if isinstance(image, Refused):
             return msgspec.structs.replace(image, id=name)
         given.append(image)
-    return Submission(response=recorded(sent, name, ()), images=tuple(given))
+    return Submission(response=recorded(sent, name, ()), images=tuple(given), sender=caller.sender)
 
 
 def read_question(line: bytes, bounds: Limits, caller: Caller = EVERYBODY) -> Question | Refused:
@@ -105,7 +109,7 @@ def read_question(line: bytes, bounds: Limits, caller: Caller = EVERYBODY) -> Qu
     read = _submission(sent, bounds, caller)
     if isinstance(read, Refused):
         return read
-    return Question(response=read.response, images=read.images, strategy=sent.strategy)
+    return Question(response=read.response, images=read.images, sender=read.sender, strategy=sent.strategy)
 
 
 def _submission(sent: Sent, bounds: Limits, caller: Caller) -> Submission | Refused:
@@ -123,7 +127,7 @@ def _submission(sent: Sent, bounds: Limits, caller: Caller) -> Submission | Refu
             images.append(read_attachment(given))
         except InputError as error:
             return Refused(id=name, reason="image", field=f"images[{index}]", message=str(error))
-    return Submission(response=recorded(sent, name, ()), images=tuple(images))
+    return Submission(response=recorded(sent, name, ()), images=tuple(images), sender=caller.sender)
 
 
 def _refused(refusal: Refusal, reason: Reason) -> Refused:

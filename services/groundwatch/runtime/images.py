@@ -6,11 +6,8 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import io
 import secrets
-import threading
 import time
-import warnings
 from collections import OrderedDict
 from datetime import UTC, datetime
 from itertools import islice
@@ -20,7 +17,8 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import InputError, TransientError
+from groundwatch.errors import TransientError
+from groundwatch.runtime.image_decoding import decode
 from groundwatch.runtime.publisher import WRONG_LAST_SEQUENCE
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, IMAGES_BUCKET
 
@@ -30,12 +28,6 @@ if TYPE_CHECKING:
     from nats.js.object_store import ObjectStore
 
     from groundwatch.runtime.settings import IntakeSettings
-
-READERS = ("JPEG", "PNG", "WEBP")
-"""The only readers ever opened: the rarer ones of an imaging library are where its holes have been."""
-
-MEDIA_TYPES = {"JPEG": "image/jpeg", "MPO": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
-"""MPO is what phones write: a JPEG with previews behind it, which readers of JPEG never look at."""
 
 IMAGES_STREAM = f"OBJ_{IMAGES_BUCKET}"
 
@@ -53,9 +45,6 @@ PIECE_BYTES = 128 * 1024
 
 FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
 
-_opening = threading.Lock()
-"""Python's warning filters belong to the process, so only one thread may change them at a time."""
-
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """A checked image. Width and height in pixels."""
@@ -68,44 +57,17 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_image(data: bytes, limits: IntakeSettings) -> Image:
-    """Check bytes, type, frames and pixels, in this order and before anything is decoded in full.
+    """Check what the file says of itself, then decode it, here: what strangers send goes to `ImageChecks`.
 
     Raises `InputError` that says what is wrong with it.
     """
-    from PIL import Image as Pillow
-    from PIL import UnidentifiedImageError
-
-    if not data:
-        raise InputError("image is empty")
-    if len(data) > limits.max_image_bytes:
-        raise InputError(f"image of {len(data)} bytes is larger than {limits.max_image_bytes}")
-    try:
-        with _opening, warnings.catch_warnings():
-            warnings.simplefilter("error", Pillow.DecompressionBombWarning)
-            opened = Pillow.open(io.BytesIO(data), formats=READERS)
-        with opened:
-            width, height = opened.size
-            media_type = MEDIA_TYPES[opened.format or ""]
-            if width * height > limits.max_image_pixels:
-                raise InputError(
-                    f"image of {width}×{height} pixels is larger than {limits.max_image_pixels} pixels"
-                )
-            if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:
-                raise InputError("image is animated; send a single frame")
-            # A JPEG is decoded at an eighth of its size: enough to find it truncated, a 64th of the memory.
-            opened.draft(None, (max(1, width // 8), max(1, height // 8)))
-            opened.load()
-    except InputError:
-        raise
-    except (UnidentifiedImageError, KeyError) as error:
-        raise InputError("not a JPEG, PNG or WebP image") from error
-    except (Pillow.DecompressionBombWarning, Pillow.DecompressionBombError) as error:
-        raise InputError(f"image is larger than {limits.max_image_pixels} pixels") from error
-    except Exception as error:
-        # Pillow's decoders raise whatever their format's parser raised.
-        raise InputError(f"image cannot be decoded: {error}") from error
+    found = decode(data, max_bytes=limits.max_image_bytes, max_pixels=limits.max_image_pixels)
     return Image(
-        sha256=hashlib.sha256(data).hexdigest(), media_type=media_type, width=width, height=height, data=data
+        sha256=hashlib.sha256(data).hexdigest(),
+        media_type=found.media_type,
+        width=found.width,
+        height=found.height,
+        data=data,
     )
 
 

@@ -119,13 +119,17 @@ class SamplingRule(Section, frozen=True, kw_only=True):
 
 
 class IntakeSettings(Section, frozen=True, kw_only=True):
-    """What the gateway accepts. Sizes in bytes, `answer` and `prompt` in characters."""
+    """What the gateway accepts. Sizes in bytes, `answer` and `prompt` in characters.
+
+    `max_image_seconds` is of the processor, for decoding one image.
+    """
 
     max_answer: int = 200_000
     max_prompt: int = 50_000
     max_line: int = 20 * 1024 * 1024
     max_image_bytes: int = 10 * 1024 * 1024
     max_image_pixels: int = 40_000_000
+    max_image_seconds: float = 10.0
     max_images: int = 16
     max_reference_items: int = 2_000
     max_backlog: int = 1_000_000

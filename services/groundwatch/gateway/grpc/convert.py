@@ -62,7 +62,7 @@ def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission 
             "triplets": [(one.subject, one.relation, one.object) for one in known.triplets],
             "complete": known.complete,
         }
-    return take_submission(values, [_image(image, i) for i, image in enumerate(sent.images)], bounds)
+    return take_submission(values, [_image(image, i) for i, image in enumerate(sent.images)], bounds, caller)
 
 
 def _image(image: pb.Image, index: int) -> Attachment | Refused:

@@ -171,7 +171,7 @@ class Monitor(MonitorServiceServicer):
             if isinstance(read, Refused):
                 ended = self._intake.refuse(read)
             else:
-                ended = await self._leave(self._intake.record(read.response, read.images))
+                ended = await self._leave(self._intake.record(read.response, read.images, sender=read.sender))
         if isinstance(ended, Refused):
             raise failure_of(ended, "response.")
         if ended.status == "recorded":
@@ -180,10 +180,9 @@ class Monitor(MonitorServiceServicer):
 
     def _caller(self, context: Context) -> Caller:
         """Raises `NotAllowed` for a call without a token that is known."""
-        for name, value in context.invocation_metadata() or ():
-            if name == "authorization":
-                return self._tokens.bearer(str(value))
-        return self._tokens.bearer(None)
+        said = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
+        caller = self._tokens.bearer(said[0] if said else None)
+        return msgspec.structs.replace(caller, peer=context.peer() or "")
 
     def _refused(self, reason: Any, message: str) -> Refused:
         return self._intake.refuse(Refused(reason=reason, message=message))

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import io
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
+from groundwatch.errors import InputError
+from groundwatch.image_files import READERS, inspect
 from groundwatch.models.serving.failures import Refused
 from groundwatch.models.serving.parameters import Parameters
 
-READERS = ("JPEG", "PNG", "WEBP")
-
 
 def decode(data: bytes, limits: Parameters) -> Image.Image:
-    """The image, checked for bytes and pixels before it is decoded. Raises `Refused`."""
-    if not data:
-        raise Refused("unreadable_image", "the image is empty")
-    if len(data) > limits.max_image_bytes:
-        raise Refused(
-            "unreadable_image", f"the image of {len(data)} bytes is larger than {limits.max_image_bytes}"
-        )
+    """The image, checked by what its file says of itself before it is decoded. Raises `Refused`."""
     try:
+        inspect(data, max_bytes=limits.max_image_bytes, max_pixels=limits.max_image_pixels)
         with Image.open(io.BytesIO(data), formats=READERS) as opened:
-            width, height = opened.size
-            if width * height > limits.max_image_pixels:
-                raise Refused(
-                    "unreadable_image",
-                    f"the image of {width}×{height} pixels is larger than {limits.max_image_pixels} pixels",
-                )
             return ImageOps.exif_transpose(opened).convert("RGB")
-    except Refused:
-        raise
-    except UnidentifiedImageError as error:
-        raise Refused("unreadable_image", "not a JPEG, PNG or WebP image") from error
+    except InputError as error:
+        raise Refused("unreadable_image", str(error)) from error
     except Exception as error:
         # Pillow's decoders raise whatever their format's parser raised.
         raise Refused("unreadable_image", f"the image cannot be decoded: {error}") from error

@@ -1,0 +1,159 @@
+"""What an image file says of itself, read without decoding it: JPEG, PNG and WebP, and no other.
+
+A decoder's time and memory are decided by what stands here: pixels, scans, chunks. So these are bounded
+before any decoder sees the bytes, at the gateway and wherever else bytes become pixels.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import Literal
+
+import msgspec
+
+from groundwatch.errors import InputError
+
+Format = Literal["JPEG", "PNG", "WEBP"]
+
+READERS: tuple[Format, ...] = ("JPEG", "PNG", "WEBP")
+"""The only readers ever opened: the rarer ones of an imaging library are where its holes have been."""
+
+SCANS = 16
+"""A JPEG's scans times its pixels are at most as many as those of so many scans of the largest image."""
+
+MOST_PARTS = 65_536
+"""Segments or chunks of a file: encoders write one for some thousand bytes."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_MARKER = re.compile(rb"\xff[^\x00\xff]", re.DOTALL)
+_AFTER_DATA = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
+_SIZES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+_SOI, _EOI, _SOS, _TEM = 0xD8, 0xD9, 0xDA, 0x01
+_ANIMATION = 0x02
+
+
+class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What it says of itself. Width and height in pixels; only a JPEG can have more than one scan."""
+
+    format: Format
+    width: int
+    height: int
+    scans: int = 1
+
+
+def inspect(data: bytes, *, max_bytes: int, max_pixels: int) -> ImageFile:
+    """Read what the file says of itself: it is complete, a single frame, and within bounds.
+
+    Bytes behind its end are not looked at: phones write previews and films there. Raises `InputError`.
+    """
+    if not data:
+        raise InputError("image is empty")
+    if len(data) > max_bytes:
+        raise InputError(f"image of {len(data)} bytes is larger than {max_bytes}")
+    try:
+        if data[:2] == b"\xff\xd8":
+            found = _jpeg(data)
+        elif data[:8] == _PNG:
+            found = _png(data)
+        elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            found = _webp(data)
+        else:
+            raise InputError("not a JPEG, PNG or WebP image")
+    except (struct.error, IndexError) as error:
+        raise InputError("image is cut off: its end is missing") from error
+    if not (found.width and found.height):
+        raise InputError("image has no pixels")
+    if found.width * found.height > max_pixels:
+        raise InputError(f"image of {found.width}×{found.height} pixels is larger than {max_pixels} pixels")
+    if found.width * found.height * found.scans > SCANS * max_pixels:
+        raise InputError(
+            f"image of {found.width}×{found.height} pixels has {found.scans} scans: send it with fewer, "
+            "or as a baseline JPEG"
+        )
+    return found
+
+
+def _jpeg(data: bytes) -> ImageFile:
+    at, size, scans = 2, None, 0
+    for _ in range(MOST_PARTS):
+        marker = _MARKER.search(data, at)
+        if marker is None:
+            raise InputError("image is cut off: its end is missing")
+        kind, at = data[marker.end() - 1], marker.end()
+        if kind == _EOI:
+            break
+        if kind in (_SOI, _TEM) or 0xD0 <= kind <= 0xD7:
+            continue
+        (length,) = struct.unpack_from(">H", data, at)
+        if kind in _SIZES and size is None:
+            height, width = struct.unpack_from(">HH", data, at + 3)
+            size = width, height
+        at += length
+        if kind == _SOS:
+            scans += 1
+            behind = _AFTER_DATA.search(data, at)
+            at = len(data) if behind is None else behind.start()
+    else:
+        raise InputError(f"image has more than {MOST_PARTS} segments")
+    if size is None or not scans:
+        raise InputError("image has no pixels")
+    return ImageFile(format="JPEG", width=size[0], height=size[1], scans=scans)
+
+
+def _png(data: bytes) -> ImageFile:
+    at, size, frames = 8, None, 1
+    for _ in range(MOST_PARTS):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        body = at + 8
+        (checksum,) = struct.unpack_from(">I", data, body + length)
+        if zlib.crc32(memoryview(data)[at + 4 : body + length]) != checksum:
+            raise InputError(f"image is damaged: its chunk {kind!r} at byte {at} has another checksum")
+        if kind == b"IHDR" and size is None:
+            size = struct.unpack_from(">II", data, body)
+        elif kind == b"acTL" and length >= 4:
+            (frames,) = struct.unpack_from(">I", data, body)
+        at = body + length + 4
+        if kind == b"IEND":
+            break
+    else:
+        raise InputError(f"image has more than {MOST_PARTS} chunks")
+    if frames > 1:
+        raise InputError("image is animated; send a single frame")
+    if size is None:
+        raise InputError("image has no pixels")
+    return ImageFile(format="PNG", width=size[0], height=size[1])
+
+
+def _webp(data: bytes) -> ImageFile:
+    (riff,) = struct.unpack_from("<I", data, 4)
+    if riff + 8 > len(data):
+        raise InputError("image is cut off: its end is missing")
+    at, end, sizes = 12, riff + 8, [(0, 0)]
+    for _ in range(MOST_PARTS):
+        if at >= end:
+            break
+        kind, length = struct.unpack_from("<4sI", data, at)
+        body = at + 8
+        if body + length > end:
+            raise InputError("image is cut off: its end is missing")
+        match kind:
+            case b"VP8X":
+                if data[body] & _ANIMATION:
+                    raise InputError("image is animated; send a single frame")
+                wide, high = (int.from_bytes(data[body + i : body + i + 3], "little") + 1 for i in (4, 7))
+                sizes.append((wide, high))
+            case b"ANIM" | b"ANMF":
+                raise InputError("image is animated; send a single frame")
+            case b"VP8 ":
+                wide, high = struct.unpack_from("<HH", data, body + 6)
+                sizes.append((wide & 0x3FFF, high & 0x3FFF))
+            case b"VP8L":
+                (bits,) = struct.unpack_from("<I", data, body + 1)
+                sizes.append(((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1))
+        at = body + length + (length & 1)
+    else:
+        raise InputError(f"image has more than {MOST_PARTS} chunks")
+    width, height = max(sizes, key=lambda size: size[0] * size[1])
+    return ImageFile(format="WEBP", width=width, height=height)
