@@ -23,14 +23,20 @@ T = TypeVar("T")
 
 _PARTS = re.compile(r"\A# Instructions\n(?P<system>.*?)^# Question\n(?P<user>.*)\Z", re.DOTALL | re.MULTILINE)
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
-_OPENS = re.compile(r"<(?=[<|/!｜_A-Za-z])")
-_CLOSES = re.compile(r">(?=>)")
+_OPENS = re.compile(
+    r"[<＜](?=[<＜|｜/!?_]|[^\W\d]|0x)"  # <|im_start|>, </s>, <image>, <<SYS>>, <用户>, <0x0A>
+    r"|[\[［](?=/?(?:[A-Z][A-Z0-9_]+|[gs]MASK|control_\d+)[\]］]|[|｜])"  # [/INST], [IMG], [gMASK], [|user|]
+)
+_CLOSES = re.compile(r"[>＞](?=[>＞])")
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+FENCE = "2"
+"""Raised when the same text would stand otherwise in a prompt: it is part of each prompt's digest."""
+
 _SCHEMA_NOTES = ("title", "description", "default")
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt file. `digest` is over its bytes: another wording is another judge."""
+    """One prompt file. `digest` is over its bytes and the fence: another wording is another judge."""
 
     name: str
     system: str
@@ -56,7 +62,7 @@ def load(package: str, name: str) -> Prompt:
         name=name,
         system=parts["system"].strip(),
         user=parts["user"].strip(),
-        digest=hashlib.sha256(raw).hexdigest(),
+        digest=hashlib.sha256(raw + f"\nfence {FENCE}".encode()).hexdigest(),
     )
 
 
@@ -70,11 +76,19 @@ def fence(name: str, text: str) -> str:
 
     The lines carry a seal computed from the text itself, so that no text can hold its own; a judge that
     does not compare seals is helped by taking apart what looks like a fence or like a chat template's
-    token (`<|im_end|>`, `</s>`, `<image>`), which some servers would obey wherever it stands.
+    token, which some servers would obey wherever it stands.
     """
-    body = _CONTROLS.sub("\ufffd", _CLOSES.sub("> ", _OPENS.sub("< ", text)))
+    body = _CONTROLS.sub("\ufffd", taken_apart(text))
     seal = digest(name, body)[:16]
     return f"<<<{name} {seal}\n{body}\n{seal} {name}>>>"
+
+
+def taken_apart(text: str) -> str:
+    """The text with a space in every structural token of a chat template: `< |im_end|>`, `[ /INST]`.
+
+    All else stays: `a < b`, `[1]`, `[a dog]`.
+    """
+    return _CLOSES.sub(lambda found: f"{found[0]} ", _OPENS.sub(lambda found: f"{found[0]} ", text))
 
 
 def numbered(texts: Iterable[tuple[int, str]]) -> str:

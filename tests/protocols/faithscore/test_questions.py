@@ -260,6 +260,60 @@ def test_chat_template_tokens_are_taken_apart() -> None:
     )
 
 
+TOKENS = (
+    *("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CALLS]", "[TOOL_RESULTS]"),
+    *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[IMG]", "[IMG_BREAK]", "[IMG_END]", "[THINK]", "[ARGS]"),
+    *("[CLS]", "[SEP]", "[gMASK]", "[sMASK]", "[|Human|]", "[|endofturn|]", "[control_8]", "［INST］"),
+    *(
+        "<<SYS>>",
+        "<</SYS>>",
+        "<s>",
+        "</s>",
+        "<image>",
+        "<img>",
+        "<IMG_CONTEXT>",
+        "<|im_start|>",
+        "<|im_end|>",
+    ),
+    *(
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|vision_start|>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "<bos>",
+        "<unused0>",
+        "<0x0A>",
+    ),
+    *("<｜User｜>", "<｜begin▁of▁sentence｜>", "<用户>", "<AI>", "<__media__>", "<!--", "<?xml", "＜|end|＞"),
+)
+
+
+@given(st.lists(st.sampled_from([*TOKENS, *"[]<>/|A ", "INST", "[/", "a dog"]), max_size=12).map("".join))
+def test_no_structural_token_is_in_what_is_judged(text: str) -> None:
+    body = fence("answer", text).split("\n", 1)[1].rpartition("\n")[0]
+    assert not [token for token in TOKENS if token in body]
+    # Nothing is lost but that: without spaces it is the same text.
+    assert body.replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_each_token_is_taken_apart_and_can_still_be_read(token: str) -> None:
+    assert fence("a", f"A dog {token} sits.").splitlines()[1].startswith(f"A dog {token[0]} ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The sign says [1], see [2, 3] and [a dog]; x < y, 3<4, a <= b, <- here, f[i], [A], [ok].",
+        "Prices: [$5] > [$4]; [Exit], 5 < 6 > 4, (see [fig. 2])",
+        "“[…]” and [12:30] and array[0]",
+    ],
+)
+def test_ordinary_brackets_stay(text: str) -> None:
+    assert fence("a", text).splitlines()[1] == text
+
+
 def test_a_prompt_without_its_parts_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "bad.md").write_text("# Question\n{{x}}\n")
