@@ -59,6 +59,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 
 ADDRESS_FILE = "running.json"
 
+FAULTS = (nats.errors.Error, nats.js.errors.Error, TimeoutError, ConnectionError)
+"""What a command meets when NATS goes away under it."""
+
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """Where a running `groundwatch up` can be reached; written into its data folder.
@@ -146,8 +149,9 @@ async def connected(
             raise UsageError(
                 told_here(f"a stream is missing on this server ({error.description}): {PROVISION}", folder)
             ) from error
-        except (nats.errors.Error, nats.js.errors.Error) as error:
-            raise UsageError(f"NATS at {shown_address(settings.nats.url)}: {error}") from error
+        except FAULTS as error:
+            place = shown_address(settings.nats.url)
+            raise UsageError(f"NATS at {place}: {str(error) or repr(error)}") from error
         except UsageError as error:
             if folder is None:
                 raise

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from groundwatch.cli.common import (
+    FAULTS,
     ConfigOption,
     DataDirOption,
     JsonOption,
@@ -64,7 +65,12 @@ def audit_command(
         async with connected(settings, "audit") as bus:
             return await audit(bus.js, run_name)
 
-    ledger = run(work())
+    try:
+        ledger = run(work())
+    except UsageError as error:
+        if isinstance(error.__cause__, FAULTS):
+            raise UsageError(f"could not count, which says nothing of the ledger: {error}") from error
+        raise
     if as_json:
         print_json(ledger)
     else:

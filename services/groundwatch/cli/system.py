@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import nats.errors
@@ -28,7 +29,7 @@ from groundwatch.cli.common import (
 from groundwatch.cli.models import ModelsOption, loading_shown, named_models, serving
 from groundwatch.cli.output import say
 from groundwatch.erasure.service import RetentionService
-from groundwatch.errors import GroundwatchError, SettingsError, UsageError
+from groundwatch.errors import GroundwatchError, SettingsError, TransientError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
@@ -45,6 +46,8 @@ from groundwatch.runtime.tasks import first_of
 from groundwatch.runtime.telemetry import telemetry_server
 from groundwatch.runtime.tritonserver import OnProgress, TritonServer
 from groundwatch.terminal import Console
+
+T = TypeVar("T")
 
 STAGES = (
     "gateway",
@@ -349,21 +352,35 @@ async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:
 async def _serve(stage: str, settings: Settings, wait: float) -> None:
     # From the start: the first process of a container ignores SIGTERM until somebody handles it.
     told = asyncio.create_task(until_told_to_stop())
-    waiting = asyncio.create_task(_provisioned(stage, settings, wait))
     try:
-        await asyncio.wait((told, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            logger.info("serve.stopped", service=stage)
-            return
-        await _serve_on(await waiting, stage, settings, told)
+        while True:
+            bus = await _unless(told, _provisioned(stage, settings, wait))
+            try:
+                if bus is None or await _serve_on(bus, stage, settings, told) is None:
+                    logger.info("serve.stopped", service=stage)
+                return
+            except TransientError as error:
+                if not wait:
+                    raise
+                logger.warning("serve.waiting", service=stage, reason=str(error))
     finally:
         told.cancel()
         await asyncio.gather(told, return_exceptions=True)
 
 
-async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task[None]) -> None:
+async def _unless(told: asyncio.Task[None], work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work gives; None, and the work given up, where we are told to stop before it is done."""
+    task = asyncio.create_task(work)
+    await asyncio.wait((told, task), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return None
+
+
+async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task[None]) -> Service | None:
+    """The service that ran until we were told to stop; None where that came before it had started."""
     metrics = metrics_for(settings)
     service = make_service(stage, settings, bus, metrics)
     problems: Callable[[], list[str]] = service.problems
@@ -375,13 +392,20 @@ async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task
         port=settings.telemetry.port,
         hosts=settings.telemetry.hosts,
     )
-    await telemetry.start()
-    logger.info("telemetry.started", service=stage, port=telemetry.port)
-    try:
-        async with running([service], bus):
-            await first_of(told, bus.until_lost())
-    finally:
-        await telemetry.stop(2)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(bus.close)
+        await telemetry.start()
+        stack.push_async_callback(telemetry.stop, 2)
+        logger.info("telemetry.started", service=stage, port=telemetry.port)
+        if not await _unless(told, _entered(stack, running([service], bus))):
+            return None
+        await first_of(told, bus.until_lost())
+    return service
+
+
+async def _entered(stack: contextlib.AsyncExitStack, context: AbstractAsyncContextManager[None]) -> bool:
+    await stack.enter_async_context(context)
+    return True
 
 
 def register(app: typer.Typer) -> None:

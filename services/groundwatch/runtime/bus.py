@@ -143,11 +143,7 @@ class Bus:
         try:
             await asyncio.wait_for(self.broker.connect(), patience)
         except (OSError, TimeoutError, nats.errors.Error, asyncio.CancelledError) as error:
-            if (
-                isinstance(error, asyncio.CancelledError)
-                and (task := asyncio.current_task())
-                and task.cancelling()
-            ):
+            if _cancelled():
                 raise
             with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
                 await asyncio.wait_for(self.broker.stop(), 5)
@@ -160,8 +156,13 @@ class Bus:
                 "unset nats.tls_ca"
             )
         _ = self.js
-        self._publisher = Publisher(self.client, timeout=self._settings.publish_timeout)
-        await self._publisher.start()
+        publisher = Publisher(self.client, timeout=self._settings.publish_timeout)
+        try:
+            await publisher.start()
+        except (nats.errors.Error, OSError) as error:
+            await self.close()
+            raise UsageError(why_not_connected(self._settings, self._trouble or repr(error))) from error
+        self._publisher = publisher
 
     @property
     def encrypted(self) -> bool:
@@ -198,8 +199,13 @@ class Bus:
         self._closing = True
         # From here on the broker has no connection to ask about.
         self._publisher = None
-        with contextlib.suppress(nats.errors.Error, TimeoutError):
+        try:
             await asyncio.wait_for(self.broker.stop(), 20)
+        except (Exception, asyncio.CancelledError) as error:
+            # Whatever it is: what was done over the connection is done.
+            if _cancelled():
+                raise
+            logger.debug("nats.not_closed", service=self._name, error=repr(error))
 
     async def create(self, outgoing: Outgoing) -> Stored:
         """Publish unless the subject has a message already; return when the stream has it.
@@ -252,3 +258,9 @@ class Bus:
         self.reconnects += 1
         self._refusals.clear()
         logger.info("nats.reconnected", service=self._name)
+
+
+def _cancelled() -> bool:
+    """Whether this task was cancelled, and not only a future that the client library gave up."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -7,7 +7,10 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Sequence
 
+import nats.errors
+
 from groundwatch import termination
+from groundwatch.errors import TransientError
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.service import Service
@@ -22,7 +25,10 @@ async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
     started: list[Service] = []
     try:
         for service in services:
-            await service.start()
+            try:
+                await service.start()
+            except (nats.errors.Error, TimeoutError, ConnectionError) as fault:
+                raise TransientError(f"{service.name} cannot start, NATS went away: {fault!r}") from fault
             started.append(service)
             logger.info("service.started", service=service.name)
         yield

@@ -89,8 +89,11 @@ class Stage(Generic[E]):
             self._subscribers.append(subscriber)
 
     async def start(self) -> None:
-        """Begin to fetch. The consumer must have been provisioned."""
-        for subscriber in self._subscribers:
+        """Begin to fetch. The consumer must have been provisioned.
+
+        Raises what the client library does when NATS is away; called again, it goes on from there.
+        """
+        for subscriber in self._subscribers[len(self.pulls) :]:
             pull = Pull(
                 self._bus.client, stream=self.consumer.stream, consumer=self.consumer.name, batch=self._batch
             )
