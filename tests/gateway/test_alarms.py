@@ -133,3 +133,22 @@ async def test_the_page_shows_alarms(gateway):
     page = (await gateway.http.get("/")).text
     assert "/v1/alarms" in page
     assert "report.alarms" in page
+
+
+async def test_a_label_that_goes_leaves_the_gauges_of_others(gateway_factory, publish, settings):
+    """Invented models have all labels at first; the bad one earns its own, and its alarm is then shown."""
+    gateway = await gateway_factory(alarm=settings)
+    gateway.service._live._alarms._metrics = metrics = Metrics(max_labels=3)
+    for number in range(5):
+        await publish(f"i{number}", model=f"invented-{number}")
+    for number in range(15):
+        await publish(f"b{number}", model="bad", refuted=3)
+        await publish(f"c{number}", model="busy", refuted=3)
+    await until_alarms(gateway, 4, sequence=35)
+
+    def raised(model: str) -> float | None:
+        return metrics.registry.get_sample_value("groundwatch_alarm_raised", LABELS | {"model": model})
+
+    assert (raised("bad"), raised("busy")) == (1, 1)
+    assert not raised("other")
+    assert metrics.generation == 2

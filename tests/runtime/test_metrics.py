@@ -11,8 +11,11 @@ from tests.runtime.conftest import response
 
 from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, JudgedClaim, OutcomeKind, ResponseScored, Usage
+from groundwatch.runtime import metrics as metrics_module
 from groundwatch.runtime.dead import _kind
-from groundwatch.runtime.metrics import MOMENTS, OTHER, BoundedLabel, Metrics
+from groundwatch.runtime.metrics import ENOUGH, MOMENTS, OTHER, SCOPES, BoundedLabel, Metrics
+
+CLAIM = JudgedClaim(text="x", category="entity", unit=0, decision=Decision.SUPPORTED)
 
 
 def scored(**changes: Any) -> ResponseScored:
@@ -208,3 +211,59 @@ def test_tokens_and_cost_are_counted() -> None:
     metrics.engine_call("verification", "llm", "judge", result="ok", seconds=0.5, usage=usage)
     assert sorted(samples(metrics, "groundwatch_engine_tokens_total").values()) == [20.0, 100.0]
     assert list(samples(metrics, "groundwatch_engine_cost_dollars_total").values()) == [0.25]
+
+
+def test_a_name_in_use_takes_the_label_of_one_that_came_once() -> None:
+    forgotten: list[str] = []
+    label = BoundedLabel(3, forgotten.append)
+    for number in range(50):
+        label(f"invented-{number}")
+    told = [label("in use") for _ in range(ENOUGH + 5)]
+    assert told[: ENOUGH - 1] == [OTHER] * (ENOUGH - 1)
+    assert set(told[ENOUGH - 1 :]) == {"in use"}
+    assert forgotten == ["invented-0"]
+    for number in range(5_000):
+        label(f"invented-{number}")
+        assert label("in use") == "in use"
+    assert len(label._waiting) <= 3
+    assert len(forgotten) == 1
+
+
+def test_what_came_long_ago_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "AGE", 20)
+    label = BoundedLabel(2, lambda value: None)
+    for _ in range(200):
+        label("v1")
+    told = [(label("v2"), label("v3")) for _ in range(300)]
+    assert told[-1] == ("v2", "v3")
+
+
+def test_series_of_a_name_that_lost_its_label_end() -> None:
+    metrics = Metrics(max_labels=2)
+    for name in ("old", "rare"):
+        for _ in range(30 if name == "old" else 1):
+            metrics.outcome(scored(model=name, claims=(CLAIM,)))
+    for _ in range(ENOUGH + 3):
+        metrics.outcome(scored(model="new", claims=(CLAIM,)))
+    text = generate_latest(metrics.registry).decode()
+    assert 'model="rare"' not in text
+    counted = samples(metrics, "groundwatch_outcomes_total")
+    by_model = {model: sum(n for labels, n in counted.items() if model in labels) for model in ("old", "new")}
+    assert by_model == {"old": 30, "new": 4}
+    assert metrics.generation == 1
+
+
+def test_combinations_of_invented_names_are_bounded() -> None:
+    metrics = Metrics(max_labels=5)
+    for number in range(3_000):
+        metrics.outcome(
+            scored(
+                tenant=f"t{number % 5}",
+                model=f"m{number // 5 % 5}",
+                tags={"version": f"v{number // 25 % 5}"},
+                claims=(CLAIM,),
+            )
+        )
+    found = samples(metrics, "groundwatch_outcomes_total")
+    assert len(found) <= 5 * SCOPES + 10
+    assert sum(found.values()) == 3_000

@@ -53,6 +53,7 @@ class AlarmDesk:
         self._most = most
         self._alarms = Alarms(self._rule, most)
         self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
+        self._generation = metrics.generation
         self._waiting: deque[AlarmRaised] = deque()
         self._awake = asyncio.Event()
         self._unannounced = ""
@@ -99,8 +100,17 @@ class AlarmDesk:
 
     def _show(self, event: ResponseScored) -> None:
         """Make sure that the gauge has every category of this model; it is computed when it is read."""
-        for category in self._alarms.raised_now(event.model, event.protocol):
-            names = (event.model, event.protocol, category)
+        if self._generation != self._metrics.generation:
+            # Some labels are others' now, and their series have ended.
+            self._generation = self._metrics.generation
+            self._shown.clear()
+            for model, protocol in self._alarms.models():
+                self._show_model(model, protocol)
+        self._show_model(event.model, event.protocol)
+
+    def _show_model(self, model: str, protocol: str) -> None:
+        for category in self._alarms.raised_now(model, protocol):
+            names = (model, protocol, category)
             labels = self._metrics.alarm_labels(*names)
             sources = self._shown.setdefault(labels, set())
             if not sources:
@@ -114,7 +124,7 @@ class AlarmDesk:
         return float(
             sum(
                 self._alarms.raised_now(model, protocol, since=since).get(category, 0)
-                for model, protocol, category in self._shown[labels]
+                for model, protocol, category in self._shown.get(labels, ())
             )
         )
 

@@ -94,6 +94,10 @@ class Alarms:
         """Whether the model is watched under this protocol."""
         return (model, protocol) in self._of_model
 
+    def models(self) -> list[tuple[str, str]]:
+        """Every model that is watched, with the protocol."""
+        return list(self._of_model)
+
     def alarmed(self) -> set[str]:
         """The models with an alarm that is raised."""
         return {key[1] for key in self._open}

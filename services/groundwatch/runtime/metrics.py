@@ -1,13 +1,14 @@
 """Prometheus metrics, shared by all services. Names and units follow Prometheus conventions.
 
-Label sets are bounded: a tenant or model beyond the first `max_labels` becomes `other`, so that a caller
-who invents model names cannot fill the server's memory.
+Label sets are bounded: of more than `max_labels` tenants or models the rarest become `other`, so that a
+caller who invents model names cannot fill the server's memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.gc_collector import GCCollector
@@ -30,6 +31,13 @@ MOMENTS = ("responses", "facts", "refuted", "facts_squared", "refuted_squared", 
 """Over scored responses: how many, Σn, Σx, Σn², Σx², Σnx; n are decided and x refuted facts of a response."""
 
 
+ENOUGH = 10
+AGE = 100_000
+"""How often a value must come to take another one's label, and after how many calls all counts are halved."""
+
+SCOPES = 10
+"""So many times as many combinations of tenant, model and version as there are labels for each."""
+
 BUDGETED = ("responses_per_minute", "tokens_per_day", "cost_per_day")
 
 DEAD_REASONS = ("undecodable", "bad_input", "gave_up", "bug")
@@ -37,20 +45,82 @@ DEAD_REASONS = ("undecodable", "bad_input", "gave_up", "bug")
 
 
 class BoundedLabel:
-    """Lets the first `limit` different values through; later ones become `other`."""
+    """Gives at most `limit` values labels of their own; the others become `other`.
 
-    def __init__(self, limit: int) -> None:
+    Without `forget` the first to come have them. With it a value that has come `ENOUGH` times, and more often
+    than the rarest one with a label, takes the label's place: `forget` is told which one goes, so that its
+    series end. What comes less of late counts for less. So values that are invented once each neither keep
+    out one that is in use nor make series without end.
+    """
+
+    def __init__(self, limit: int, forget: Callable[[str], None] | None = None) -> None:
         self._limit = limit
+        self._forget = forget
         self._seen: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._waiting: dict[str, int] = {}
+        self._calls = 0
 
     def __call__(self, value: str) -> str:
         known = self._seen.get(value)
         if known is None:
-            if len(self._seen) >= self._limit:
-                return OTHER
-            # Prometheus text is UTF-8; a lone surrogate in a name must not break the whole page.
-            known = self._seen[value] = value.encode("utf-8", "replace").decode("utf-8")[:128]
+            return self._new(value)
+        if self._forget is not None:
+            self._counts[value] += 1
+            self._age()
         return known
+
+    def _new(self, value: str) -> str:
+        if len(self._seen) >= self._limit:
+            if self._forget is None or not self._earned(value):
+                return OTHER
+            rarest = min(self._counts, key=self._counts.__getitem__)
+            del self._counts[rarest]
+            self._forget(self._seen.pop(rarest))
+        # Prometheus text is UTF-8; a lone surrogate in a name must not break the whole page.
+        known = self._seen[value] = value.encode("utf-8", "replace").decode("utf-8")[:128]
+        self._counts[value] = self._waiting.pop(value, 0) + 1
+        return known
+
+    def _earned(self, value: str) -> bool:
+        if value not in self._waiting and len(self._waiting) >= self._limit:
+            # Those that came once make room.
+            self._waiting = _halved(self._waiting)
+        if len(self._waiting) < self._limit or value in self._waiting:
+            self._waiting[value] = self._waiting.get(value, 0) + 1
+        count = self._waiting.get(value, 0)
+        return count >= ENOUGH and count > min(self._counts.values())
+
+    def _age(self) -> None:
+        self._calls += 1
+        if self._calls % AGE == 0:
+            self._counts = {value: count // 2 for value, count in self._counts.items()}
+            self._waiting = _halved(self._waiting)
+
+
+def _halved(counts: dict[str, int]) -> dict[str, int]:
+    return {value: count // 2 for value, count in counts.items() if count > 1}
+
+
+class BoundedScope:
+    """Tenant, model and version together: each is bounded, and so is how many combinations there are."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def __call__(self, tenant: str, model: str, version: str) -> tuple[str, str, str]:
+        """The three as they are, or all versions and tenants of the model together."""
+        scope = (tenant, model, version)
+        if scope not in self._seen:
+            if len(self._seen) >= self._limit:
+                return OTHER, model, OTHER if version else ""
+            self._seen.add(scope)
+        return scope
+
+    def forget(self, value: str) -> None:
+        """Let combinations with a label that is no more make room."""
+        self._seen = {scope for scope in self._seen if value not in scope}
 
 
 class Metrics:
@@ -63,13 +133,15 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        self._tenant = BoundedLabel(max_labels)
-        self._model = BoundedLabel(max_labels)
+        self.generation = 0
+        self._tenant = BoundedLabel(max_labels, partial(self._forget, "tenant"))
+        self._model = BoundedLabel(max_labels, partial(self._forget, "model"))
+        self._scope = BoundedScope(max_labels * SCOPES)
         # These are ours to name, but reach us in events that somebody else may have written.
         self._protocol = BoundedLabel(max_labels)
         self._reason = BoundedLabel(max_labels)
         self._category = BoundedLabel(max_labels)
-        self._version = BoundedLabel(max_labels)
+        self._version = BoundedLabel(max_labels, partial(self._forget, "version"))
         self._version_tags = tuple(version_tags)
         scope = ("tenant", "model", "protocol")
         self.responses = Counter(
@@ -281,13 +353,16 @@ class Metrics:
 
     def response(self, response: ResponseRecorded) -> None:
         """Count a newly recorded response."""
-        self.responses.labels(self._tenant(response.tenant), self._model(response.model)).inc()
+        tenant, model, _ = self._scope(self._tenant(response.tenant), self._model(response.model), "")
+        self.responses.labels(tenant, model).inc()
 
     def outcome(self, scored: ResponseScored) -> None:
         """Count an outcome that the stream has just taken for the first time."""
         protocol = self._protocol(scored.protocol)
-        scope = (self._tenant(scored.tenant), self._model(scored.model), protocol)
-        version = self._version_of(scored.tags)
+        tenant, model, version = self._scope(
+            self._tenant(scored.tenant), self._model(scored.model), self._version_of(scored.tags)
+        )
+        scope = (tenant, model, protocol)
         self.outcomes.labels(*scope, version, scored.outcome.value, self._reason(scored.reason)).inc()
         if scored.recorded_at and scored.scored_at:
             self.delay.labels(protocol).observe(max(0.0, scored.scored_at - scored.recorded_at))
@@ -330,6 +405,15 @@ class Metrics:
         # All six at once, zeros too: Prometheus cannot tell the first rise of a series that it never saw.
         for moment, value in zip(MOMENTS, values, strict=True):
             self.fact_moments.labels(*who, moment).inc(value)
+
+    def _forget(self, name: str, value: str) -> None:
+        """End all series of a label that another value takes the place of."""
+        self.generation += 1
+        self._scope.forget(value)
+        for metric in (*vars(self).values(), *vars(self.cache).values()):
+            if isinstance(metric, Counter | Gauge | Histogram):
+                with contextlib.suppress(ValueError):
+                    metric.remove_by_labels({name: value})
 
     def alarm_labels(self, model: str, protocol: str, category: str) -> tuple[str, str, str]:
         """The labels of an alarm, bounded; without a tenant, since a model is watched for all of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -104,3 +105,30 @@ async def test_images_are_shown_whole_and_open_by_keyboard(browser, gateway):
     await page.keyboard.press("Escape")
     await expect(large).to_be_hidden()
     await expect(thumbs.first).to_be_focused()
+
+
+async def test_invented_models_leave_the_page_quick_and_the_busiest_first(browser, gateway_factory, publish):
+    gateway = await gateway_factory()
+    for number in range(240):
+        await publish(f"i{number}", model=f"invented-{number % 120}")
+        if number < 20:
+            await publish(f"b{number}", model="busy", refuted=1)
+    for _ in range(300):
+        report = (await gateway.http.get("/v1/report")).json()
+        if sum(row["responses"] for row in report["models"]) == 260:
+            break
+        await asyncio.sleep(0.05)
+    page = await browser.new_page(viewport={"width": 1024, "height": 900})
+    await page.goto(f"http://127.0.0.1:{gateway.service.port}/")
+    models = page.locator("article.model")
+    await expect(models).to_have_count(20)
+    assert await models.first.locator("b").first.inner_text() == "busy"
+    await expect(page.locator("#seen")).to_have_text(
+        re.compile(r"260 outcomes · \d+ rare models are counted")
+    )
+    await page.get_by_role("button", name="show all").click()
+    await expect(models).to_have_count(len(report["models"]))
+    assert len(report["models"]) <= 101
+    assert await models.last.locator("b").first.inner_text() == "other"
+    await page.get_by_role("button", name="show fewer").click()
+    await expect(models).to_have_count(20)
