@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -218,6 +220,41 @@ def test_well_packed_nonsense(tmp_path: Path, part: bytes, told: str) -> None:
     end = section(b"DONE", b'{"stage":"extraction","source":"live","events":1,"images":0}')
     path.write_bytes(MAGIC + part + (b"" if b"DONE" in part[:4] else end))
     assert told in refused(path)
+
+
+BOMBS = {
+    # A few KB of a file each.
+    "records": b"\xdd" + (9_000_000).to_bytes(4, "big") + b"\x93\xa0\x80\xc4\x00" * 9_000_000,
+    "headers": b"\x91\x93\xa0\xdf"
+    + (3_000_000).to_bytes(4, "big")
+    + b"".join(b"\xa8%08d\xa0" % number for number in range(3_000_000))
+    + b"\xc4\x00",
+    "bytes": bytes(80_000_000),
+}
+
+READ = """
+import resource, sys
+from pathlib import Path
+from groundwatch.errors import UsageError
+from groundwatch.replay.files import ExportReader
+began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    list(ExportReader(Path(sys.argv[1])).parts())
+except UsageError as error:
+    print(error, file=sys.stderr)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - began) // 1024)
+"""
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_does_not_become_a_large_memory(tmp_path: Path, bomb: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(MAGIC + section(b"EVTS", BOMBS[bomb]))
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "nothing was imported" in done.stderr
+    assert int(done.stdout) < 150, "MiB"
 
 
 async def test_nothing_is_half_imported(replays: Replays, bus: Bus, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
 
@@ -32,8 +32,16 @@ EVENTS, IMAGE, DONE = b"EVTS", b"IMGS", b"DONE"
 SECTION = 1024 * 1024
 """About so many bytes of events are packed together."""
 
-LARGEST = 256 * 1024 * 1024
-"""No section is larger, packed or unpacked."""
+LARGEST = 72 * 1024 * 1024
+"""No section is larger, packed or unpacked: the largest event that a server takes has 64 MiB."""
+
+MOST_RECORDS = 65_536
+"""No section of events has more: each takes some 100 bytes, and about so many bytes are packed together."""
+
+LARGEST_HEADERS = 64 * 1024
+"""Bytes of an event's headers."""
+
+LARGEST_MANIFEST = 64 * 1024
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -42,6 +50,18 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     subject: str
     headers: dict[str, str]
     data: bytes
+
+
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    """The same with headers that are looked at before they are unpacked: a byte of them takes up to 100."""
+
+    subject: str
+    headers: msgspec.Raw
+    data: bytes
+
+
+_RECORDS = msgspec.msgpack.Decoder(Annotated[list[_Packed], msgspec.Meta(max_length=MOST_RECORDS)])
+_HEADERS = msgspec.msgpack.Decoder(dict[str, str])
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +94,7 @@ class ExportWriter:
         """Add an event."""
         self._waiting.append(record)
         self._size += len(record.data)
-        if self._size >= SECTION:
+        if self._size >= SECTION or len(self._waiting) >= MOST_RECORDS:
             self._flush()
 
     def image(self, sha256: str, data: bytes) -> None:
@@ -140,7 +160,7 @@ class ExportReader:
             tag, stored, plain, checksum = HEADER.unpack(header)
             if tag not in (EVENTS, IMAGE, DONE):
                 raise self._wrong(start, f"has a section of an unknown kind {tag!r}")
-            if max(stored, plain) > LARGEST:
+            if max(stored, plain) > (LARGEST_MANIFEST if tag == DONE else LARGEST):
                 raise self._wrong(
                     start + 4, f"has a section of {max(stored, plain):,} bytes, more than any has"
                 )
@@ -164,7 +184,7 @@ class ExportReader:
             if len(plain) != size or not unpacking.eof:
                 raise self._wrong(start, f"has a section that does not unpack to its {size} bytes")
             if tag == EVENTS:
-                return msgspec.msgpack.decode(plain, type=list[Record])
+                return _records(plain)
             if tag == DONE:
                 return msgspec.json.decode(plain, type=Manifest)
         except (zlib.error, *UNDECODED) as error:
@@ -180,3 +200,13 @@ class ExportReader:
     def wrong(self, at: int, what: str) -> UsageError:
         """An error of this file at this byte."""
         return self._wrong(at, what)
+
+
+def _records(plain: bytes) -> list[Record]:
+    """Raises what msgspec raises for bytes that are no records, or more than a section has."""
+    found = []
+    for packed in _RECORDS.decode(plain):
+        if len(memoryview(packed.headers)) > LARGEST_HEADERS:
+            raise msgspec.ValidationError(f"headers of more than {LARGEST_HEADERS} bytes")
+        found.append(Record(packed.subject, _HEADERS.decode(packed.headers), packed.data))
+    return found
