@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from typing import cast
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TypeVar, cast
 
 import msgspec
 import nats.js.errors
@@ -42,6 +43,8 @@ LOOKED_UP = 20
 """A run this many times as large is not read: what is wanted of it is looked up."""
 
 AT_ONCE = 50
+
+T = TypeVar("T")
 
 _SCORED = msgspec.json.Decoder(ResponseScored)
 _SAID = msgspec.json.Decoder(SaidOutcome)
@@ -101,8 +104,11 @@ async def compare(
     protocol: str = "",
     top: int = CHANGED,
     limit: int = LIMIT,
+    listed: bool = True,
 ) -> Comparison:
     """The second run beside the first, `live` counting as a run; `top` most changed responses are named.
+
+    Without `listed` no error names other runs.
 
     Raises `UsageError` when they are not comparable, saying why: the same run twice, a run without
     outcomes, no protocol or no response in common, or more than `limit` outcomes in both. Raises
@@ -111,10 +117,10 @@ async def compare(
     wanted = _Filter(model, tenant, protocol)
     if first == second:
         raise UsageError(f"run {first} beside itself tells nothing: name two different runs")
-    held = await _read(bus, first, second, wanted, limit)
+    held = await _read(bus, first, second, wanted, limit, listed=listed)
     keys = {side.key for several in held.pairs.values() for side, _ in several}
     units = await _units(bus, keys, (LIVE, first, second))
-    found = await asyncio.to_thread(sections, held.pairs, held.sides, units=units, top=top)
+    found = await _to_its_end(partial(sections, held.pairs, held.sides, units=units, top=top))
     told = []
     for section in found:
         changed = await _with_claims(bus, first, second, section.protocol, section.most_changed)
@@ -137,11 +143,11 @@ async def compare(
     )
 
 
-async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int) -> _Held:
+async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, *, listed: bool) -> _Held:
     sizes = {run: await _size(bus, wanted.subject(run)) for run in (first, second)}
     for run, size in sizes.items():
         if not size:
-            raise UsageError(await _unknown(bus, run, wanted))
+            raise UsageError(await _unknown(bus, run, wanted, listed=listed))
     small, large = sorted(sizes, key=lambda run: (sizes[run], run == second))
     sides, unreadable = Sides(), 0
     kept: dict[str, Side] = {}
@@ -210,6 +216,16 @@ def _disjoint(
     )
 
 
+async def _to_its_end(work: Callable[[], T]) -> T:
+    """Its result, from a thread. A caller who gives up waits too: the thread cannot be stopped, and as long
+    as it computes the comparison is under way."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    finally:
+        await asyncio.wait([working])
+
+
 async def _size(bus: Bus, subject: str) -> int:
     """How many outcomes there are under a subject."""
     reading = read_stream(bus.js, OUTCOMES, subjects=(subject,), headers_only=True)
@@ -219,8 +235,8 @@ async def _size(bus: Bus, subject: str) -> int:
     return 0
 
 
-async def _unknown(bus: Bus, run: str, wanted: _Filter) -> str:
-    """What to tell of a run without outcomes."""
+async def _unknown(bus: Bus, run: str, wanted: _Filter, *, listed: bool) -> str:
+    """What to tell of a run without outcomes; of others only where runs may be `listed`."""
     if run == LIVE:
         return f"run live has no outcome{wanted.told()}: nothing was judged yet"
     names: list[str] = []
@@ -230,7 +246,8 @@ async def _unknown(bus: Bus, run: str, wanted: _Filter) -> str:
         return f"run {run} has no outcome{wanted.told()}: see groundwatch runs show {run}"
     if wanted.protocol and await _size(bus, run_subjects("outcome", run)):
         return f"run {run} has no outcome{wanted.told()}"
-    return f"no run '{run}'; there are: {', '.join([LIVE, *sorted(names)])}"
+    others = f"; there are: {', '.join([LIVE, *sorted(names)])}" if listed else ""
+    return f"no run '{run}'{others}"
 
 
 def _outcomes(bus: Bus, run: str, wanted: _Filter) -> AsyncGenerator[Read]:

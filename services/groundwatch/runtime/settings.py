@@ -139,6 +139,8 @@ class IntakeSettings(Section, frozen=True, kw_only=True):
 class GrpcSettings(Section, frozen=True, kw_only=True):
     """The gRPC door beside HTTP; files by their paths.
 
+    `comparisons` and `calls` are how many are under way at once: of calls those that bring responses, since
+    each may have us hold `gateway.intake.max_line` bytes.
     `replays` is how many processes for replays that were begun here this gateway runs at once, and
     `replay_nkey_seed_file` says who these are to NATS.
     """
@@ -147,6 +149,8 @@ class GrpcSettings(Section, frozen=True, kw_only=True):
     tls_key: str = ""
     watchers: int = 500
     deadline: float = 60.0
+    comparisons: int = 2
+    calls: int = 64
     replays: int = 1
     replay_nkey_seed_file: str = ""
 
@@ -283,6 +287,8 @@ def check(settings: Settings) -> None:
         ("gateway.grpc_port", -1 <= settings.gateway.grpc_port < 65536, "must be 0 to 65535, or -1 for none"),
         ("gateway.grpc.watchers", settings.gateway.grpc.watchers >= 0, "must not be negative"),
         ("gateway.grpc.deadline", settings.gateway.grpc.deadline > 0, "must be above 0 seconds"),
+        ("gateway.grpc.comparisons", settings.gateway.grpc.comparisons >= 1, "must be at least 1"),
+        ("gateway.grpc.calls", settings.gateway.grpc.calls >= 1, "must be at least 1"),
         ("gateway.grpc.replays", settings.gateway.grpc.replays >= 0, "must not be negative"),
         (
             "gateway.grpc.tls_key",

@@ -244,18 +244,76 @@ async def test_a_tenant_replays_its_own_and_ends_no_other(gateway_factory, stub_
     path.write_text(TOKENS)
     desk = desk_of(processes=0)
     stub = await filled(gateway_factory, stub_factory, desk, tokens_file=str(path))
-    await stub.StartReplay(pb.StartReplayRequest(run="ours"), metadata=bearer("acme"), timeout=30)
-    found = await desk.find("ours")
-    assert found is not None
-    assert found.tenants == ("acme",)
+    acme = {"metadata": bearer("acme"), "timeout": 30}
+    begun = (await stub.StartReplay(pb.StartReplayRequest(run="ours"), **acme)).replay
+    assert (begun.run, begun.source) == ("ours", "live")
     for call in (
-        stub.StartReplay(pb.StartReplayRequest(run="x", tenants=["other"]), metadata=bearer("acme")),
-        stub.StartReplay(pb.StartReplayRequest(run="x", judge="strict"), metadata=bearer("acme")),
-        stub.CancelReplay(pb.CancelReplayRequest(run="ours"), metadata=bearer("other")),
-        anext(aiter(stub.FollowReplay(pb.FollowReplayRequest(run="ours"), metadata=bearer("other")))),
+        stub.StartReplay(pb.StartReplayRequest(run="x", tenants=["other"]), **acme),
+        stub.StartReplay(pb.StartReplayRequest(run="x", judge="strict"), **acme),
     ):
         assert (await code_of(call))[0] is grpc.StatusCode.PERMISSION_DENIED
-    await stub.CancelReplay(pb.CancelReplayRequest(run="ours"), metadata=bearer("acme"), timeout=30)
+    assert (await stub.CancelReplay(pb.CancelReplayRequest(run="ours"), **acme)).replay.run == "ours"
+
+
+async def test_no_tenant_learns_of_anothers_runs(gateway_factory, stub_factory, tmp_path, desk_of, bus):
+    path = tmp_path / "tokens"
+    path.write_text(TOKENS)
+    desk = desk_of(processes=0)
+    stub = await filled(gateway_factory, stub_factory, desk, tokens_file=str(path))
+    await stub.StartReplay(pb.StartReplayRequest(run="secret"), metadata=bearer("acme"), timeout=30)
+    await stub.StartReplay(pb.StartReplayRequest(run="all"), metadata=bearer("every"), timeout=30)
+    (kept,) = [run.name async for run in (await Runs.open(bus.js)).all() if run.name != "all"]
+    assert kept.startswith("secret-")
+
+    def calls(run: str) -> list[Any]:
+        other = {"metadata": bearer("other"), "timeout": 30}
+        return [
+            stub.CancelReplay(pb.CancelReplayRequest(run=run), **other),
+            anext(aiter(stub.FollowReplay(pb.FollowReplayRequest(run=run), **other))),
+            stub.Compare(pb.CompareRequest(first="live", second=run), **other),
+            stub.Compare(pb.CompareRequest(first=run, second="live"), **other),
+        ]
+
+    absent = [await code_of(call) for call in calls("absent")]
+    for name in ("secret", "all", kept):
+        told = [await code_of(call) for call in calls(name)]
+        assert [(code, text.replace(name, "absent")) for code, text in told] == absent
+    assert not any(word in text for _, text in absent for word in ("secret", "all,", "acme", "-t"))
+    # A name that somebody else uses is free, and the two runs are two.
+    theirs = await stub.StartReplay(pb.StartReplayRequest(run="secret"), metadata=bearer("other"), timeout=30)
+    assert (theirs.replay.run, theirs.replay.status) == ("secret", pb.REPLAY_STATUS_RUNNING)
+    assert len([run async for run in (await Runs.open(bus.js)).all()]) == 3
+    code, told = await code_of(
+        stub.StartReplay(pb.StartReplayRequest(run="secret"), metadata=bearer("other"), timeout=30)
+    )
+    assert (code, told) == (grpc.StatusCode.ALREADY_EXISTS, "run: run 'secret' exists already")
+    # Who may act for all sees both, under names of their own.
+    for name in (kept, "all"):
+        await stub.CancelReplay(pb.CancelReplayRequest(run=name), metadata=bearer("every"), timeout=30)
+    code, told = await code_of(
+        stub.StartReplay(pb.StartReplayRequest(run="x" * 49), metadata=bearer("other"), timeout=30)
+    )
+    assert (code, "at most 48" in told) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    long = pb.StartReplayRequest(run="x" * 48)
+    assert (await stub.StartReplay(long, metadata=bearer("other"), timeout=30)).replay.run == "x" * 48
+
+
+async def test_a_tenants_own_source_is_found_and_told_by_its_name(
+    gateway_factory, stub_factory, tmp_path, desk_of
+):
+    path = tmp_path / "tokens"
+    path.write_text(TOKENS)
+    desk = desk_of(processes=1)
+    stub = await filled(gateway_factory, stub_factory, desk, tokens_file=str(path))
+    acme = {"metadata": bearer("acme"), "timeout": 60}
+    for run, source in (("first", ""), ("second", "")):
+        await stub.StartReplay(pb.StartReplayRequest(run=run, source=source), **acme)
+        told = [one async for one in stub.FollowReplay(pb.FollowReplayRequest(run=run), **acme)]
+        assert {one.replay.run for one in told} == {run}
+        assert told[-1].replay.status == pb.REPLAY_STATUS_DONE
+    found = await stub.Compare(pb.CompareRequest(first="first", second="second"), **acme)
+    assert (found.comparison["first"], found.comparison["second"]) == ("first", "second")
+    assert "-t" not in str(found.comparison["notes"])
 
 
 @pytest.mark.parametrize("name", ["x" * 129, "x" * 4_200, "x" * 100_000, "a.b", "*", ">", "a\r\nPUB x 0"])

@@ -19,13 +19,21 @@ from groundwatch.gateway.grpc import convert
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
 from groundwatch.gateway.grpc.replaying import ReplayCalls
-from groundwatch.gateway.grpc.statuses import Failure, failure_of, invalid, not_allowed, unavailable
+from groundwatch.gateway.grpc.statuses import (
+    Failure,
+    exhausted,
+    failure_of,
+    invalid,
+    not_allowed,
+    unavailable,
+)
 from groundwatch.gateway.grpc.stream import Stream
 from groundwatch.gateway.intake import Intake
 from groundwatch.gateway.live import Filter, Heartbeat, Live, Missed
 from groundwatch.gateway.lookup import look_up
 from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.run_names import RunNames
 from groundwatch.gateway.wire import limits
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
@@ -61,6 +69,7 @@ class Monitor(MonitorServiceServicer):
         self._replays = ReplayCalls(replays)
         self._streams: set[Stream] = set()
         self._watching = 0
+        self._comparing = 0
         self._behind: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
@@ -103,12 +112,7 @@ class Monitor(MonitorServiceServicer):
             if after is not None and after < 0:
                 raise invalid("after", "is not the position of an outcome")
             if self._watching >= self._settings.watchers:
-                raise Failure(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    "watchers",
-                    f"{self._settings.watchers} others watch already",
-                    again=True,
-                )
+                raise exhausted("watchers", f"{self._settings.watchers} others watch already")
             wanted = Filter(model=request.model, tenant=tenant, protocol=request.protocol)
             self._watching += 1
             try:
@@ -204,20 +208,38 @@ class Monitor(MonitorServiceServicer):
         )
 
     async def _compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:
-        tenant = self._caller(context).tenant(request.tenant)
+        caller = self._caller(context)
+        names = RunNames(caller)
+        tenant = caller.tenant(request.tenant)
         for field in ("first", "second"):
             if not is_token(getattr(request, field)):
                 raise invalid(
                     field,
                     f"name a run: letters, digits, - and _, at most {MAX_TOKEN}; live traffic is 'live'",
                 )
-        found = await compare(
-            self._bus,
-            request.first,
-            request.second,
-            model=request.model,
-            tenant=tenant,
-            protocol=request.protocol,
+        most = self._settings.comparisons
+        if self._comparing >= most:
+            raise exhausted("comparisons", f"{most} comparisons are under way already")
+        self._comparing += 1
+        try:
+            found = await compare(
+                self._bus,
+                names.full(request.first),
+                names.full(request.second),
+                model=request.model,
+                tenant=tenant,
+                protocol=request.protocol,
+                listed=caller.only is None,
+            )
+        except UsageError as error:
+            raise UsageError(names.given(str(error))) from error
+        finally:
+            self._comparing -= 1
+        found = msgspec.structs.replace(
+            found,
+            first=request.first,
+            second=request.second,
+            notes=tuple(map(names.given, found.notes)),
         )
         told = pb.CompareResponse()
         told.comparison.update(msgspec.to_builtins(found))

@@ -12,6 +12,7 @@ from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.statuses import Failure, invalid, unavailable
 from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
+from groundwatch.gateway.run_names import RunNames
 
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0
@@ -35,9 +36,12 @@ class ReplayCalls:
             value = getattr(request, field)
             if not 0 <= value < float("inf"):
                 raise invalid(field, f"{value} is not a number of at least 0")
+        names = RunNames(caller)
         if not request.run:
             raise invalid("run", "is missing: name the new run")
-        if await replays.find(request.run) is not None:
+        if names.longest is not None and len(request.run) > names.longest:
+            raise invalid("run", f"has {len(request.run)} characters; at most {names.longest} are taken")
+        if await replays.find(names.full(request.run)) is not None:
             raise Failure(
                 grpc.StatusCode.ALREADY_EXISTS,
                 "run_exists",
@@ -45,8 +49,8 @@ class ReplayCalls:
                 field="run",
             )
         wanted = Wanted(
-            run=request.run,
-            source=request.source,
+            run=names.full(request.run),
+            source=names.full(request.source),
             stage=request.stage,
             since=request.since,
             until=request.until,
@@ -71,17 +75,19 @@ class ReplayCalls:
                 field="judge",
             )
         try:
-            return await replays.start(wanted)
+            return names.of(await replays.start(wanted))
         except UsageError as error:
-            raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", str(error)) from error
+            message = names.given(str(error))
+            raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "refused", message) from error
 
     async def follow(self, run: str, caller: Caller) -> AsyncIterator[Replay]:
         """Its state now and after each change, until it is over."""
         loop = asyncio.get_running_loop()
         told: Replay | None = None
         at = 0.0
+        names = RunNames(caller)
         while True:
-            state = await self._get(run, caller)
+            state = names.of(await self._get(run, caller))
             if state != told or loop.time() - at > HEARTBEAT_SECONDS:
                 yield state
                 told, at = state, loop.time()
@@ -98,21 +104,14 @@ class ReplayCalls:
             raise Failure(
                 grpc.StatusCode.FAILED_PRECONDITION, "over", f"run '{run}' is {state.status}", field="run"
             )
-        return await self._there().cancel(run)
+        return RunNames(caller).of(await self._there().cancel(state.run))
 
     async def _get(self, run: str, caller: Caller) -> Replay:
         if not run:
             raise invalid("run", "is missing")
-        state = await self._there().find(run)
-        if state is None:
+        state = await self._there().find(RunNames(caller).full(run))
+        if state is None or (caller.only is not None and set(state.tenants) != {caller.only}):
             raise Failure(grpc.StatusCode.NOT_FOUND, "not_found", f"no run '{run[:64]}'", field="run")
-        if caller.only is not None and set(state.tenants) != {caller.only}:
-            raise Failure(
-                grpc.StatusCode.PERMISSION_DENIED,
-                "other_tenant",
-                f"this token is good for replays of tenant '{caller.only}' alone",
-                field="run",
-            )
         return state
 
     def _there(self) -> Replays:

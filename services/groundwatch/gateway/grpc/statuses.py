@@ -84,6 +84,11 @@ def invalid(field: str, message: str) -> Failure:
     return Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid", message, field=field)
 
 
+def exhausted(reason: str, message: str) -> Failure:
+    """As many as are allowed do it already."""
+    return Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, reason, message, again=True)
+
+
 def unavailable(message: str) -> Failure:
     """Not now."""
     return Failure(grpc.StatusCode.UNAVAILABLE, "unavailable", message, again=True)
