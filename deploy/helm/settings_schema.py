@@ -43,8 +43,8 @@ SHARE = {"minimum": 0, "maximum": 1}
 BOUNDS: dict[str, dict[str, Schema]] = {
     "NatsSettings": {"publish_timeout": POSITIVE},
     "RetrySettings": {"attempts": AT_LEAST_ONE, "first_delay": POSITIVE, "max_delay": POSITIVE},
-    "StageSettings": {"concurrency": NOT_NEGATIVE},
-    "CaptioningSettings": {"concurrency": NOT_NEGATIVE, "max_tokens": AT_LEAST_ONE},
+    "StageSettings": {"concurrency": NOT_NEGATIVE, "timeout": NOT_NEGATIVE},
+    "CaptioningSettings": {"concurrency": NOT_NEGATIVE, "timeout": NOT_NEGATIVE, "max_tokens": AT_LEAST_ONE},
     "VisualSettings": {
         "threshold": {"exclusiveMinimum": 0, "exclusiveMaximum": 1},
         "top_logprobs": {"minimum": 0, "maximum": 20},
@@ -77,6 +77,8 @@ BOUNDS: dict[str, dict[str, Schema]] = {
         "concurrency": AT_LEAST_ONE,
         "max_tokens": AT_LEAST_ONE,
         "retries": NOT_NEGATIVE,
+        "breaker_failures": AT_LEAST_ONE,
+        "breaker_pause": POSITIVE,
     },
     "TritonSettings": {
         "url": {"pattern": "^[^/]+:[0-9]+$"},

@@ -11,9 +11,12 @@ GroundwatchError
 │   ├── DecodeError       the bytes are not the event they claim to be
 │   └── InvalidName       a name that cannot be part of a subject; also a UsageError
 ├── ConnectionLost        the connection to NATS was closed for good: the process ends, exit status 1
+├── WorkTimeout           handling one event took longer than its stage allows: a failed attempt, as a bug is
+├── EngineBug             an engine broke over one event: tried again a few times
 ├── Unscorable            a judge could not judge: an *unscored* outcome with its reason, not a failure
-└── TransientError        try again later: negative acknowledgement with a delay
-    └── RateLimited       the judge asked us to wait; carries for how long
+└── TransientError        try again later: a failed attempt, negative acknowledgement with a delay
+    └── Unavailable       the judge or NATS answers nobody: no attempt of this event; it is waited for
+        └── RateLimited   the judge asked us to wait; carries for how long
 """
 
 from __future__ import annotations
@@ -87,6 +90,14 @@ class Unscorable(GroundwatchError):
         self.detail = detail
 
 
+class WorkTimeout(GroundwatchError):
+    """Handling one event took longer than its stage allows. Counts as a bug does: few attempts."""
+
+
+class EngineBug(GroundwatchError):
+    """An engine broke over one event in a way that nobody foresaw: a bug, tried again a few times."""
+
+
 class TransientError(GroundwatchError):
     """A fault that passes. The event is handed back and tried again after a delay.
 
@@ -96,12 +107,26 @@ class TransientError(GroundwatchError):
     kind: str = ""
 
 
-class RateLimited(TransientError):
-    """A judge's endpoint asked us to slow down.
+class Unavailable(TransientError):
+    """Whoever the event needs, a judge or NATS, answers nobody for now. It says nothing about the event.
 
-    `retry_after` is in seconds, None when the endpoint did not say.
+    `judge` names the model, empty where it is not one. `retry_after` is in seconds, None when nobody said.
+    `trial`: this very event was let through to find out whether the judge is back. `wakes`: somebody else's
+    success is a reason to ask again at once.
     """
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    wakes = True
+
+    def __init__(
+        self, message: str, *, judge: str = "", retry_after: float | None = None, trial: bool = False
+    ) -> None:
         super().__init__(message)
+        self.judge = judge
         self.retry_after = retry_after
+        self.trial = trial
+
+
+class RateLimited(Unavailable):
+    """A judge's endpoint asked us to slow down."""
+
+    wakes = False

@@ -207,7 +207,7 @@ async def test_a_question_that_was_answered_before_is_not_asked_again(
     settings = Settings(captioning=CaptioningSettings(models={}))
     service = CaptioningService(settings, bus, Metrics())
     question = QuestionAsked(response=msgspec.structs.replace(response, answer=""))
-    again: Any = SimpleNamespace(delivered=2, headers={})
+    again: Any = SimpleNamespace(first=False, headers={})
     assert await service.handle([Work(question, again)]) == [Result()]
     assert len(server.requests) == 1
 

@@ -146,10 +146,10 @@ def slowed(call: Any, pause: float) -> Any:
 
 def bend() -> None:
     """Put the test's wishes in place before anything is imported that would look at them."""
-    ack_wait = float(os.environ.get("FAULT_ACK_WAIT", "30"))
-    topology.CONSUMERS = tuple(
-        msgspec.structs.replace(spec, ack_wait=ack_wait) for spec in topology.CONSUMERS
-    )
+    if ack_wait := float(os.environ.get("FAULT_ACK_WAIT", "0")):
+        topology.CONSUMERS = tuple(
+            msgspec.structs.replace(spec, ack_wait=ack_wait) for spec in topology.CONSUMERS
+        )
     engines = os.environ.get("FAULT_ENGINES")
     if engines in ("hash", "claims"):
         import groundwatch.extraction.engines as engines_of_extraction

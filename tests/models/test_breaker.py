@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwatch.models.breaker import FACTOR, Breaker
+from groundwatch.models.breaker import ASKED_FOR, FACTOR, Breaker
 
 
 class Clock:
@@ -66,3 +66,29 @@ def test_stragglers_of_before_do_not_prolong_the_pause():
     clock.now = 5.0
     breaker.failed("one that had begun before")
     assert breaker.enter() == 5
+
+
+def test_one_event_alone_never_opens_it_two_do():
+    breaker = Breaker(failures=3, pause=10.0, clock=Clock())
+    ASKED_FOR.set("one")
+    for _ in range(10):
+        breaker.failed("down")
+    assert breaker.enter() == 0 and not breaker.is_open
+    ASKED_FOR.set("two")
+    breaker.failed("down")
+    assert breaker.is_open
+    ASKED_FOR.set("")
+
+
+def test_what_is_away_for_certain_is_away_at_once():
+    clock = Clock()
+    breaker = Breaker(failures=3, pause=10.0, clock=clock)
+    breaker.away("connection refused")
+    assert (breaker.is_open, breaker.why, breaker.enter()) == (True, "connection refused", 10)
+    breaker.away("connection refused")
+    assert breaker.enter() == 10, "no trial was made"
+    clock.now = 10.0
+    breaker.away("connection refused")
+    assert breaker.enter() == 20
+    breaker.succeeded()
+    assert not breaker.is_open and breaker.remaining == 0

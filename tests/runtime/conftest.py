@@ -15,6 +15,7 @@ import pytest
 
 from groundwatch.events import OutcomeKind, ResponseRecorded
 from groundwatch.runtime import outcomes
+from groundwatch.runtime.away import AwayJudges
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.metrics import Metrics
 from groundwatch.runtime.natsserver import NatsServer
@@ -123,6 +124,8 @@ async def stage_factory(bus_factory, clean_streams) -> AsyncIterator[StageFactor
             name: str = "",
             bus: Bus | None = None,
             start: bool = True,
+            timeout: float = 60.0,
+            judges: int = 1,
             **consumer: Any,
         ) -> Running:
             bus = bus or await bus_factory("stage")
@@ -145,6 +148,8 @@ async def stage_factory(bus_factory, clean_streams) -> AsyncIterator[StageFactor
                 retries=retries,
                 batch=batch,
                 concurrency=concurrency,
+                timeout=timeout,
+                judges=AwayJudges("extraction", metrics, number=judges),
             )
             if start:
                 await stage.start()

@@ -57,7 +57,7 @@ async def everything(bus: Bus) -> dict[str, Any]:
 
 
 async def test_creates_everything_and_then_changes_nothing(fresh: Bus) -> None:
-    assert set(await missing(fresh.js)) == {spec.name for spec in (*STREAMS, *CONSUMERS)}
+    assert set(await missing(fresh.js)) == {spec.name for spec in (*STREAMS, *CONSUMERS, *BUCKETS)}
     first = await provision(fresh.js)
     assert {one.change for one in first} == {"created"}
     declared = {spec.name for spec in (*STREAMS, *CONSUMERS)} | {bucket.name for bucket in BUCKETS}

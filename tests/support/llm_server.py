@@ -36,7 +36,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from typing import Any
 
@@ -182,6 +182,8 @@ class LlmServer:
         self.headers: list[dict[str, str]] = []
         self.peak = 0
         self.port = port
+        # In place of the script, where it is set: the behaviour for a request.
+        self.behave: Callable[[dict[str, Any]], str] | None = None
         self._active = 0
         self._asked: Counter[str] = Counter()
         self._judge = Judge()
@@ -248,6 +250,8 @@ class LlmServer:
         script = request["model"].split(",")
         behaviour, _, argument = script[min(self._asked[request["model"]], len(script) - 1)].partition(":")
         self._asked[request["model"]] += 1
+        if self.behave is not None:
+            behaviour, _, argument = self.behave(request).partition(":")
         self._active += 1
         self.peak = max(self.peak, self._active)
         try:

@@ -51,7 +51,10 @@ class CaptioningService(ChainService):
         self.consume(
             Asked,
             self.handle,
-            StageSettings(concurrency=settings.captioning.concurrency or asked_at_once),
+            StageSettings(
+                concurrency=settings.captioning.concurrency or asked_at_once,
+                timeout=settings.captioning.timeout,
+            ),
             self.engine,
         )
 
@@ -88,7 +91,7 @@ class CaptioningService(ChainService):
         event = work.event
         if isinstance(event, QuestionAsked):
             subject = recorded_subject(event.response.run, event.response.key)
-            if work.arrived.delivered > 1 and await self.bus.holds(RESPONSES, subject):
+            if not work.arrived.first and await self.bus.holds(RESPONSES, subject):
                 return None
             return Answering(event, self)
         protocol = self.chain_protocol(event)
@@ -127,9 +130,7 @@ class CaptioningService(ChainService):
             groups.setdefault(one.judge, []).append(place)
         answers: dict[int, Said | GroundwatchError] = {}
         for judge, places in groups.items():
-            said = await self.counted(
-                self.engine.say([pending[place].turn for place in places]), len(places), judge
-            )
+            said = await self.counted(self.engine.say, [pending[place].turn for place in places], judge)
             answers.update(zip(places, map(self._bounded, said), strict=True))
         return [answers[place] for place in range(len(pending))]
 

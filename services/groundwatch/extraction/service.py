@@ -84,16 +84,14 @@ class ExtractionService(StageService):
         # A dead letter that nobody could read names no protocols: now that it reads, it says so itself.
         names = (arrived.protocols if retried else ()) or response.protocols
         wanted = [name for name in names if name not in response.declined]
-        if arrived.delivered == 1 or len(wanted) < 2:
+        if arrived.first:
             return wanted
-        # Delivered again because one protocol failed: the others need not pay their judge twice.
+        # Tried again because one protocol failed: the others need not pay their judge twice.
         left = []
         for name in wanted:
             protocol = find_protocol(name)
-            if isinstance(protocol, GroundwatchError):
-                left.append(name)
-                continue
-            if not await self.bus.holds(*self._next(response, protocol)):
+            place = None if isinstance(protocol, GroundwatchError) else self._next(response, protocol)
+            if not await self.done_before(arrived, response, name, place):
                 left.append(name)
         return left
 

@@ -75,7 +75,7 @@ class GenerationService(ChainService):
             groups.setdefault(one.judge, []).append(one)
         for judge, group in groups.items():
             made: Sequence[Generated | GroundwatchError] = await self.counted(
-                self.engine.generate([one.prompt for one in group]), len(group), judge
+                self.engine.generate, [one.prompt for one in group], judge
             )
             ends = await asyncio.gather(*map(self._end, group, made))
             for one, end in zip(group, ends, strict=True):

@@ -18,9 +18,10 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `api_key_env` names the environment variable with the key. `timeout` is for one request, `patience` for
     all waiting between the requests of one judgement, both in seconds; `retries` counts second tries after
-    faults. Prices are US dollars for a million tokens. `structured` is how the server constrains replies;
-    `token_limit` is its name for `max_tokens`; `omit` lists request parameters that it refuses, such as
-    temperature and seed.
+    faults. After `breaker_failures` faults in a row of different events the judge is away: it is left alone
+    for `breaker_pause` seconds, doubling up to ten times that. Prices are US dollars for a million tokens.
+    `structured` is how the server constrains replies; `token_limit` is its name for `max_tokens`; `omit`
+    lists request parameters that it refuses, such as temperature and seed.
     """
 
     base_url: str
@@ -39,6 +40,8 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retries: int = 2
     patience: float = 30.0
     first_wait: float = 0.5
+    breaker_failures: int = 5
+    breaker_pause: float = 5.0
 
     def __post_init__(self) -> None:
         checks = (
@@ -52,6 +55,8 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             ("retries", self.retries >= 0, "must not be negative"),
             ("patience", self.patience >= 0, "must not be negative"),
             ("first_wait", self.first_wait > 0, "must be above 0 seconds"),
+            ("breaker_failures", self.breaker_failures >= 1, "must be at least 1"),
+            ("breaker_pause", self.breaker_pause > 0, "must be above 0 seconds"),
         )
         for key, holds, message in checks:
             if not holds:

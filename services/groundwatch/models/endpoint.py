@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,9 +19,11 @@ import openai
 
 from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.events import Usage
+from groundwatch.models.breaker import Breaker
+from groundwatch.models.calls import Calls
 from groundwatch.models.chat_settings import ChatSettings, OnCall
 from groundwatch.models.openai_answers import Answer, fault_of, read_answer
-from groundwatch.models.patience import CallKind, Fault, Gate, Patience
+from groundwatch.models.patience import CallKind, Fault, Patience
 from groundwatch.models.replies import encodable
 
 Image: TypeAlias = tuple[bytes, str]
@@ -57,8 +58,12 @@ class Endpoint:
             max_retries=0,
         )
         self._whom = _describe(settings, with_key=bool(self._key))
-        self._slots = asyncio.Semaphore(settings.concurrency)
-        self._gate = Gate()
+        self._calls = Calls(
+            settings.model,
+            slots=asyncio.Semaphore(settings.concurrency),
+            breaker=Breaker(failures=settings.breaker_failures, pause=settings.breaker_pause),
+            tell=self.tell,
+        )
 
     @property
     def model(self) -> str:
@@ -81,9 +86,10 @@ class Endpoint:
         """One answer and the seconds it took, after as many requests as patience allows.
 
         `form` are further parameters of the request. Raises `Unscorable` (refused, judge_rejected_request),
-        `RateLimited` with the wait asked for, or `TransientError`. An answer is still to be told.
+        `RateLimited` with the wait asked for, `Unavailable` while the model is away, or `TransientError`. An
+        answer is still to be told.
         """
-        return await self._persist(lambda: self._complete(messages, form), patience)
+        return await self._calls.persist(lambda: self._complete(messages, form), patience)
 
     async def post(
         self, path: str, body: Mapping[str, object], read: Callable[[bytes], T], patience: Patience, what: str
@@ -99,23 +105,7 @@ class Endpoint:
                 self._client.post(path, cast_to=httpx.Response, body=dict(body)), read, what
             )
 
-        return await self._persist(request, patience)
-
-    async def _persist(
-        self, request: Callable[[], Awaitable[T | Fault]], patience: Patience
-    ) -> tuple[T, float]:
-        while True:
-            async with self._slots:
-                await patience.pass_through(self._gate)
-                started = time.perf_counter()
-                outcome = await request()
-                seconds = time.perf_counter() - started
-            if not isinstance(outcome, Fault):
-                return outcome, seconds
-            self.tell(outcome.kind, seconds, Usage())
-            if outcome.retry_after is not None:
-                self._gate.close_for(outcome.retry_after)
-            await patience.wait_out(outcome)
+        return await self._calls.persist(request, patience)
 
     def tell(self, kind: CallKind, seconds: float, usage: Usage) -> None:
         """Count a request that got an answer by what became of that."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import msgspec
 import openai
 
@@ -17,6 +18,7 @@ from groundwatch.events import Usage
 from groundwatch.models.patience import CallKind, Fault, retry_after
 from groundwatch.models.replies import encodable
 
+SERVICE_UNAVAILABLE = 503
 _DETAIL = 300
 _OURS = ("model", "response_format", "temperature", "seed", "max_tokens", "max_completion_tokens")
 _FILTERED = ("content_filter", "content_policy_violation")
@@ -134,7 +136,9 @@ def fault_of(error: Exception, *, key: str, whom: str, wanted: str = "chat compl
         kind, what = CallKind.UNREACHABLE, f"cannot be reached ({_cause(error)})"
     else:
         kind, what = CallKind.NOT_A_COMPLETION, f"sent no {wanted} ({_cause(error)})"
-    return Fault(kind=kind, error=TransientError(_hide(f"{whom} {what}", key)), passes=True)
+    # A connection that was never made says nothing of what was to be asked over it; one that broke may.
+    away = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+    return Fault(kind=kind, error=TransientError(_hide(f"{whom} {what}", key)), passes=True, away=away)
 
 
 def _of_status(error: openai.APIStatusError, *, key: str, whom: str) -> Fault:
@@ -152,8 +156,16 @@ def _of_status(error: openai.APIStatusError, *, key: str, whom: str) -> Fault:
             retry_after=wait,
         )
     if status >= 500 or status in (408, 409, 425):
-        return Fault(kind=CallKind.SERVER_ERROR, error=TransientError(message), passes=True, retry_after=wait)
-    return Fault(kind=CallKind.MISCONFIGURED, error=TransientError(f"check the settings: {message}"))
+        return Fault(
+            kind=CallKind.SERVER_ERROR,
+            error=TransientError(message),
+            passes=True,
+            away=status == SERVICE_UNAVAILABLE,
+            retry_after=wait,
+        )
+    return Fault(
+        kind=CallKind.MISCONFIGURED, error=TransientError(f"check the settings: {message}"), away=True
+    )
 
 
 def _of_rejection(error: openai.APIStatusError, *, detail: str, message: str) -> Fault:

@@ -50,12 +50,14 @@ class CallKind(StrEnum):
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """A request that got no answer: what to raise when patience ends, and whether to try before.
 
-    `retry_after` is in seconds, where the server said so.
+    `retry_after` is in seconds, where the server said so. `away`: whatever had been asked, there would have
+    been no answer; any other fault may be due to what was asked.
     """
 
     kind: CallKind
     error: GroundwatchError
     passes: bool = False
+    away: bool = False
     retry_after: float | None = None
 
 

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import TransientError, Unavailable
 from groundwatch.models.triton import TritonModels
 
 FRESH_SECONDS = 30.0
@@ -34,8 +34,8 @@ class Served:
     async def confirm(self, *names: str) -> None:
         """Make sure that `label` says who answers.
 
-        Raises `TransientError` when it said something else until now, or when Triton does not tell: what is
-        in hand was to be judged by somebody else.
+        Raises `Unavailable` when it said something else until now, so that what is in hand is begun anew with
+        who answers now, or when Triton does not tell.
         """
         before = [self.label(name) for name in names]
         for name in names:
@@ -43,7 +43,8 @@ class Served:
                 await self._ask(name)
         now = [self.label(name) for name in names]
         if before != now:
-            raise TransientError(f"on Triton {' and '.join(now)} answer now, not {' and '.join(before)}")
+            why = f"on Triton {' and '.join(now)} answer now, not {' and '.join(before)}"
+            raise Unavailable(why, retry_after=0.0)
 
     async def warm_up(self) -> None:
         """Begin to watch the models, and ask who they are; one that does not say is a problem for later."""

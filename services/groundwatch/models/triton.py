@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -18,9 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from groundwatch.addresses import shown_address
-from groundwatch.errors import MissingExtraError, RateLimited, TransientError, Unscorable
+from groundwatch.errors import MissingExtraError, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.breaker import Breaker
+from groundwatch.models.calls import Calls
 from groundwatch.models.chat_settings import OnCall
 from groundwatch.models.patience import CallKind, Fault, Patience
 from groundwatch.models.replies import encodable
@@ -60,7 +60,7 @@ class TritonModels:
     """The served models; one client for each loop, for any number of tasks.
 
     Every call raises `Unscorable` (unreadable_image, prompt_too_long, not_finite, empty_reply,
-    judge_rejected_request), `RateLimited` (also while a failing model is left alone), or `TransientError`.
+    judge_rejected_request), `RateLimited`, `Unavailable` while the model is away, or `TransientError`.
     """
 
     def __init__(self, settings: TritonSettings, *, on_call: OnCall | None = None) -> None:
@@ -73,7 +73,7 @@ class TritonModels:
         self._on_call = on_call
         self._connected: Any = None
         self._slots = asyncio.Semaphore(settings.concurrency)
-        self._breakers: dict[str, Breaker] = {}
+        self._calls: dict[str, Calls] = {}
         self._identities: dict[str, ModelIdentity] = {}
         self._watched: dict[str, str] = {}
         self._watcher: asyncio.Task[None] | None = None
@@ -141,10 +141,16 @@ class TritonModels:
     async def identity(self, model: str) -> ModelIdentity:
         """Which checkpoint answers under the served name `model`, as its repository states it.
 
-        Asked once and kept until `forget`. Raises `TransientError` when Triton does not say.
+        Asked once and kept until `forget`. Raises `Unavailable` when Triton does not say: no event is to
+        blame for that.
         """
         if model not in self._identities:
-            answer = await self._ask_server("get_model_config", model)
+            calls = self._calls_to(model)
+            calls.answered()
+            try:
+                answer = await self._ask_server("get_model_config", model)
+            except TransientError as error:
+                raise calls.away(error) from error
             found = {key: value.string_value for key, value in answer.config.parameters.items()}
             asked = "\n".join(f"{key}={found[key]}" for key in _ASKED if found.get(key))
             digest = found.get("WEIGHTS_SHA256", "")
@@ -184,9 +190,9 @@ class TritonModels:
         """What keeps the watched models from answering; empty when nothing does."""
         found = [f"model '{name}': {why}" for name, why in self._watched.items() if why]
         found += [
-            f"model '{name}' is left alone after faults: {breaker.why}"
-            for name, breaker in self._breakers.items()
-            if breaker.why and not self._watched.get(name)
+            f"model '{name}' is left alone after faults: {calls.breaker.why}"
+            for name, calls in self._calls.items()
+            if calls.breaker.is_open and not self._watched.get(name)
         ]
         return [f"triton at {shown_address(self.settings.url)}: {what}" for what in found]
 
@@ -204,36 +210,18 @@ class TritonModels:
         patience = Patience(
             retries=settings.retries, seconds=settings.patience, first_wait=settings.first_wait
         )
-        breaker = self._breakers.setdefault(
-            model, Breaker(failures=settings.breaker_failures, pause=settings.breaker_pause)
-        )
         tensors = [self._tensor(name, values) for name, values in inputs.items()]
-        while True:
-            async with self._slots:
-                if (pause := breaker.enter()) > 0:
-                    self._tell(CallKind.LEFT_ALONE, 0.0, Usage())
-                    raise RateLimited(
-                        f"{self._whom(model)} is left alone after faults: {breaker.why}", retry_after=pause
-                    )
-                started = time.perf_counter()
-                try:
-                    outcome = await self._request(model, tensors, read)
-                except BaseException:
-                    breaker.left()
-                    raise
-                seconds = time.perf_counter() - started
-            if not isinstance(outcome, Fault):
-                breaker.succeeded()
-                self._tell(CallKind.OK, seconds, outcome[1])
-                return outcome[0]
-            self._tell(outcome.kind, seconds, Usage())
-            if isinstance(outcome.error, Unscorable):
-                breaker.succeeded()
-            elif outcome.kind is CallKind.RATE_LIMITED:
-                breaker.left()
-            else:
-                breaker.failed(str(outcome.error))
-            await patience.wait_out(outcome)
+        (found, usage), seconds = await self._calls_to(model).persist(
+            lambda: self._request(model, tensors, read), patience
+        )
+        self._tell(CallKind.OK, seconds, usage)
+        return found
+
+    def _calls_to(self, model: str) -> Calls:
+        if model not in self._calls:
+            breaker = Breaker(failures=self.settings.breaker_failures, pause=self.settings.breaker_pause)
+            self._calls[model] = Calls(model, slots=self._slots, breaker=breaker, tell=self._tell)
+        return self._calls[model]
 
     async def _request(
         self, model: str, tensors: list[Any], read: Callable[[Any], tuple[T, Usage]]

@@ -37,6 +37,8 @@ _PASSES = {
     "UNKNOWN": (CallKind.SERVER_ERROR, "failed"),
 }
 
+_OF_THE_OPERATOR = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
+
 
 class BadReply(ValueError):
     """A reply that is not what the model's contract says."""
@@ -81,14 +83,17 @@ def fault_of(error: InferenceServerException | TimeoutError, *, whom: str) -> Fa
         return Fault(kind=CallKind.RATE_LIMITED, error=RateLimited(f"{whom} is full: {text}"), passes=True)
     if status in _PASSES and "unknown model" not in text:
         kind, what = _PASSES[status]
-        return _passing(kind, f"{whom} {what}: {text}")
+        # One connection that broke may have broken over this request; one that nobody took did not.
+        return _passing(kind, f"{whom} {what}: {text}", away="failed to connect" in text.casefold())
     # A Triton that was just started answers so for models that it has yet to load.
-    advice = "unless it is still loading, " if status == "NOT_FOUND" or "unknown model" in text else ""
+    unknown = status == "NOT_FOUND" or "unknown model" in text
+    advice = "unless it is still loading, " if unknown else ""
     return Fault(
         kind=CallKind.MISCONFIGURED,
         error=TransientError(
             f"{advice}check the settings and the model repository: {whom} answered {status}: {text}"
         ),
+        away=unknown or status in _OF_THE_OPERATOR,
     )
 
 
@@ -145,5 +150,5 @@ def blob(result: Any, name: str) -> bytes:
     return found
 
 
-def _passing(kind: CallKind, message: str) -> Fault:
-    return Fault(kind=kind, error=TransientError(message), passes=True)
+def _passing(kind: CallKind, message: str, *, away: bool = False) -> Fault:
+    return Fault(kind=kind, error=TransientError(message), passes=True, away=away)

@@ -14,8 +14,8 @@ from groundwatch.captioning.strategies import STRATEGIES, TAG
 from groundwatch.errors import (
     GroundwatchError,
     InputError,
-    RateLimited,
     TransientError,
+    Unavailable,
     Unscorable,
     UsageError,
 )
@@ -106,7 +106,7 @@ class Asker:
             said = await self._turns(prompt, images)
             if not isinstance(said, TransientError) or attempt == ATTEMPTS or said.kind in _OF_THE_TARGET:
                 break
-            wait = said.retry_after if isinstance(said, RateLimited) else None
+            wait = said.retry_after if isinstance(said, Unavailable) else None
             await asyncio.sleep(min(wait if wait is not None else pause, LONGEST_PAUSE))
             pause *= 2
         return judge, said

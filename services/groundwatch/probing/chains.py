@@ -12,7 +12,7 @@ import time
 import msgspec
 
 from groundwatch.captioning.engines.base import Said
-from groundwatch.errors import GroundwatchError, InputError, RateLimited, TransientError, Unscorable
+from groundwatch.errors import GroundwatchError, InputError, TransientError, Unavailable, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
 from groundwatch.generation.engines.base import GenerationEngine, Vector
 from groundwatch.generation.similarity import cosine
@@ -101,7 +101,7 @@ class Chains:
             except TransientError as error:
                 if attempt == ATTEMPTS:
                     raise
-                wait = error.retry_after if isinstance(error, RateLimited) else None
+                wait = error.retry_after if isinstance(error, Unavailable) else None
                 await asyncio.sleep(min(wait if wait is not None else pause, LONGEST_PAUSE))
                 attempt, pause = attempt + 1, 2 * pause
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -17,7 +17,7 @@ import nats.errors
 import nats.js.errors
 
 from groundwatch.addresses import concealed, shown_address
-from groundwatch.errors import ConnectionLost, TransientError, UsageError
+from groundwatch.errors import ConnectionLost, TransientError, Unavailable, UsageError
 from groundwatch.runtime.addresses import nats_servers
 from groundwatch.runtime.connection import Broker, Connection
 from groundwatch.runtime.logs import logger
@@ -210,7 +210,7 @@ class Bus:
     async def create(self, outgoing: Outgoing) -> Stored:
         """Publish unless the subject has a message already; return when the stream has it.
 
-        Raises `InputError` when the event is too large to ever fit, `TransientError` otherwise.
+        Raises `InputError` when the event is too large to ever fit, `Unavailable` otherwise.
         """
         return await (await self.start_create(outgoing))
 
@@ -225,20 +225,24 @@ class Bus:
         if outgoing.expect is not None:
             headers[HEADER_EXPECT_SEQUENCE] = str(outgoing.expect)
         if self._publisher is None:
-            raise TransientError("not connected to NATS yet")
+            raise Unavailable("not connected to NATS yet")
         return await self._publisher.send(
             outgoing.subject, outgoing.payload, headers or None, whole=outgoing.whole
         )
 
     async def holds(self, stream: str, subject: str) -> bool:
         """Whether the stream has a message on this subject."""
+        return await self.headers_of(stream, subject) is not None
+
+    async def headers_of(self, stream: str, subject: str) -> Mapping[str, str] | None:
+        """The headers of the stream's message on this subject; None when it has none there."""
         try:
-            await self.js.get_last_msg(stream, subject)
+            found = await self.js.get_last_msg(stream, subject)
         except nats.js.errors.NotFoundError:
-            return False
+            return None
         except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
-            raise TransientError(f"cannot look up {subject}: {error!r}") from error
-        return True
+            raise Unavailable(f"cannot look up {subject}: {error!r}") from error
+        return found.headers or {}
 
     async def _on_error(self, error: Exception) -> None:
         self._trouble = concealed(str(error) or repr(error))

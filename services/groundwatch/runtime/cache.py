@@ -17,7 +17,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import UNDECODED, GroundwatchError, InputError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, InputError, Unavailable
 from groundwatch.events import ClaimsExtracted, Judge, ResponseRecorded, Usage
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.cache_keys import asked_with, cache_key
@@ -123,7 +123,7 @@ class JudgementCache:
         # Looking took a moment, in which a server can have said that another checkpoint answers there now.
         if judge_of(protocol) != judge:
             why = f"{judge.engine}: {judge_of(protocol).model} answers now, not {judge.model}"
-            return [TransientError(why)] * len(items)
+            return [Unavailable(why, retry_after=0.0)] * len(items)
         return await ask(items, protocol)
 
     def _key(

@@ -62,7 +62,7 @@ class ChainService(StageService):
 
         `done` has as many rounds as the result will have.
         """
-        return arrived.delivered > 1 and await self.bus.holds(*_place(done, to))
+        return not arrived.first and await self.bus.holds(*_place(done, to))
 
     def carried_on(self, chain: ChainAdvanced, judge: Judge, to: StageName) -> Result:
         """The chain, with this stage's judge, to the next stage."""

@@ -12,6 +12,7 @@ from groundwatch.events import (
     ClaimsVerified,
     Judge,
     OutcomeKind,
+    ResponseRecorded,
     digest,
 )
 from groundwatch.protocols.base import EvaluationProtocol
@@ -20,7 +21,7 @@ from groundwatch.runtime import outcomes
 from groundwatch.runtime.bus import ENCODER, Outgoing
 from groundwatch.runtime.service import StageService, find_protocol, next_stage
 from groundwatch.runtime.work import Publication, Result, Work
-from groundwatch.topology import judged_subject
+from groundwatch.topology import JUDGED, judged_subject
 
 Judged = ClaimsVerified | ClaimsMatched
 
@@ -37,7 +38,7 @@ class ClaimService(StageService):
         nothing: Any,
     ) -> Sequence[Result | GroundwatchError]:
         """Judge each event's claims; events without claims pass on with `nothing`, unasked."""
-        results: list[Result | GroundwatchError | None] = [None] * len(works)
+        results: list[Result | GroundwatchError] = [Result() for _ in works]
         groups: dict[str, list[int]] = {}
         for index, work in enumerate(works):
             groups.setdefault(work.event.protocol, []).append(index)
@@ -48,6 +49,7 @@ class ClaimService(StageService):
                     results[index] = protocol
                 continue
             judge = judge_of(protocol)
+            indices = [index for index in indices if not await self._done_before(works[index], protocol)]
             asked = [index for index in indices if works[index].event.claims]
             for index in indices:
                 if not works[index].event.claims:
@@ -66,7 +68,16 @@ class ClaimService(StageService):
                         results[index] = Result(failures={name: answer})
                     case _:
                         results[index] = self._passed_on(event_of(extracted, judge, answer), protocol)
-        return [result for result in results if result is not None]
+        return results
+
+    async def _done_before(self, work: Work[ClaimsExtracted], protocol: EvaluationProtocol) -> bool:
+        response = work.event.response
+        place = (JUDGED, self._subject(response, protocol))
+        return await self.done_before(work.arrived, response, protocol.name, place)
+
+    def _subject(self, response: ResponseRecorded, protocol: EvaluationProtocol) -> str:
+        stage = next_stage(protocol, StageName(self.name))
+        return judged_subject(response.run, stage.value, protocol.name, response.key)
 
     def _unscored(self, extracted: ClaimsExtracted, judge: Judge, error: Unscorable) -> Result:
         outcome = outcomes.without_score(
@@ -84,10 +95,9 @@ class ClaimService(StageService):
 
     def _passed_on(self, judged: Judged, protocol: EvaluationProtocol) -> Result:
         response = judged.extracted.response
-        stage = next_stage(protocol, StageName(self.name))
         key = response.key
         message = Outgoing(
-            subject=judged_subject(response.run, stage.value, protocol.name, key),
+            subject=self._subject(response, protocol),
             payload=ENCODER.encode(judged),
             message_id=digest(
                 key,

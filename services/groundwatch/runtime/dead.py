@@ -15,7 +15,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError
+from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError, Unavailable
 from groundwatch.events import (
     ChainAdvanced,
     ClaimsExtracted,
@@ -74,7 +74,8 @@ class DeadLetters:
         """Write the dead letter, then an unscored outcome for each protocol that failed.
 
         A question has none yet: only its answer is recorded, and only what is recorded has outcomes.
-        `failed` empty means: every protocol of the message. Raises `TransientError` when the streams
+        `failed` empty means: every protocol of the message. A message whose protocols end one after the other
+        leaves a letter for each time. Raises `Unavailable` when the streams
         cannot be reached; the message is then still the server's.
         """
         address = arrived.address
@@ -94,10 +95,11 @@ class DeadLetters:
         }
         if protocols:
             headers[HEADER_PROTOCOLS] = ",".join(protocols)
+        letter_key = digest(arrived.fingerprint, *sorted(failed))[:32] if failed else arrived.fingerprint
         letter = Outgoing(
-            subject=dead_subject(self._stage, run, arrived.fingerprint),
+            subject=dead_subject(self._stage, run, letter_key),
             payload=arrived.message.data,
-            message_id=digest("dead", self._stage, arrived.fingerprint)[:32],
+            message_id=digest("dead", self._stage, letter_key)[:32],
             headers=headers,
             whole=True,
         )
@@ -145,7 +147,7 @@ class DeadLetters:
         except (nats.js.errors.NotFoundError, *UNDECODED):
             return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            raise TransientError(f"cannot read the recorded response: {error!r}") from error
+            raise Unavailable(f"cannot read the recorded response: {error!r}") from error
 
 
 async def dead_letters(bus: Bus) -> AsyncIterator[DeadLetter]:

@@ -143,6 +143,7 @@ class Metrics:
         self._category = BoundedLabel(max_labels)
         self._version = BoundedLabel(max_labels, partial(self._forget, "version"))
         self._version_tags = tuple(version_tags)
+        self._clocks: dict[str, list[Callable[[], float]]] = {}
         scope = ("tenant", "model", "protocol")
         self.responses = Counter(
             "groundwatch_responses", "Responses recorded", ("tenant", "model"), registry=registry
@@ -195,6 +196,24 @@ class Metrics:
             "groundwatch_stage_messages",
             "Messages handled by a stage",
             ("stage", "result"),
+            registry=registry,
+        )
+        self.stage_timeouts = Counter(
+            "groundwatch_stage_timeouts",
+            "Times that handling took longer than a stage allows",
+            ("stage",),
+            registry=registry,
+        )
+        self.stage_longest_seconds = Gauge(
+            "groundwatch_stage_longest_seconds",
+            "For how long the oldest work of a stage goes on by now",
+            ("stage",),
+            registry=registry,
+        )
+        self.judge_away_seconds = Gauge(
+            "groundwatch_judge_away_seconds",
+            "For how long a judge has been away, 0 while it answers",
+            ("stage", "judge"),
             registry=registry,
         )
         self.redeliveries = Counter(
@@ -328,11 +347,18 @@ class Metrics:
 
         A counter that Prometheus first sees at 1 has not increased, and would be in no rate and no alert.
         """
-        for result in ("done", "retried", "dead"):
+        for result in ("done", "retried", "handed_back", "dead"):
             self.stage_messages.labels(name, result)
+        self.stage_timeouts.labels(name)
         for reason in DEAD_REASONS:
             self.dead_letters.labels(name, reason)
         self.redeliveries.labels(name)
+
+    def longest_work(self, name: str, seconds: Callable[[], float]) -> None:
+        """Show for how long the oldest work of a stage goes on; a stage has several consumers."""
+        clocks = self._clocks.setdefault(name, [])
+        clocks.append(seconds)
+        self.stage_longest_seconds.labels(name).set_function(lambda: max(clock() for clock in clocks))
 
     def budget(self, name: str, resource: str, limit: float, used: float) -> None:
         """Show one limit of a budget and what is used of it."""

@@ -9,7 +9,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import InputError, TransientError, Unscorable
+from groundwatch.errors import InputError, Unavailable, Unscorable
 from groundwatch.events import (
     ChainAdvanced,
     ClaimsMatched,
@@ -213,7 +213,7 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
         # A repeat of a message id whose outcome has since been erased: nothing to bring back.
         return Stored.EXISTED
     except (nats.errors.Error, OSError, TimeoutError) as error:
-        raise TransientError(f"cannot read {message.subject}: {error!r}") from error
+        raise Unavailable(f"cannot read {message.subject}: {error!r}") from error
     if (existing.headers or {}).get(HEADER_REASON) not in REPLACEABLE:
         return Stored.EXISTED
     return await bus.create(

@@ -68,12 +68,15 @@ async def provision(
 
 
 async def missing(js: JetStreamContext, user: str = "") -> list[str]:
-    """Names of declared streams and consumers that the server does not have: all, or those of one user."""
+    """Names of declared streams, consumers and buckets that the server lacks: all, or those of one user."""
     streams = streams_of(user) if user else [spec.name for spec in STREAMS]
     absent = [name for name in streams if await _stream_config(js, name) is None]
     for spec in CONSUMERS:
         if user in ("", spec.service) and await _consumer_config(js, spec) is None:
             absent.append(spec.name)
+    for bucket in BUCKETS:
+        if user in ("", *bucket.writers) and await _stream_config(js, bucket.stream) is None:
+            absent.append(bucket.name)
     return absent
 
 
@@ -224,17 +227,18 @@ async def _put_dropping(
     js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
 ) -> Provisioned:
     """A bucket that makes room: the client library's own refuse when they are full."""
+    max_age = spec.max_age or cache.ttl
     wanted = StreamConfig(
         name=spec.stream,
         description=spec.description,
         subjects=[f"$KV.{spec.name}.>"],
         storage=StorageType.FILE,
         discard=DiscardPolicy.OLD,
-        max_age=cache.ttl,
-        max_bytes=cache.max_bytes,
+        max_age=max_age,
+        max_bytes=spec.max_bytes or cache.max_bytes,
         max_msgs=-1,
         max_msgs_per_subject=1,
-        duplicate_window=min(120.0, cache.ttl),
+        duplicate_window=min(120.0, max_age),
         num_replicas=replicas,
         allow_direct=True,
         allow_rollup_hdrs=True,

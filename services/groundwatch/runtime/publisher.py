@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import nats.errors
 
-from groundwatch.errors import UNDECODED, InputError, TransientError
+from groundwatch.errors import UNDECODED, InputError, TransientError, Unavailable
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from groundwatch.runtime.connection import Connection
 
 WRONG_LAST_SEQUENCE = 10071
+SERVER_FAULT = 500
 """JetStream's error code when the subject already holds another message than expected."""
 
 MAX_PENDING = 4_000
@@ -41,6 +42,7 @@ class Stored(Enum):
 
 
 class _Refusal(msgspec.Struct):
+    code: int = 0
     err_code: int = 0
     description: str = ""
 
@@ -52,7 +54,7 @@ class _Ack(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Ack)
-_NOBODY = _Ack(error=_Refusal(description="no stream takes this subject"))
+_NOBODY = _Ack(error=_Refusal(code=503, description="no stream takes this subject"))
 
 
 class Receipt:
@@ -73,15 +75,17 @@ class Receipt:
         return self.result()
 
     def result(self) -> Stored:
-        """What became of it. Raises `TransientError` when the stream has not, or not yet, said so."""
+        """What became of it. Raises `Unavailable` when the stream has not, or not yet, said so."""
         if not self.future.done():
-            raise TransientError(f"no acknowledgement for {self.subject} within {self.timeout:g} s")
+            raise Unavailable(f"no acknowledgement for {self.subject} within {self.timeout:g} s")
         ack = self.future.result()
         if ack.error is None:
             return Stored.EXISTED if ack.duplicate else Stored.NEW
         if ack.error.err_code == WRONG_LAST_SEQUENCE:
             return Stored.EXISTED
-        raise TransientError(f"the stream refused {self.subject}: {ack.error.description}")
+        why = f"the stream refused {self.subject}: {ack.error.description}"
+        # Full or without a leader is no fault of the event; anything else may be.
+        raise Unavailable(why) if ack.error.code >= SERVER_FAULT else TransientError(why)
 
 
 async def settle(receipts: Iterable[Receipt]) -> None:
@@ -114,14 +118,14 @@ class Publisher:
         """Send, waiting only while too many acknowledgements are outstanding.
 
         `whole` lets the event take the `HEADROOM` as well. Raises `InputError` when the event is too large
-        to ever fit, `TransientError` otherwise.
+        to ever fit, `Unavailable` otherwise.
         """
         self._refuse_oversize(payload, headers, HEADROOM if not whole else 0)
         if self._room.locked():
             try:
                 await asyncio.wait_for(self._room.acquire(), self._timeout)
             except TimeoutError:
-                raise TransientError(f"{MAX_PENDING} events wait for acknowledgement") from None
+                raise Unavailable(f"{MAX_PENDING} events wait for acknowledgement") from None
         else:
             await self._room.acquire()
         self._last += 1
@@ -133,7 +137,7 @@ class Publisher:
             await self._client.publish(subject, payload, f"{self._inbox}.{token}", headers)
         except (nats.errors.Error, OSError) as error:
             self._forget(token)
-            raise TransientError(f"publishing to {subject} failed: {error!r}") from error
+            raise Unavailable(f"publishing to {subject} failed: {error!r}") from error
         except BaseException:
             self._forget(token)
             raise

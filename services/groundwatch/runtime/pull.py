@@ -63,6 +63,7 @@ class Pull:
         self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._requests = 0
+        self._fetching = False
         self._draining = False
         self.idle = asyncio.Event()
         self.problem = ""
@@ -70,13 +71,26 @@ class Pull:
 
     async def start(self) -> None:
         """Open the inbox that messages come to."""
-        self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._arrived.put)
+        self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._arrive)
 
     async def fetch(self, batch: int, timeout: float | None = None) -> list[Msg]:
         """Wait until there is at least one message, and return what there is."""
         if batch < self._batch:
             # FastStream asks for the rest of a batch it has begun; what we have is worth more now.
             raise nats.errors.TimeoutError
+        self._fetching = True
+        try:
+            if messages := await self._until_some(batch):
+                return messages
+        finally:
+            self._fetching = False
+        await self._hand_back_late()
+        self.idle.set()
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def _until_some(self, batch: int) -> list[Msg]:
+        """Messages; none only when draining."""
         while not self._draining:
             try:
                 messages = await self._request(batch, wait=False)
@@ -95,10 +109,7 @@ class Pull:
             self._answered()
             if messages:
                 return messages
-        await self._hand_back_late()
-        self.idle.set()
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
+        return []
 
     async def unsubscribe(self) -> None:
         """Called by FastStream when it stops, also over a connection that is closed."""
@@ -152,6 +163,12 @@ class Pull:
             return await asyncio.wait_for(self._arrived.get(), WAIT + GRACE)
         except TimeoutError:
             return None
+
+    async def _arrive(self, message: Msg) -> None:
+        """What comes when nobody waits for it is somebody else's: here it would grow old unseen."""
+        await self._arrived.put(message)
+        if not self._fetching:
+            await self._hand_back_late()
 
     async def _hand_back_late(self) -> None:
         """What an unanswered request brought after all is somebody else's now."""

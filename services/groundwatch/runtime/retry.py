@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from groundwatch.errors import RateLimited
+from groundwatch.errors import Unavailable
 from groundwatch.runtime.settings import RetrySettings
 
 
@@ -16,6 +16,6 @@ def delay(attempt: int, settings: RetrySettings, error: Exception | None = None)
     """
     backoff = min(settings.max_delay, settings.first_delay * 2.0 ** min(attempt - 1, 30))
     jittered = backoff * random.uniform(0.5, 1.0)
-    if isinstance(error, RateLimited) and error.retry_after is not None:
+    if isinstance(error, Unavailable) and error.retry_after is not None:
         return max(jittered, min(error.retry_after, settings.max_delay))
     return jittered

@@ -11,25 +11,34 @@ from typing import Any, Protocol, TypeVar
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import GroundwatchError, InputError, TransientError, Unscorable
-from groundwatch.events import Judge, Usage
+from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable
+from groundwatch.events import Judge, ResponseRecorded, Usage
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
+from groundwatch.runtime.away import AwayJudges
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.cache import JudgementCache
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.outcomes import REPLACEABLE
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stage import Handler, Stage
 from groundwatch.runtime.tasks import SupervisedTask
-from groundwatch.topology import consumer
+from groundwatch.runtime.work import Arrived
+from groundwatch.topology import HEADER_REASON, HEADER_RETRY, OUTCOMES, consumer, outcome_subject
 
 MONITOR_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
 """A loop that has neither an answer nor work for so long is stuck."""
 
 START_PAUSE = 1.0
+
+REQUESTS = 30
+"""So many requests, each as long as it may be, fit into the time for one message where settings say none."""
+
+COMPUTE_TIMEOUT = 300.0
+"""Seconds for one message of a stage without an engine."""
 
 CHEAP_BATCH = 200
 CHEAP_LOOPS = 2
@@ -58,7 +67,8 @@ class Engine(Protocol):
 
     One that loads something big also has `async def warm_up()`: its service is ready only after it. One that
     waits for a server has `at_once`, how many calls that server takes, and one that knows whether its models
-    are there has `problems()`, which are its service's too.
+    are there has `problems()`, which are its service's too. `judges` is how many models there are of which
+    an event asks one, where there are several: when one is away, the others' events go on.
     """
 
     batch: int
@@ -85,6 +95,7 @@ class StageService:
         self._monitor = SupervisedTask(f"{name}-monitor", self._watch)
         self._started = False
         self._away = ""
+        self._judges = AwayJudges(name, metrics)
         self._absent: dict[str, str] = {}
 
     def consume(self, event: Any, handler: Handler[Any], stage: StageSettings, engine: Engine | None) -> None:
@@ -94,6 +105,7 @@ class StageService:
         waits_for_others = engine is not None and engine.batch == 1
         asked_at_once = stage.llm.concurrency if stage.llm else getattr(engine, "at_once", CHEAP_LOOPS)
         concurrency = stage.concurrency or (asked_at_once if waits_for_others else CHEAP_LOOPS)
+        self._judges = AwayJudges(self.name, self.metrics, number=getattr(engine, "judges", 1))
         for durable, loops in ((self.name, concurrency), (f"{self.name}-retry", 1)):
             self._stages.append(
                 Stage(
@@ -106,8 +118,17 @@ class StageService:
                     retries=self.settings.retry,
                     batch=batch,
                     concurrency=loops,
+                    timeout=stage.timeout or self._timeout(stage, engine),
+                    judges=self._judges,
                 )
             )
+
+    def _timeout(self, stage: StageSettings, engine: Engine | None) -> float:
+        """Generous: beyond anything that slow models and their second tries take."""
+        if engine is None:
+            return COMPUTE_TIMEOUT
+        models = [stage.llm, self.settings.triton, *self.settings.captioning.models.values()]
+        return REQUESTS * max(model.timeout for model in models if model is not None)
 
     async def start(self) -> None:
         """Load what the engine needs, then begin to fetch."""
@@ -149,6 +170,9 @@ class StageService:
             found.append(f"{self.name}: {self._monitor.problem}")
         if (of_engine := getattr(self._engine, "problems", None)) is not None:
             found += [f"{self.name}: {why}" for why in of_engine()]
+        found += [f"{self.name}: {why}" for why in self._judges.problems()]
+        for stage in self._stages:
+            found += [f"{self.name}: {why}" for why in stage.problems()]
         now = time.monotonic()
         for stage in self._stages:
             for pull in stage.pulls:
@@ -158,6 +182,25 @@ class StageService:
                     found.append(f"{self.name}: consumer {stage.consumer.name}: {why}")
                     break
         return found
+
+    async def done_before(
+        self, arrived: Arrived, response: ResponseRecorded, protocol: str, place: tuple[str, str] | None
+    ) -> bool:
+        """Whether an earlier delivery, or an earlier try at this one, came to an end for this protocol.
+
+        `place` is the stream and subject of what follows from it, where that is no outcome. Nothing is looked
+        up for what was never tried before. A dead letter that was sent again is judged although its outcome
+        is there, which it is to replace.
+        """
+        if arrived.first:
+            return False
+        if place is not None and await self.bus.holds(*place):
+            return True
+        subject = outcome_subject(response.run, protocol, response.key)
+        found = await self.bus.headers_of(OUTCOMES, subject)
+        if found is None:
+            return False
+        return HEADER_RETRY not in arrived.headers or found.get(HEADER_REASON) not in REPLACEABLE
 
     async def judge_all(
         self,
@@ -170,18 +213,31 @@ class StageService:
         """Results of the engine, each a `form` or an error: from the cache, or asked for and counted."""
 
         async def ask(left: Sequence[Any], protocol: EvaluationProtocol) -> Sequence[Any]:
-            return await self.counted(call(left, protocol), len(left), judge_of(protocol))
+            return await self.counted(lambda some: call(some, protocol), left, judge_of(protocol))
 
         return await self.cache.through(self.name, protocol, judge_of, items, ask, form)
 
     async def counted(
-        self, call: Awaitable[Sequence[R | GroundwatchError]], number: int, judge: Judge
+        self,
+        call: Callable[[Sequence[Any]], Awaitable[Sequence[R | GroundwatchError]]],
+        items: Sequence[Any],
+        judge: Judge,
     ) -> Sequence[R | GroundwatchError]:
-        """Wait for an engine's call for `number` inputs and count each with its result, time and use."""
+        """An engine's results for `items`, each counted with its time and use.
+
+        A call that breaks is made again item by item, and what breaks alone stands for its own item: neither
+        the others of a batch nor other protocols of the same event are asked for twice because of it.
+        """
         began = time.perf_counter()
-        results = await call
-        if len(results) != number:
-            raise InputError(f"engine {judge.engine} gave {len(results)} results for {number} inputs")
+        number = len(items)
+        try:
+            results = await call(items)
+            if len(results) != number:
+                raise InputError(f"engine {judge.engine} gave {len(results)} results for {number} inputs")
+        except Exception as error:
+            if number > 1:
+                return [one for item in items for one in await self.counted(call, [item], judge)]
+            results = [error if isinstance(error, GroundwatchError) else self._bug(error)]
         seconds = (time.perf_counter() - began) / max(number, 1)
         for result in results:
             self.metrics.engine_call(
@@ -193,6 +249,10 @@ class StageService:
                 usage=getattr(result, "usage", Usage()),
             )
         return results
+
+    def _bug(self, error: Exception) -> EngineBug:
+        logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
+        return EngineBug(str(error) or repr(error))
 
     def count_request(self, result: str, seconds: float, usage: Usage) -> None:
         """Count one request to a model's endpoint; an engine call can take several."""

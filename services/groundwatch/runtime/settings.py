@@ -59,12 +59,14 @@ class RetrySettings(Section, frozen=True, kw_only=True):
 class StageSettings(Section, frozen=True, kw_only=True):
     """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight.
 
-    Empty and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`, of
+    `timeout` is how many seconds one message may take: work without end is stopped, and tried again. Empty
+    and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`, of
     verification's engine `visual` and of generation's engine `openai`.
     """
 
     engine: str = ""
     concurrency: int = 0
+    timeout: float = 0.0
     llm: ChatSettings | None = None
     embedding_model: str = ""
     """Folder of a sentence-transformers model in place of the embedded one: for verification and matching."""
@@ -74,11 +76,13 @@ class CaptioningSettings(Section, frozen=True, kw_only=True):
     """How models under test are asked. `models` says, for each by its name, how to reach it.
 
     Empty and 0 mean: the engine `openai` if there are models, and as many at once as these take together.
+    `timeout` is how many seconds one message may take.
     `served` gives models on Triton the names that responses carry, and `max_tokens` bounds their answers.
     """
 
     engine: str = ""
     concurrency: int = 0
+    timeout: float = 0.0
     models: dict[str, ChatSettings] = {}
     served: dict[str, str] = {}
     max_tokens: int = 1024
@@ -353,12 +357,16 @@ def check(settings: Settings) -> None:
             raise SettingsError("setting 'images.encoder_url': must be an http(s) address")
         if not settings.images.encoder_model:
             raise SettingsError("setting 'images.encoder_model': must be named beside images.encoder_url")
+    if settings.captioning.timeout < 0:
+        raise SettingsError("setting 'captioning.timeout': must not be negative")
     if settings.captioning.concurrency < 0:
         raise SettingsError("setting 'captioning.concurrency': must not be negative")
     for stage in STAGES:
         section: StageSettings = getattr(settings, stage)
         if section.concurrency < 0:
             raise SettingsError(f"setting '{stage}.concurrency': must not be negative")
+        if section.timeout < 0:
+            raise SettingsError(f"setting '{stage}.timeout': must not be negative")
         if section.embedding_model and stage not in EMBEDDING:
             raise SettingsError(f"setting '{stage}.embedding_model': only for {' and '.join(EMBEDDING)}")
         if section.engine in ("llm", "visual", "openai") and section.llm is None:

@@ -12,6 +12,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from groundwatch.events import digest
+from groundwatch.runtime.attempts import Attempts
 from groundwatch.runtime.bus import Outgoing
 from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, Address, parse_subject
 
@@ -21,7 +22,17 @@ E = TypeVar("E")
 class Arrived:
     """A message with what its envelope says; readable even when its body is not."""
 
-    __slots__ = ("delivered", "headers", "message", "origin", "sequence", "stream")
+    __slots__ = (
+        "attempts",
+        "delivered",
+        "handled",
+        "headers",
+        "message",
+        "origin",
+        "sequence",
+        "stream",
+        "timestamp",
+    )
 
     def __init__(self, message: Msg) -> None:
         self.message = message
@@ -33,6 +44,24 @@ class Arrived:
         self.stream = tokens[first]
         self.delivered = int(tokens[first + 2])
         self.sequence = int(tokens[first + 3])
+        self.timestamp = tokens[first + 5]
+        self.attempts = Attempts()
+        self.handled = 0
+
+    @property
+    def key(self) -> str:
+        """A name for this very message."""
+        return f"{self.stream}.{self.sequence}"
+
+    @property
+    def first(self) -> bool:
+        """Whether nobody can have worked at it before, so that nothing of what it leads to can be there."""
+        return self.delivered == 1 and self.handled <= 1
+
+    @property
+    def answered(self) -> bool:
+        """Whether the server has been told what became of it."""
+        return bool(self.message._ackd)
 
     @property
     def address(self) -> Address | None:
@@ -52,13 +81,13 @@ class Arrived:
 
     async def ack(self) -> None:
         """Done with it. What the server does not hear it delivers again, and that adds nothing."""
-        if not self.message._ackd:
+        if not self.answered:
             with contextlib.suppress(nats.errors.Error):
                 await self.message.ack()
 
     async def hand_back(self, delay: float) -> None:
         """Give it back to the server, to be delivered again after `delay` seconds; unheard, after a while."""
-        if not self.message._ackd:
+        if not self.answered:
             with contextlib.suppress(nats.errors.Error):
                 await self.message.nak(delay=delay)
 
@@ -85,7 +114,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat:
-    """Tells the server that work goes on, so that slow judging is not taken for a crash."""
+    """Tells the server that work goes on, so that slow judging is not taken for a crash.
+
+    What is answered drops out. It beats on the event loop: engines that compute do so in threads.
+    """
 
     def __init__(self, messages: list[Arrived], every: float) -> None:
         self._messages = messages
@@ -115,6 +147,6 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         for arrived in self._messages:
-            if not arrived.message._ackd:
-                with contextlib.suppress(nats.errors.Error):
+            if not arrived.answered:
+                with contextlib.suppress(nats.errors.Error, OSError):
                     await arrived.message.in_progress()

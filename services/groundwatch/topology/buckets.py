@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from groundwatch.topology.names import (
+    ATTEMPTS_BUCKET,
     AUDITOR,
     BUDGETS_BUCKET,
     CACHE_BUCKET,
     COMMAND_LINE,
+    DAY,
     ERASE,
     EXPORTS_BUCKET,
     GATEWAY,
     IMAGES_BUCKET,
     REPLAY,
     RUNS_BUCKET,
+    STAGES,
     TOMBSTONES_BUCKET,
 )
 from groundwatch.topology.specs import BucketSpec
@@ -45,6 +48,15 @@ BUCKETS: tuple[BucketSpec, ...] = (
         description="Judgements by judge and input, so that nobody is paid twice for one",
         writers=("extraction", "verification", "matching", REPLAY, COMMAND_LINE, ERASE),
         drop_old=True,
+    ),
+    BucketSpec(
+        name=ATTEMPTS_BUCKET,
+        kind="key_value",
+        description="How often events were tried that did not succeed at once, by consumer and sequence",
+        writers=STAGES,
+        drop_old=True,
+        max_age=7 * DAY,
+        max_bytes=64 * 1024 * 1024,
     ),
     BucketSpec(
         name=EXPORTS_BUCKET,

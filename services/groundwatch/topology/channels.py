@@ -71,6 +71,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         events=(ClaimsExtracted,),
         publishers=("extraction", REPLAY),
         readers=(COMMAND_LINE, AUDITOR, REPLAY, ERASE),
+        lookups=("extraction",),
     ),
     ChannelSpec(
         name="chain",
@@ -80,6 +81,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         events=(ChainAdvanced,),
         publishers=("extraction", "captioning", "generation"),
         readers=(COMMAND_LINE, AUDITOR, ERASE),
+        lookups=("extraction", "captioning", "generation"),
     ),
     ChannelSpec(
         name="judged",
@@ -89,6 +91,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         events=(ClaimsVerified, ClaimsMatched, ChainAdvanced),
         publishers=("matching", "verification", "generation", REPLAY),
         readers=(COMMAND_LINE, AUDITOR, REPLAY, ERASE),
+        lookups=("matching", "verification", "generation"),
     ),
     ChannelSpec(
         name="outcome",

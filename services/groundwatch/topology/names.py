@@ -41,6 +41,7 @@ RUNS_BUCKET = "gw-runs"
 EXPORTS_BUCKET = "gw-exports"
 TOMBSTONES_BUCKET = "gw-tombstones"
 CACHE_BUCKET = "gw-cache"
+ATTEMPTS_BUCKET = "gw-attempts"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")

@@ -29,7 +29,8 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable pull consumer as it must be. `ack_wait` in seconds.
+    """A durable pull consumer as it must be. `ack_wait` in seconds: so long after a process was killed, what
+    it held is given to another. Stages say every third of it that they work.
 
     The server redelivers without end; giving up is the runtime's decision, since only it can write the
     dead letter. `max_ack_pending` bounds what all replicas of a stage hold together.
@@ -39,7 +40,7 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     filters: tuple[str, ...]
     description: str
-    ack_wait: float = 30.0
+    ack_wait: float = 12.0
     max_ack_pending: int = 5_000
 
     @property
@@ -73,8 +74,8 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A bucket of NATS' object store or key-value store, and who may use it.
 
     `writers` may read as well, and replace or erase what others wrote; `readers` may also watch.
-    `drop_old`: what is oldest makes room for what is new, within the age and size that settings give it. Only
-    for what can be had again.
+    `drop_old`: what is oldest makes room for what is new, within `max_age` seconds and `max_bytes`; 0: what
+    settings say for the cache. Only for what can be had again, or is of no use later.
     """
 
     name: str
@@ -83,6 +84,8 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True):
     writers: tuple[str, ...]
     readers: tuple[str, ...] = ()
     drop_old: bool = False
+    max_age: float = 0.0
+    max_bytes: int = 0
 
     @property
     def stream(self) -> str:

@@ -144,6 +144,19 @@ FIRES = {
         at=20,
         fires=[alert("JudgeMisconfigured", "critical", stage="verification")],
     ),
+    "a judge is away for every process of its stage": Case(
+        series={
+            f'groundwatch_judge_away_seconds{{stage="verification", judge="j", pod="{pod}"}}': "0x4 60+60x20"
+            for pod in "ab"
+        },
+        at=15,
+        fires=[alert("JudgeAway", "critical", stage="verification", judge="j")],
+    ),
+    "a handler hangs": Case(
+        series={'groundwatch_stage_timeouts_total{stage="matching"}': "0x9 1x20"},
+        at=15,
+        fires=[alert("WorkTimedOut", "warning", stage="matching")],
+    ),
     "nothing is scraped": Case(
         series={'groundwatch_consumer_up{consumer="scoring"}': "1x2"},
         at=30,
@@ -224,6 +237,17 @@ SILENT = {
         series={'groundwatch_model_requests_total{stage="verification", result="timeout"}': steady(1, 30)},
         at=20,
     ),
+    "a judge that comes back within minutes": Case(
+        series={'groundwatch_judge_away_seconds{stage="verification", judge="j"}': "0x4 60+60x4 0x20"}, at=12
+    ),
+    "a judge that only one process cannot reach": Case(
+        series={
+            'groundwatch_judge_away_seconds{stage="verification", judge="j", pod="a"}': "60+60x30",
+            'groundwatch_judge_away_seconds{stage="verification", judge="j", pod="b"}': "0x30",
+        },
+        at=25,
+    ),
+    "no work that hangs": Case(series={'groundwatch_stage_timeouts_total{stage="matching"}': "3x40"}, at=35),
     "a scrape that was missed": Case(
         series={'groundwatch_consumer_up{consumer="scoring"}': "1x10 _x7 1x20"}, at=18
     ),

@@ -12,7 +12,7 @@ pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
 from tests.support.kserve import REFUSES, KServe, running
 from tests.support.llm_server import picture
 
-from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unscorable
+from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, ResponseRecorded
 from groundwatch.models import served
 from groundwatch.models.triton_settings import TritonSettings
@@ -103,7 +103,11 @@ async def test_another_checkpoint_under_the_same_name_is_another_judge(
     server.served.loaded["verifier"] = "two"
     before = made.judge(FaithScore())
     (result,) = await made.verify([extracted()], FaithScore())
-    assert type(result) is TransientError and "verifier@two" in str(result)
+    assert (
+        isinstance(result, TransientError)
+        and not isinstance(result, RateLimited)
+        and "verifier@two" in str(result)
+    )
     after = made.judge(FaithScore())
     (result,) = await made.verify([extracted()], FaithScore())
     assert isinstance(result, Verification)
@@ -114,7 +118,7 @@ async def test_another_checkpoint_under_the_same_name_is_another_judge(
 async def test_nobody_judges_before_it_is_known_who(server: KServe) -> None:
     made = engine(server)
     (result,) = await made.verify([extracted()], FaithScore())
-    assert type(result) is TransientError
+    assert isinstance(result, TransientError) and not isinstance(result, RateLimited)
     assert not server.served.statements
     (result,) = await made.verify([extracted()], FaithScore())
     assert isinstance(result, Verification)
@@ -172,7 +176,8 @@ async def test_a_model_that_fails_again_and_again_is_left_alone(server: KServe) 
     made = engine(server, breaker_failures=2)
     await made.warm_up()
     results = [(await made.verify([extracted()], FaithScore()))[0] for _ in range(3)]
-    assert isinstance(results[2], RateLimited) and results[2].retry_after
+    assert isinstance(results[2], Unavailable) and results[2].retry_after
+    assert results[2].judge == "verifier"
     assert server.served.asked["verifier"] == 2
     assert any("left alone" in problem for problem in made.problems())
     await made.close()

@@ -142,7 +142,7 @@ async def test_what_cannot_be_read_is_unscored_with_its_reason(
 @pytest.mark.parametrize("script", ["html", "notachat", "closed", "500", "401", "ok:0.5"])
 async def test_what_passes_is_handed_back(server: LlmServer, script: str) -> None:
     result = await verify(server, script, extracted("There is a ball."), timeout=0.2)
-    assert type(result) is TransientError
+    assert isinstance(result, TransientError) and not isinstance(result, RateLimited)
 
 
 async def test_a_rate_limit_is_handed_back_with_its_wait(server: LlmServer) -> None:

@@ -30,6 +30,7 @@ class OpenAiCaptioningEngine:
         self._settings = models
         self._on_call = on_call
         self._models: dict[str, TextModel] = {}
+        self.judges = max(1, len(models))
 
     def judge(self, model: str, prompt: str) -> Judge:
         """The model as its endpoint calls it."""

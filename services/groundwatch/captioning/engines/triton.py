@@ -30,6 +30,7 @@ class TritonCaptioningEngine:
         self._served = Served(models, self._names.values())
         self._max_tokens = max_tokens
         self.at_once = models.settings.concurrency
+        self.judges = len(self._names)
 
     def judge(self, model: str, prompt: str) -> Judge:
         """The checkpoint that answers under the model's name."""

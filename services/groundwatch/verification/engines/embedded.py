@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groundwatch.errors import GroundwatchError, MissingExtraError, TransientError
+from groundwatch.errors import GroundwatchError, MissingExtraError, Unavailable
 from groundwatch.events import ClaimsExtracted, Judge
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
 from groundwatch.verification.engines.similarity import SimilarityEngine
+
+RETRY_AFTER = 30.0
+"""Seconds until it is looked again whether an extra has been installed."""
 
 
 class EmbeddedEngine:
@@ -21,6 +24,7 @@ class EmbeddedEngine:
     """
 
     batch = ReferenceEngine.batch
+    judges = 2
 
     def __init__(self, similarity: SimilarityEngine) -> None:
         self._similarity = similarity
@@ -38,7 +42,9 @@ class EmbeddedEngine:
             return await self._of(protocol).verify(extracted, protocol)
         except MissingExtraError as error:
             # The operator's to mend, as a wrong key is: nothing may be lost meanwhile.
-            return [TransientError(str(error))] * len(extracted)
+            judge = self.judge(protocol).engine
+            away = Unavailable(str(error), judge=judge, retry_after=RETRY_AFTER)
+            return [away] * len(extracted)
 
     async def close(self) -> None:
         """Close both."""
