@@ -152,3 +152,36 @@ def test_texts_arrive_as_they_were_sent(answer: str, tags: dict[str, str]):
     sent = json.dumps(GOOD | {"answer": answer, "tags": tags}).encode("utf-8", "surrogatepass")
     found = read_record(sent)
     assert isinstance(found, Refusal) or (found.answer, found.tags) == (answer, tags)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "meant"),
+    [
+        ("image", ["a.png"], "images"),
+        ("image", "a.png", "images"),
+        ("Images", ["a.png"], "images"),
+        ("img", "a.png", "images"),
+        ("question", "What is there?", "prompt"),
+        ("promt", "What is there?", "prompt"),
+        ("tag", {"a": "b"}, "tags"),
+        ("refrence", {}, "reference"),
+        ("protocol", ["faithscore"], "protocols"),
+        ("recorded-at", 1.0, "recorded_at"),
+    ],
+)
+def test_a_key_that_is_nearly_ours_is_named(key, value, meant):
+    found = read_record(json.dumps({"id": "a", "model": "m", "answer": "x", key: value}).encode())
+    assert isinstance(found, Refusal)
+    assert str(found) == f"key '{key}': is not known; did you mean '{meant}'?"
+    assert found.id == "a"
+
+
+def test_other_keys_are_the_senders_own():
+    record = {"id": "a", "model": "m", "answer": "x", "prompt": "p", "images": []}
+    for key in ("question", "image", "score", "split", "ids", "x" * 1000, "", "image_id", "pid"):
+        assert not isinstance(read_record(json.dumps(record | {key: 1}).encode()), Refusal), key
+
+
+def test_what_is_missing_is_looked_for():
+    found = read_record(b'{"id": "a", "model": "m", "response": "x"}')
+    assert str(found) == "key 'answer': is missing; is it 'response'?"

@@ -2,15 +2,19 @@
 
 The same reading serves `groundwatch score`, `groundwatch submit` and the HTTP intake, so a line that one
 of them refuses is refused by all, in the same words. What only groundwatch may say of a response (its
-run, what was declined) is not read from outside; unknown fields are ignored.
+run, what was declined) is not read from outside; unknown fields are ignored, unless they are nearly one of
+ours that is missing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
@@ -86,6 +90,24 @@ R = TypeVar("R")
 
 _RECORD = msgspec.json.Decoder(Record)
 _NAMED = msgspec.json.Decoder(_Named)
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ALSO_CALLED = {
+    "image_path": "images",
+    "image_file": "images",
+    "img": "images",
+    "question": "prompt",
+    "query": "prompt",
+    "instruction": "prompt",
+    "response": "answer",
+    "output": "answer",
+    "prediction": "answer",
+    "caption": "answer",
+    "model_id": "model",
+    "model_name": "model",
+    "ground_truth": "reference",
+}
+"""What other programs call a field of ours."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _WHERE = re.compile(r" - at `\$\.?(.*)`\Z", re.DOTALL)
@@ -107,7 +129,8 @@ def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits)
     if len(line) > limits.line:
         return Refusal(message=f"the record has more than {limits.line} bytes")
     try:
-        return decoder.decode(line)
+        found = decoder.decode(line)
+        return misspelt(_KEYS.decode(line), type(found)) or found
     except msgspec.ValidationError as error:
         return _explain(error, line)
     except UnicodeDecodeError:
@@ -121,10 +144,41 @@ def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits)
 def convert_record(values: dict[str, Any], kind: type[R]) -> R | Refusal:
     """The same for values that came in another way than JSON."""
     try:
-        return msgspec.convert(values, kind)
+        found = msgspec.convert(values, kind)
+        return misspelt(values, kind) or found
     except msgspec.ValidationError as error:
         message, path = _where(error)
         return Refusal(field=path, message=message, id=str(values.get("id", ""))[:256])
+
+
+def misspelt(values: Mapping[str, Any], kind: type) -> Refusal | None:
+    """Why a record is not taken whose key is nearly one that it lacks: `image` for `images`.
+
+    Taken as it is, what was meant would be missing, and nothing would say so. Other unknown keys are the
+    sender's own and are ignored.
+    """
+    known: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    for key in values.keys() - set(known):
+        meant = _meant(key, known)
+        if meant and meant not in values:
+            name = values.get("id", b"")
+            told = (
+                bytes(name).decode("utf-8", "replace").strip('"') if isinstance(name, msgspec.Raw) else name
+            )
+            return Refusal(field=key, message=f"is not known; did you mean '{meant}'?", id=str(told)[:256])
+    return None
+
+
+@functools.lru_cache(4096)
+def _meant(key: str, known: tuple[str, ...]) -> str:
+    if len(key) > 40:
+        return ""
+    plain = key.strip().lower().replace("-", "_").replace(" ", "_")
+    if (meant := _ALSO_CALLED.get(plain)) in known and meant is not None:
+        return meant
+    # Names of two letters are near to too much.
+    near = difflib.get_close_matches(plain, [one for one in known if len(one) > 2], n=1, cutoff=0.8)
+    return near[0] if near else ""
 
 
 def recorded(record: Described, name: str, images: tuple[str, ...]) -> ResponseRecorded:
@@ -226,6 +280,11 @@ def _lone_surrogate(line: bytes) -> Refusal | None:
     return None
 
 
+def _instead(field: str, values: Mapping[str, Any]) -> str:
+    called = [key for key in values if field and _meant(key, (field,)) == field]
+    return f"; is it '{called[0][:40]}'?" if called else ""
+
+
 def _refuse(name: str, field: str, message: str) -> Refusal:
     return Refusal(field=field, message=message, id=name)
 
@@ -243,6 +302,9 @@ def _where(error: msgspec.ValidationError) -> tuple[str, str]:
 
 def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
     message, path = _where(error)
+    if message == "is missing":
+        with contextlib.suppress(*UNDECODED):
+            message += _instead(path, _KEYS.decode(line))
     try:
         name = _NAMED.decode(line).id
     except UNDECODED:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from groundwatch import toml
 from groundwatch.errors import SettingsError
 from groundwatch.models.chat_settings import ChatSettings
 from groundwatch.runtime import settings_reading as reading
@@ -105,10 +105,10 @@ def _of_file(source: Path | None, problems: Problems) -> dict[str, Any]:
     if source is None:
         return {}
     try:
-        return tomllib.loads(source.read_text("utf-8"))
+        return toml.read(source)
     except OSError as error:
         problems.found.append(f"{source}: cannot be read: {error.strerror}")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except toml.NotToml as error:
         problems.found.append(f"{source}: is not TOML: {error}")
     return {}
 

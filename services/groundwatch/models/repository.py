@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from groundwatch import toml
 from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.models.serving.parameters import checkpoint_digest
 
@@ -43,10 +43,10 @@ def read_manifest(path: Path) -> dict[str, ServedModel]:
     A checkpoint that begins with `./` or `../` is looked for beside the file. Raises `FileFormatError`.
     """
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text("utf-8")), dict[str, ServedModel])
+        found = msgspec.convert(toml.read(path), dict[str, ServedModel])
     except OSError as error:
         raise FileFormatError(path, f"cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except toml.NotToml as error:
         raise FileFormatError(path, f"is not TOML: {error}") from error
     except msgspec.ValidationError as error:
         raise FileFormatError(path, str(error)) from error

@@ -8,13 +8,13 @@ taken only where the process's own settings reach it as well.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from groundwatch import toml
 from groundwatch.addresses import shown_address, shown_variable, without_secrets
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.settings import STAGES, Settings, check
@@ -54,10 +54,10 @@ def with_file(settings: Settings, path: Path | None) -> Settings:
     if path is None:
         return settings
     try:
-        above = tomllib.loads(path.read_text("utf-8"))
+        above = toml.read(path)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except toml.NotToml as error:
         raise SettingsError(f"{path}: is not TOML: {error}") from error
     try:
         return _with_tables(settings, above, "")

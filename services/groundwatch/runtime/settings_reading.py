@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from groundwatch import toml
 from groundwatch.errors import SettingsError
 from groundwatch.runtime.judges import check_judges
 from groundwatch.runtime.settings import Settings, check
@@ -50,10 +50,10 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     values: dict[str, Any] = {}
     if source is not None:
         try:
-            values = tomllib.loads(source.read_text("utf-8"))
+            values = toml.read(source)
         except OSError as error:
             raise SettingsError(f"{source}: cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except toml.NotToml as error:
             raise SettingsError(f"{source}: is not TOML: {error}") from error
     texts: dict[str, tuple[list[str], str]] = {}
     for name, text in environment.items():
@@ -89,8 +89,8 @@ def convert(values: dict[str, Any], texts: dict[str, tuple[list[str], str]], sou
 def put(values: dict[str, Any], name: str, path: list[str], text: str) -> None:
     """Set what the variable `name` says under the keys of `path`. Raises `SettingsError`."""
     try:
-        value: Any = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value: Any = toml.parse(f"value = {text}")["value"]
+    except toml.NotToml:
         value = text
     inner = values
     for part in path[:-1]:
