@@ -16,7 +16,8 @@ GroundwatchError
 ├── Unscorable            a judge could not judge: an *unscored* outcome with its reason, not a failure
 └── TransientError        try again later: a failed attempt, negative acknowledgement with a delay
     └── Unavailable       the judge or NATS answers nobody: no attempt of this event; it is waited for
-        └── RateLimited   the judge asked us to wait; carries for how long
+        ├── RateLimited   the judge asked us to wait; carries for how long
+        └── Unacknowledged an event was sent, and nobody knows whether the stream has it
 """
 
 from __future__ import annotations
@@ -130,3 +131,7 @@ class RateLimited(Unavailable):
     """A judge's endpoint asked us to slow down."""
 
     wakes = False
+
+
+class Unacknowledged(Unavailable):
+    """An event was sent, and the stream has not said whether it has it. Sending the same again is safe."""

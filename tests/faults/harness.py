@@ -316,7 +316,7 @@ class Sender(threading.Thread):
         self.join(70)
 
 
-PASSING = ("unavailable", "backlog")
+PASSING = ("unavailable", "unconfirmed", "backlog")
 
 
 @contextlib.contextmanager

@@ -34,8 +34,9 @@ class LineError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Summary(msgspec.Struct, kw_only=True):
     """What became of a bulk request.
 
-    `errors` are the first hundred. `retry_from` is the first line that was refused for no fault of its
-    own: sending from there again loses and doubles nothing.
+    `errors` are the first hundred, and all that are unconfirmed. `retry_from` is the first line that was
+    refused for no fault of its own: sending from there again, each line with its id, loses and doubles
+    nothing.
     """
 
     accepted: int = 0
@@ -118,7 +119,8 @@ class Bulk:
         summary.refused += 1
         if ended.passing and (summary.retry_from is None or number < summary.retry_from):
             summary.retry_from = number
-        if len(summary.errors) < MAX_ERRORS:
+        # Without its id, one that may be recorded could not be sent again as the same.
+        if len(summary.errors) < MAX_ERRORS or ended.unsure:
             summary.errors.append(
                 LineError(
                     line=number, error=ended.message, reason=ended.reason, field=ended.field, id=ended.id

@@ -32,6 +32,7 @@ from groundwatch.gateway.receiving import STATUS as NOT_READ
 from groundwatch.gateway.receiving import ByteBudget, Receiving, SlowSender, share_of
 from groundwatch.gateway.replies import RETRY_AFTER, json, one_line, problem, refused
 from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.waiting import bounded
 from groundwatch.gateway.wire import limits, read_question, read_submission
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.images import ImageStore
@@ -204,7 +205,8 @@ class Door:
         if isinstance(data, Response):
             return data
         try:
-            image, _ = await self._intake.attachments.store(data, caller_of(request).sender)
+            async with bounded():
+                image, _ = await self._intake.attachments.store(data, caller_of(request).sender)
         except InputError as error:
             return problem(422, str(error))
         told = {
@@ -220,7 +222,8 @@ class Door:
         """A stored image. Its name is its content, so it may be kept for ever."""
         digest = request.path_params["sha256"]
         try:
-            data, media_type = await self._store.load(digest if DIGEST.match(digest) else "none")
+            async with bounded():
+                data, media_type = await self._store.load(digest if DIGEST.match(digest) else "none")
         except LookupError:
             return problem(404, f"no image '{digest}' is stored")
         share_of(request).hold(len(data))

@@ -8,6 +8,7 @@ with many gateways and after any restart.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import get_args
@@ -16,12 +17,13 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import InputError, SettingsError, TransientError
+from groundwatch.errors import InputError, SettingsError, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
 from groundwatch.gateway.attachments import Attachment, Attachments
 from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.results import Reason, Recorded, Refused
 from groundwatch.gateway.sampling import OVER_BUDGET, Held, decide
+from groundwatch.gateway.waiting import bounded
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Receipt, Stored
@@ -102,14 +104,18 @@ class Intake:
             refused = self._gone(response)
         if refused is not None:
             return self.refuse(refused)
-        digests = await self._digests(response, images, sender)
-        while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
-            await asyncio.sleep(RETRY_SECONDS)
-            digests = await self._digests(response, images, sender)
-        if isinstance(digests, Refused):
-            return self.refuse(digests)
-        if self.must_lease(response):
-            await self.lease(response)
+        try:
+            async with bounded():
+                digests = await self._digests(response, images, sender)
+                while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
+                    await asyncio.sleep(RETRY_SECONDS)
+                    digests = await self._digests(response, images, sender)
+                if isinstance(digests, Refused):
+                    return self.refuse(digests)
+                if self.must_lease(response):
+                    await self.lease(response)
+        except TransientError as error:
+            return self.refuse(_unavailable(response.id, error))
         ready = self.prepare(msgspec.structs.replace(response, images=digests))
         if isinstance(ready, Refused):
             return self.refuse(ready)
@@ -131,7 +137,11 @@ class Intake:
         """
         if refused := self._gone(response):
             return self.refuse(refused)
-        digests = await self._digests(response, images, sender)
+        try:
+            async with bounded():
+                digests = await self._digests(response, images, sender)
+        except TransientError as error:
+            return self.refuse(_unavailable(response.id, error))
         if isinstance(digests, Refused):
             return self.refuse(digests)
         if refused := self._unknown(response):
@@ -165,11 +175,12 @@ class Intake:
             ),
         )
         try:
-            taken = await self._bus.holds(RESPONSES, recorded_subject(LIVE, key))
-            if taken and not await self._bus.holds(ASKED, subject):
-                return self.refuse(_conflict(ready))
+            async with bounded():
+                taken = await self._bus.holds(RESPONSES, recorded_subject(LIVE, key))
+                if taken and not await self._bus.holds(ASKED, subject):
+                    return self.refuse(_conflict(ready))
         except TransientError as error:
-            return self.refuse(_unavailable(ready, error))
+            return self.refuse(_unavailable(response.id, error))
         return await self.settle(ready, await self.send(ready))
 
     @property
@@ -246,21 +257,31 @@ class Intake:
         except InputError as error:
             return Refused(id=ready.response.id, reason="too_large", message=str(error))
         except TransientError as error:
-            return _unavailable(ready, error)
+            return _unavailable(ready.response.id, error)
 
     async def settle(
         self, ready: Ready, waiting: Receipt | Refused, *, patience: float = 0.0
     ) -> Recorded | Refused:
-        """Wait until the stream has it, sending it again for `patience` seconds if the stream refuses."""
-        ended = await self._confirm(ready, waiting)
-        if isinstance(ended, Refused) and ended.passing and patience > 0:
-            deadline = time.monotonic() + patience
-            while isinstance(ended, Refused) and ended.passing and time.monotonic() < deadline:
-                await asyncio.sleep(RETRY_SECONDS)
-                ended = await self._confirm(ready, await self.send(ready), again=True)
+        """Wait until the stream has it, sending it again for `patience` seconds if the stream refuses.
+
+        Nothing is sent any more once this has returned.
+        """
+        deadline = time.monotonic() + patience
+        silence = _unconfirmed(ready, "no answer came back")
+        unsure: Refused | None = None
+        ended: Recorded | Refused = silence if isinstance(waiting, Receipt) else waiting
+        with contextlib.suppress(TransientError):
+            async with bounded():
+                ended = await self._confirm(ready, waiting)
+                while isinstance(ended, Refused) and ended.passing and time.monotonic() < deadline:
+                    unsure = ended if ended.unsure else unsure
+                    await asyncio.sleep(RETRY_SECONDS)
+                    ended = silence
+                    ended = await self._confirm(ready, await self.send(ready), again=True)
         if isinstance(ended, Refused):
-            # Of one that may have got through nobody knows: what it used stays used.
-            if not ended.passing:
+            # An earlier attempt may have got through, although the last one did not.
+            ended = unsure or ended if ended.passing else ended
+            if not ended.unsure:
                 _undo(ready)
             return self.refuse(ended)
         if ended.status == "duplicate":
@@ -296,6 +317,11 @@ class Intake:
         try:
             if await waiting is Stored.NEW:
                 return Recorded(id=name, status="recorded")
+        except Unacknowledged as error:
+            return _unconfirmed(ready, error)
+        except TransientError as error:
+            return _unavailable(name, error)
+        try:
             try:
                 existing = await self._bus.js.get_last_msg(ready.stream, subject)
             except nats.js.errors.NotFoundError:
@@ -304,10 +330,9 @@ class Intake:
                 if await self._bus.create(anonymous) is Stored.NEW:
                     return Recorded(id=name, status="recorded")
                 existing = await self._bus.js.get_last_msg(ready.stream, subject)
-        except TransientError as error:
-            return _unavailable(ready, error)
-        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
-            return _unavailable(ready, error)
+        except (TransientError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+            # Something is on this subject; whether it is this response is what could not be read.
+            return _unconfirmed(ready, error)
         if again and existing.data == ready.outgoing.payload:
             return Recorded(id=name, status="recorded")
         if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
@@ -330,5 +355,13 @@ def _conflict(ready: Ready) -> Refused:
     )
 
 
-def _unavailable(ready: Ready, error: Exception) -> Refused:
-    return Refused(id=ready.response.id, reason="unavailable", message=f"not recorded: {error}")
+def _unavailable(name: str, error: Exception) -> Refused:
+    return Refused(id=name, reason="unavailable", message=f"not recorded: {error}")
+
+
+def _unconfirmed(ready: Ready, error: Exception | str) -> Refused:
+    return Refused(
+        id=ready.response.id,
+        reason="unconfirmed",
+        message=f"not known whether it is recorded ({error}): send it again under this id",
+    )

@@ -10,6 +10,7 @@ import nats.js.errors
 
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, response_key
+from groundwatch.gateway.waiting import bounded
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.follow import FAULTS
 from groundwatch.topology import OUTCOMES, RESPONSES, outcome_subject, recorded_subject
@@ -21,8 +22,13 @@ _SCORED = msgspec.json.Decoder(ResponseScored)
 async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | None:
     """`response`, its `outcomes` by protocol and the protocols still `waiting`; None if not recorded.
 
-    Raises `TransientError` when the streams cannot be read.
+    Raises `TransientError` when the streams cannot be read, or not in time.
     """
+    async with bounded():
+        return await _look_up(bus, tenant, response_id)
+
+
+async def _look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | None:
     key = response_key(tenant, response_id)
     data = await _last(bus, RESPONSES, recorded_subject(LIVE, key))
     if data is None:

@@ -23,6 +23,7 @@ STATUS: dict[Reason, int] = {
     "other_tenant": 403,
     "backlog": 503,
     "unavailable": 503,
+    "unconfirmed": 503,
 }
 
 

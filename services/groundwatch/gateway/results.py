@@ -18,10 +18,11 @@ Reason = Literal[
     "other_tenant",
     "backlog",
     "unavailable",
+    "unconfirmed",
 ]
 """Why a response was refused: bounded, since it is a metric's label."""
 
-PASSING: frozenset[Reason] = frozenset({"backlog", "unavailable"})
+PASSING: frozenset[Reason] = frozenset({"backlog", "unavailable", "unconfirmed"})
 """Reasons that are not the response's fault: the same one may be sent again later."""
 
 
@@ -33,7 +34,10 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The response was not recorded. `field` is the path of what is wrong in it, if it is its fault."""
+    """The response was not recorded; where it is `unsure`, nobody knows.
+
+    `field` is the path of what is wrong in it, if it is its fault.
+    """
 
     reason: Reason
     message: str
@@ -44,3 +48,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     def passing(self) -> bool:
         """Whether sending the same again later may succeed."""
         return self.reason in PASSING
+
+    @property
+    def unsure(self) -> bool:
+        """Whether it may be recorded after all: it was sent, and the stream's word did not come back."""
+        return self.reason == "unconfirmed"

@@ -17,10 +17,11 @@ import msgspec
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.intake import RETRY_SECONDS, Intake, Ready
 from groundwatch.gateway.results import Recorded, Refused
+from groundwatch.gateway.waiting import ANSWER_SECONDS
 from groundwatch.gateway.wire import Submission
 from groundwatch.runtime.bus import Receipt, settle
 
-PATIENCE = 20.0
+PATIENCE = ANSWER_SECONDS
 """Seconds that one request waits in all for a full or absent stream."""
 
 HELD_BYTES = 8 * 1024 * 1024
@@ -151,7 +152,9 @@ class Window:
         if isinstance(ended, Recorded):
             if ended.status == "recorded":
                 self._backlog.sent()
-        elif ended.passing and ended.reason == "unavailable":
+        elif ended.reason in ("unavailable", "unconfirmed"):
             # Every further one would wait for a timeout of its own.
-            self.given_up = ended
+            self.given_up = self.given_up or Refused(
+                reason="unavailable", message=f"not recorded: one before it was {ended.reason}"
+            )
         self._tell(number, ended)

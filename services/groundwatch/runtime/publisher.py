@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import nats.errors
 
-from groundwatch.errors import UNDECODED, InputError, TransientError, Unavailable
+from groundwatch.errors import UNDECODED, InputError, TransientError, Unacknowledged, Unavailable
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -75,9 +75,13 @@ class Receipt:
         return self.result()
 
     def result(self) -> Stored:
-        """What became of it. Raises `Unavailable` when the stream has not, or not yet, said so."""
+        """What became of it.
+
+        Raises `Unacknowledged` when the stream has not, or not yet, said so, `TransientError` when it
+        refused.
+        """
         if not self.future.done():
-            raise Unavailable(f"no acknowledgement for {self.subject} within {self.timeout:g} s")
+            raise Unacknowledged(f"no acknowledgement for {self.subject} within {self.timeout:g} s")
         ack = self.future.result()
         if ack.error is None:
             return Stored.EXISTED if ack.duplicate else Stored.NEW

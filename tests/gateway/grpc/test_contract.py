@@ -26,6 +26,7 @@ STATUSES = {
     "conflict": (409, "ALREADY_EXISTS"),
     "backlog": (503, "RESOURCE_EXHAUSTED"),
     "unavailable": (503, "UNAVAILABLE"),
+    "unconfirmed": (503, "UNAVAILABLE"),
     "unauthenticated": (401, "UNAUTHENTICATED"),
     "other_tenant": (403, "PERMISSION_DENIED"),
 }

@@ -34,6 +34,7 @@ from groundwatch.gateway.lookup import look_up
 from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.results import Recorded, Refused
 from groundwatch.gateway.run_names import RunNames
+from groundwatch.gateway.waiting import ANSWER_SECONDS
 from groundwatch.gateway.wire import limits
 from groundwatch.runtime.bus import Bus
 from groundwatch.runtime.logs import logger
@@ -41,6 +42,9 @@ from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.topology import MAX_TOKEN, is_token
 
 T = TypeVar("T")
+
+CLOSING_SECONDS = 2 * ANSWER_SECONDS
+"""What calls still have when the gateway goes down: less than the drain."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -68,6 +72,8 @@ class Monitor(MonitorServiceServicer):
         self._tokens = tokens
         self._replays = ReplayCalls(replays)
         self._streams: set[Stream] = set()
+        self._limits: set[asyncio.Timeout] = set()
+        self._closing = False
         self._watching = 0
         self._comparing = 0
         self._behind: set[asyncio.Task[Any]] = set()
@@ -75,6 +81,10 @@ class Monitor(MonitorServiceServicer):
     def close(self) -> None:
         """Let streams of responses and replays that are followed come to their end."""
         self._replays.close()
+        latest = asyncio.get_running_loop().time() + CLOSING_SECONDS
+        self._closing = True
+        for limit in self._limits:
+            limit.reschedule(min(limit.when() or latest, latest))
         for stream in self._streams:
             stream.close()
 
@@ -266,10 +276,14 @@ class Monitor(MonitorServiceServicer):
     async def _answer(self, context: Context, work: Coroutine[Any, Any, T]) -> T:
         """What a call with one answer says, within the deadline that callers without one have."""
         async with self._told(context):
+            limit = asyncio.timeout(self._settings.deadline)
+            self._limits.add(limit)
             try:
-                async with asyncio.timeout(self._settings.deadline):
+                async with limit:
                     return await work
             except TimeoutError:
+                if self._closing:
+                    raise unavailable("the gateway is going down; ask again") from None
                 seconds = self._settings.deadline
                 raise Failure(
                     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -277,6 +291,8 @@ class Monitor(MonitorServiceServicer):
                     f"no answer within {seconds:g} s",
                     again=True,
                 ) from None
+            finally:
+                self._limits.discard(limit)
         raise AssertionError
 
     @contextlib.asynccontextmanager

@@ -26,17 +26,25 @@ STATUS: dict[Reason, grpc.StatusCode] = {
     "other_tenant": grpc.StatusCode.PERMISSION_DENIED,
     "backlog": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "unavailable": grpc.StatusCode.UNAVAILABLE,
+    "unconfirmed": grpc.StatusCode.UNAVAILABLE,
 }
 
 
 class Failure(Exception):
     """What ends a call. `reason` is a bounded slug, `field` the path of what is wrong in the request.
 
-    `again` says that the same call may succeed later.
+    `again` says that the same call may succeed later, `name` is the id of the response.
     """
 
     def __init__(
-        self, code: grpc.StatusCode, reason: str, message: str, *, field: str = "", again: bool = False
+        self,
+        code: grpc.StatusCode,
+        reason: str,
+        message: str,
+        *,
+        field: str = "",
+        again: bool = False,
+        name: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -44,12 +52,16 @@ class Failure(Exception):
         self.message = one_line(f"{field}: {message}" if field else message)
         self.field = field
         self.again = again
+        self.name = name
 
     @property
     def trailing(self) -> tuple[tuple[str, bytes], ...]:
         """The details as metadata, where clients of every language look for them."""
         status = status_pb2.Status(code=self.code.value[0], message=self.message)
-        details: list[Message] = [error_details_pb2.ErrorInfo(reason=self.reason.upper(), domain=DOMAIN)]
+        known = {"id": self.name} if self.name else {}
+        details: list[Message] = [
+            error_details_pb2.ErrorInfo(reason=self.reason.upper(), domain=DOMAIN, metadata=known)
+        ]
         if self.field:
             violation = error_details_pb2.BadRequest.FieldViolation(
                 field=self.field, description=self.message, reason=self.reason.upper()
@@ -67,7 +79,12 @@ def failure_of(refused: Refused, prefix: str = "") -> Failure:
     """A refusal as the end of a call; `prefix` is where the response stands in the request."""
     field = f"{prefix}{refused.field}" if refused.field else ""
     return Failure(
-        STATUS[refused.reason], refused.reason, refused.message, field=field, again=refused.passing
+        STATUS[refused.reason],
+        refused.reason,
+        refused.message,
+        field=field,
+        again=refused.passing,
+        name=refused.id,
     )
 
 

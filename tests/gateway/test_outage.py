@@ -1,0 +1,163 @@
+"""NATS dies, freezes and comes back while callers send: they are told what is so, and soon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psutil
+import pytest
+
+from groundwatch.gateway import waiting, window
+from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.provision import provision
+from groundwatch.runtime.run import DRAIN_SECONDS
+from groundwatch.runtime.settings import NatsSettings
+
+WAIT = 1.0
+
+
+@pytest.fixture
+async def server(tmp_path) -> AsyncIterator[NatsServer]:
+    server = NatsServer(tmp_path / "nats")
+    await server.start()
+    bus = Bus(NatsSettings(url=server.url), name="provision")
+    await bus.connect()
+    await provision(bus.js)
+    await bus.close()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def gateway(server, gateway_factory, monkeypatch) -> Any:
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", WAIT)
+    monkeypatch.setattr(window, "PATIENCE", WAIT)
+    return await gateway_factory(nats={"url": server.url, "publish_timeout": WAIT / 2})
+
+
+async def killed(gateway, server: NatsServer) -> None:
+    server.kill()
+    await server.wait()
+    await until(lambda: not gateway.bus.connected)
+
+
+async def back(gateway, server: NatsServer) -> None:
+    await server.restart()
+    await until(lambda: gateway.bus.connected)
+
+
+async def until(what) -> None:
+    for _ in range(300):
+        if what():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("never")
+
+
+async def sent(gateway, body) -> Any:
+    """Sent again until NATS, which was away, takes it."""
+    for _ in range(100):
+        reply = await gateway.post(body)
+        if reply.status_code != 503:
+            return reply
+        await asyncio.sleep(0.1)
+    raise AssertionError(reply.text)
+
+
+async def ids(gateway) -> list[str]:
+    return sorted(event.id for event in await gateway.events())
+
+
+def anonymous(response) -> dict[str, Any]:
+    return {name: value for name, value in response().items() if name != "id"}
+
+
+async def test_what_was_refused_while_nats_was_away_is_not_recorded_later(gateway, server, response):
+    await killed(gateway, server)
+    for body in (anonymous(response), response(id="named")):
+        reply = await gateway.post(body)
+        assert (reply.status_code, reply.json()["reason"]) == (503, "unavailable")
+        assert reply.headers["retry-after"]
+    await back(gateway, server)
+    assert (await sent(gateway, response(id="later"))).status_code == 202
+    assert await ids(gateway) == ["later"]
+    assert (await sent(gateway, response(id="named", answer="Corrected."))).status_code == 202
+
+
+async def test_of_what_was_sent_and_not_answered_the_truth_is_told(gateway, server, response):
+    process = psutil.Process(server.pid)
+    process.suspend()
+    try:
+        told = (reply := await gateway.post(anonymous(response))).json()
+    finally:
+        process.resume()
+    assert (reply.status_code, told["reason"]) == (503, "unconfirmed")
+    assert reply.headers["retry-after"]
+    again = await sent(gateway, anonymous(response) | {"id": told["id"]})
+    assert (again.status_code, again.json()["status"]) == (200, "duplicate")
+    assert await ids(gateway) == [told["id"]]
+
+
+async def test_many_are_answered_soon_and_each_with_the_truth(gateway, server, response):
+    lines = [anonymous(response) | {"answer": f"A dog, {number}."} for number in range(150)]
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    process = psutil.Process(server.pid)
+    process.suspend()
+    try:
+        async with asyncio.timeout(8 * WAIT):
+            reply = await gateway.post(body, bulk=True)
+    finally:
+        process.resume()
+    summary = reply.json()
+    assert (summary["accepted"], summary["refused"], summary["retry_from"]) == (0, 150, 1)
+    unsure = {error["line"]: error["id"] for error in summary["errors"] if error["reason"] == "unconfirmed"}
+    assert unsure
+    for number, name in unsure.items():
+        await sent(gateway, lines[number - 1] | {"id": name})
+    assert await ids(gateway) == sorted(unsure.values())
+
+
+async def test_many_are_refused_soon_while_nats_is_away_and_not_recorded_later(gateway, server, response):
+    await killed(gateway, server)
+    body = b"".join(json.dumps(response(id=f"r{number}")).encode() + b"\n" for number in range(50))
+    async with asyncio.timeout(8 * WAIT):
+        summary = (await gateway.post(body, bulk=True)).json()
+    assert (summary["refused"], summary["retry_from"]) == (50, 1)
+    assert {error["reason"] for error in summary["errors"]} == {"unavailable"}
+    await back(gateway, server)
+    await sent(gateway, response(id="later"))
+    assert await ids(gateway) == ["later"]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_every_question_is_answered_while_nats_is_away(gateway, server, response, pictures, frozen):
+    picture = pictures.encoded("JPEG")
+    if frozen:
+        psutil.Process(server.pid).suspend()
+    else:
+        await killed(gateway, server)
+    try:
+        for asking in (
+            gateway.http.get("/v1/responses/any"),
+            gateway.http.get(f"/v1/images/{'0' * 64}"),
+            gateway.http.post("/v1/images", content=picture, headers={"Content-Type": "image/jpeg"}),
+            gateway.post(response(images=["0" * 64])),
+            gateway.http.post("/v1/questions", json={"model": "m", "prompt": "What?", "images": ["0" * 64]}),
+        ):
+            async with asyncio.timeout(8 * WAIT):
+                reply = await asking
+            assert reply.status_code == 503, reply.text
+            assert reply.json()["error"]
+            assert reply.headers["retry-after"]
+    finally:
+        if frozen:
+            psutil.Process(server.pid).resume()
+
+
+def test_no_wait_is_cut_by_a_drain():
+    assert 2 * waiting.ANSWER_SECONDS < DRAIN_SECONDS
+    assert waiting.ANSWER_SECONDS + window.PATIENCE < DRAIN_SECONDS
