@@ -17,6 +17,7 @@ GroundwatchError
 └── TransientError        try again later: a failed attempt, negative acknowledgement with a delay
     └── Unavailable       the judge or NATS answers nobody: no attempt of this event; it is waited for
         ├── RateLimited   the judge asked us to wait; carries for how long
+        ├── NotStored     a stream has no room: another try at once ends the same
         └── Unacknowledged an event was sent, and nobody knows whether the stream has it
 """
 
@@ -131,6 +132,10 @@ class RateLimited(Unavailable):
     """A judge's endpoint asked us to slow down."""
 
     wakes = False
+
+
+class NotStored(Unavailable):
+    """A stream refused an event for want of room: another try at once would end the same."""
 
 
 class Unacknowledged(Unavailable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -42,7 +43,7 @@ from groundwatch.runtime.provision import missing, provision
 from groundwatch.runtime.run import problems_of, running, until_told_to_stop
 from groundwatch.runtime.service import Service
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.tasks import first_of
+from groundwatch.runtime.tasks import SupervisedTask, first_of
 from groundwatch.runtime.telemetry import telemetry_server
 from groundwatch.runtime.tritonserver import OnProgress, TritonServer
 from groundwatch.terminal import Console
@@ -66,6 +67,10 @@ SERVED = (*STAGES, "replay")
 
 READY_SECONDS = 60.0
 RESTART_PAUSE = 2.0
+ROOM_PAUSE = 5.0
+ROOM_BYTES = 64 * 1024 * 1024
+"""Free bytes with which a server whose disk was full is restarted."""
+
 WAIT_PAUSE = 1.0
 
 
@@ -185,6 +190,11 @@ async def whole_system(
         bus = Bus(settings.nats, name="groundwatch")
         await bus.connect()
         _still_wanted()
+        if server is not None:
+            mending = SupervisedTask("nats-disk", lambda: restart_when_there_is_room(server, bus))
+            mending.start()
+            stack.push_async_callback(mending.stop)
+        metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
         await provision(bus.js, replicas=settings.nats.replicas, cache=settings.cache)
         archived = settings.archive.url not in ("", SWITCHED_OFF)
         wanted = [name for name in STAGES if name != "archive" or archived]
@@ -212,6 +222,19 @@ async def _wait_ready(services: list[Service]) -> None:
         if asyncio.get_running_loop().time() > deadline:
             raise UsageError(f"the system did not become ready: {'; '.join(found)}")
         await asyncio.sleep(0.02)
+
+
+async def restart_when_there_is_room(server: NatsServer, bus: Bus) -> None:
+    """Restart our server when its disk was full and is no more: until then it stores nothing. Never ends."""
+    while True:
+        await asyncio.sleep(ROOM_PAUSE)
+        if bus.storage.needs_restart and shutil.disk_usage(server.data_dir).free >= ROOM_BYTES:
+            logger.warning("nats.restarted_after_full_disk", problems=bus.storage.problems())
+            server.terminate()
+            # Who looks after it starts it again; what goes unacknowledged until then is no sign.
+            await asyncio.sleep(RESTART_PAUSE)
+            await bus.until_connected(READY_SECONDS)
+            bus.storage.forget()
 
 
 async def _keep_alive(server: NatsServer) -> None:
@@ -382,6 +405,7 @@ async def _unless(told: asyncio.Task[None], work: Coroutine[Any, Any, T]) -> T |
 async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task[None]) -> Service | None:
     """The service that ran until we were told to stop; None where that came before it had started."""
     metrics = metrics_for(settings)
+    metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
     service = make_service(stage, settings, bus, metrics)
     problems: Callable[[], list[str]] = service.problems
     telemetry = telemetry_server(

@@ -17,7 +17,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import InputError, SettingsError, TransientError, Unacknowledged
+from groundwatch.errors import InputError, NotStored, SettingsError, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
 from groundwatch.gateway.attachments import Attachment, Attachments
 from groundwatch.gateway.budgets import Budgets
@@ -253,6 +253,8 @@ class Intake:
     async def send(self, ready: Ready) -> Receipt | Refused:
         """Put it on the wire. What comes back must be given to `settle`."""
         try:
+            if why := self._bus.storage.pausing(ready.outgoing.subject):
+                raise NotStored(why)
             return await self._bus.start_create(ready.outgoing)
         except InputError as error:
             return Refused(id=ready.response.id, reason="too_large", message=str(error))
@@ -273,7 +275,7 @@ class Intake:
         with contextlib.suppress(TransientError):
             async with bounded():
                 ended = await self._confirm(ready, waiting)
-                while isinstance(ended, Refused) and ended.passing and time.monotonic() < deadline:
+                while _worth_trying(ended) and time.monotonic() < deadline:
                     unsure = ended if ended.unsure else unsure
                     await asyncio.sleep(RETRY_SECONDS)
                     ended = silence
@@ -340,6 +342,10 @@ class Intake:
         return _conflict(ready)
 
 
+def _worth_trying(ended: Recorded | Refused) -> bool:
+    return isinstance(ended, Refused) and ended.passing and not ended.lasting
+
+
 def _undo(ready: Ready) -> None:
     for held in ready.held:
         held.undo()
@@ -356,7 +362,12 @@ def _conflict(ready: Ready) -> Refused:
 
 
 def _unavailable(name: str, error: Exception) -> Refused:
-    return Refused(id=name, reason="unavailable", message=f"not recorded: {error}")
+    return Refused(
+        id=name,
+        reason="unavailable",
+        message=f"not recorded: {error}",
+        lasting=isinstance(error, NotStored),
+    )
 
 
 def _unconfirmed(ready: Ready, error: Exception | str) -> Refused:

@@ -36,13 +36,15 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """The response was not recorded; where it is `unsure`, nobody knows.
 
-    `field` is the path of what is wrong in it, if it is its fault.
+    `field` is the path of what is wrong in it, if it is its fault. `lasting`: trying again at once would end
+    the same.
     """
 
     reason: Reason
     message: str
     field: str = ""
     id: str = ""
+    lasting: bool = False
 
     @property
     def passing(self) -> bool:

@@ -23,6 +23,7 @@ from groundwatch.runtime.connection import Broker, Connection
 from groundwatch.runtime.logs import logger
 from groundwatch.runtime.publisher import Publisher, Receipt, Stored, settle
 from groundwatch.runtime.security import Refusals, security, why_not_connected
+from groundwatch.runtime.storage import StorageHealth
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Bus:
         self._settings = settings
         self._name = name
         self._refusals = Refusals(user or name)
+        self.storage = StorageHealth()
         self.inbox = f"{inbox_prefix(user or name)}.".encode()
         self.broker = Broker(
             nats_servers(settings.url) or [DEFAULT_SERVER],
@@ -156,7 +158,7 @@ class Bus:
                 "unset nats.tls_ca"
             )
         _ = self.js
-        publisher = Publisher(self.client, timeout=self._settings.publish_timeout)
+        publisher = Publisher(self.client, timeout=self._settings.publish_timeout, storage=self.storage)
         try:
             await publisher.start()
         except (nats.errors.Error, OSError) as error:
@@ -177,7 +179,7 @@ class Bus:
             return ["not connected to NATS"]
         if self._settings.tls_ca and not self.encrypted:
             return ["the NATS server speaks no TLS any more, and nats.tls_ca demands it"]
-        return self._refusals.told()
+        return [*self._refusals.told(), *self.storage.problems()]
 
     @contextlib.asynccontextmanager
     async def unless_refused(self) -> AsyncIterator[None]:
@@ -261,6 +263,7 @@ class Bus:
     async def _on_reconnected(self) -> None:
         self.reconnects += 1
         self._refusals.clear()
+        self.storage.forget()
         logger.info("nats.reconnected", service=self._name)
 
 

@@ -249,6 +249,11 @@ class Metrics:
         self.dead_letters_waiting = Gauge(
             "groundwatch_dead_letters_waiting", "Dead letters in their stream", registry=registry
         )
+        self.not_stored = Gauge(
+            "groundwatch_events_not_stored",
+            "Kinds of events that their stream did not store when this process last published them",
+            registry=registry,
+        )
         self.objective = Gauge(
             "groundwatch_objective_ratio",
             "The setting alarm.objective: the share of facts not in the image that counts as good",

@@ -136,6 +136,12 @@ class NatsServer:
         finally:
             self._lock.release()
 
+    def terminate(self) -> None:
+        """Have the child end by itself; `wait` tells when it has."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+
     def kill(self) -> None:
         """Kill −9, for fault tests."""
         if self._process is not None:

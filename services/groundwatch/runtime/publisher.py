@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import nats.errors
 
-from groundwatch.errors import UNDECODED, InputError, TransientError, Unacknowledged, Unavailable
+from groundwatch.errors import UNDECODED, InputError, NotStored, TransientError, Unacknowledged, Unavailable
+from groundwatch.runtime.storage import StorageHealth, lasting
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -88,7 +89,9 @@ class Receipt:
         if ack.error.err_code == WRONG_LAST_SEQUENCE:
             return Stored.EXISTED
         why = f"the stream refused {self.subject}: {ack.error.description}"
-        # Full or without a leader is no fault of the event; anything else may be.
+        if lasting(ack.error.description):
+            raise NotStored(why)
+        # Without a leader is no fault of the event; anything else may be.
         raise Unavailable(why) if ack.error.code >= SERVER_FAULT else TransientError(why)
 
 
@@ -99,15 +102,28 @@ async def settle(receipts: Iterable[Receipt]) -> None:
         await asyncio.wait([receipt.future for receipt in waiting], timeout=waiting[0].timeout)
 
 
-class Publisher:
-    """Publishes over one connection; acknowledgements come back to one inbox. Timeouts in seconds."""
+class _Sent(NamedTuple):
+    """An event on its way, sent at that time of the loop, after so many reconnects."""
 
-    def __init__(self, client: Connection, *, timeout: float) -> None:
+    at: float
+    future: asyncio.Future[_Ack]
+    subject: str
+    reconnects: int
+
+
+class Publisher:
+    """Publishes over one connection; acknowledgements come back to one inbox. Timeouts in seconds.
+
+    `storage` is told what became of each event.
+    """
+
+    def __init__(self, client: Connection, *, timeout: float, storage: StorageHealth | None = None) -> None:
         self._client = client
         self._timeout = timeout
+        self._storage = storage or StorageHealth()
         self._inbox = client.new_inbox()
         # By age: what was sent first stands first.
-        self._pending: dict[str, tuple[float, asyncio.Future[_Ack]]] = {}
+        self._pending: dict[str, _Sent] = {}
         self._room = asyncio.Semaphore(MAX_PENDING)
         self._last = 0
         self._sweeping: asyncio.TimerHandle | None = None
@@ -136,7 +152,7 @@ class Publisher:
         token = str(self._last)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_Ack] = loop.create_future()
-        self._pending[token] = (loop.time(), future)
+        self._pending[token] = _Sent(loop.time(), future, subject, self._reconnects)
         try:
             await self._client.publish(subject, payload, f"{self._inbox}.{token}", headers)
         except (nats.errors.Error, OSError) as error:
@@ -161,31 +177,43 @@ class Publisher:
             )
 
     async def _acknowledged(self, message: Msg) -> None:
-        future = self._forget(message.subject.rpartition(".")[2])
-        if future is None or future.done():
+        sent = self._forget(message.subject.rpartition(".")[2])
+        if sent is None or sent.future.done():
             return
+        future = sent.future
         if not message.data:
             future.set_result(_NOBODY)
             return
         try:
-            future.set_result(_DECODER.decode(message.data))
+            ack = _DECODER.decode(message.data)
+            future.set_result(ack)
+            if ack.error is None or ack.error.err_code == WRONG_LAST_SEQUENCE:
+                self._storage.stored(sent.subject)
+            else:
+                self._storage.refused(sent.subject, ack.error.description)
         except UNDECODED as error:
             future.set_result(_Ack(error=_Refusal(description=f"unreadable acknowledgement: {error}")))
 
-    def _forget(self, token: str) -> asyncio.Future[_Ack] | None:
+    @property
+    def _reconnects(self) -> int:
+        return self._client.stats["reconnects"]
+
+    def _forget(self, token: str) -> _Sent | None:
         sent = self._pending.pop(token, None)
         if sent is None:
             return None
         self._room.release()
-        return sent[1]
+        return sent
 
     def _sweep(self) -> None:
         """Forget what was never acknowledged. One timer for all: one for each would outlive thousands."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._timeout - SWEEP_SECONDS
         while self._pending:
-            token, (sent, _) = next(iter(self._pending.items()))
-            if sent > oldest:
+            token, sent = next(iter(self._pending.items()))
+            if sent.at > oldest:
                 break
             self._forget(token)
+            if self._client.is_connected and sent.reconnects == self._reconnects:
+                self._storage.unacknowledged(sent.subject)
         self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep) if self._pending else None
