@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import get_args
+from typing import TypeGuard, get_args
 
 import msgspec
 import nats.errors
@@ -342,7 +342,7 @@ class Intake:
         return _conflict(ready)
 
 
-def _worth_trying(ended: Recorded | Refused) -> bool:
+def _worth_trying(ended: Recorded | Refused) -> TypeGuard[Refused]:
     return isinstance(ended, Refused) and ended.passing and not ended.lasting
 
 

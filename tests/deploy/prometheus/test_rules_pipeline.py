@@ -59,6 +59,19 @@ FIRES = {
         at=10,
         fires=[alert("ConsumerMissing", "critical", consumer="extraction")],
     ),
+    "a server's disk is full": Case(
+        series={
+            'groundwatch_events_not_stored{pod="a"}': "0x4 1x10",
+            'groundwatch_events_not_stored{pod="b"}': "0x15",
+        },
+        at=10,
+        fires=[alert("EventsNotStored", "critical")],
+    ),
+    "one event late is no full disk": Case(
+        series={"groundwatch_events_not_stored": "0x4 1 0x10"},
+        at=10,
+        fires=[],
+    ),
     "the first dead letter of a stage": Case(
         series={
             'groundwatch_dead_letters_total{stage="scoring", reason="bug"}': "0x9 1x10",
