@@ -14,6 +14,7 @@ class NatsProxy:
     def __init__(self, server_url: str) -> None:
         there = urlsplit(server_url)
         self._host, self._port = there.hostname or "127.0.0.1", there.port or 4222
+        self.user = there.netloc.rpartition("@")[0]
         self.silent: set[str] = set()
         self.drops: Callable[[str], bool] = lambda subject: any(word in subject for word in self.silent)
         self.dropped = 0
@@ -58,7 +59,8 @@ async def nats_proxy(server_url: str) -> AsyncIterator[NatsProxy]:
     """A proxy on a free port while the block runs."""
     proxy = NatsProxy(server_url)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, limit=1 << 20)
-    proxy.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    user = f"{proxy.user}@" if proxy.user else ""
+    proxy.url = f"nats://{user}127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield proxy
     finally:

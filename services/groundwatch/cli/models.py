@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from groundwatch.models.repository import (
     write_repository,
 )
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.tasks import SupervisedTask
 from groundwatch.runtime.tritonserver import LoadProgress, OnProgress, TritonServer
 from groundwatch.terminal import Console, styled
 
@@ -65,13 +65,12 @@ async def serving(
         return
     server = TritonServer(folder / "triton", models)
     await server.start(on_progress=on_progress)
-    guard = asyncio.create_task(server.look_after(), name="triton-guard")
+    guard = SupervisedTask("triton-guard", server.look_after)
+    guard.start()
     try:
         yield with_triton(settings, server.url, models), server
     finally:
-        guard.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await guard
+        await guard.stop()
         await server.stop()
 
 

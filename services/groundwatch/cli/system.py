@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -181,8 +182,9 @@ async def whole_system(
             stack.push_async_callback(server.stop)
             _still_wanted()
             settings = with_nats(settings, server.url)
-            guard = asyncio.create_task(_keep_alive(server))
-            stack.callback(guard.cancel)
+            guard = SupervisedTask("nats-guard", partial(_keep_alive, server))
+            guard.start()
+            stack.push_async_callback(guard.stop)
         settings, triton = await stack.enter_async_context(
             serving(models or {}, settings, folder, on_progress)
         )
