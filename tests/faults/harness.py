@@ -25,7 +25,6 @@ from tests.faults.processes import Child
 from tests.faults.servers import NATS as NATS
 from tests.faults.servers import servers as nats_servers
 
-from groundwatch.errors import UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.runtime.audit import Ledger, audit
 from groundwatch.runtime.bus import Bus
@@ -65,9 +64,8 @@ class System:
         self.folder = folder
         self.services = dict(services) if services is not None else {name: name for name in SERVICES}
         self.gateway_port = free_port()
-        ports = [free_port() for _ in range(servers)]
-        self.urls = [f"nats://127.0.0.1:{port}" for port in ports]
-        self.url = self.urls[0]
+        self.nats_ports = [free_port() for _ in range(servers)]
+        self.url = ",".join(f"nats://127.0.0.1:{port}" for port in self.nats_ports)
         self._wait = wait
         self._ports: dict[str, int] = {}
         self.environment = {
@@ -83,7 +81,7 @@ class System:
             "GROUNDWATCH_TELEMETRY__LOG_FORMAT": "json",
             **(settings or {}),
         }
-        made = nats_servers(folder, stores or folder, ports)
+        made = nats_servers(folder, stores or folder, self.nats_ports)
         self.children = {child.name: child for child in made}
         self.servers = tuple(self.children)
         for name, service in self.services.items():
@@ -159,9 +157,10 @@ class System:
         """Ask NATS something over a connection of our own."""
 
         async def asking() -> T:
-            deadline = time.monotonic() + patience
-            bus = await self._connect(deadline)
+            bus = Bus(NatsSettings(url=self.url), name="harness")
+            await bus.connect(patience=patience)
             try:
+                deadline = time.monotonic() + patience
                 while True:
                     try:
                         await bus.js.account_info()
@@ -174,20 +173,6 @@ class System:
                 await bus.close()
 
         return asyncio.run(asking())
-
-    async def _connect(self, deadline: float) -> Bus:
-        """To the first of the servers that answers."""
-        each = (deadline - time.monotonic()) / len(self.urls)
-        for url in self.urls:
-            bus = Bus(NatsSettings(url=url), name="harness")
-            try:
-                await bus.connect(patience=each)
-            except UsageError:
-                if url == self.urls[-1]:
-                    raise
-            else:
-                return bus
-        raise AssertionError("there is no server")
 
     def audit(self) -> Ledger:
         """The ledger now."""

@@ -125,7 +125,7 @@ class Field:
         """Start everything and wait until it is ready."""
         for disk in self.disks.values():
             disk.mount()
-        targets = [int(url.rpartition(":")[2]) for url in self.system.urls]
+        targets = self.system.nats_ports
         for at, (name, service) in enumerate({**SERVICES, TOOLS: ""}.items()):
             proxy = self.proxies[name] = Proxy(targets[at % len(targets) :] + targets[: at % len(targets)])
             await proxy.start()

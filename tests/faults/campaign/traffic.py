@@ -169,7 +169,8 @@ class Clients:
     async def _single(self, gateway: Gateway, body: dict[str, Any]) -> list[Ended]:
         try:
             reply = await self._http.post(f"{gateway.url}/v1/responses", json=body)
-        except httpx.TransportError:
+        except httpx.TransportError as error:
+            self.answers[f"  {type(error).__name__}"] += 1
             return ["uncertain"]
         told = self._json(reply)
         ended: dict[int, Ended] = {202: "recorded", 200: "duplicate", 410: "erased", 409: "conflict"}
@@ -178,6 +179,7 @@ class Clients:
         if reply.status_code == 503:
             if "retry-after" not in reply.headers:
                 self._truth.violation("odd answers", "503 without Retry-After")
+            self.answers[f"  503 {told.get('reason')}"] += 1
             return ["refused" if told.get("reason") in NOT_RECORDED else "uncertain"]
         return self._odd(reply)
 
@@ -190,7 +192,8 @@ class Clients:
                 content=content,
                 headers={"content-type": "application/x-ndjson"},
             )
-        except httpx.TransportError:
+        except httpx.TransportError as error:
+            self.answers[f"  {type(error).__name__}"] += 1
             return ["uncertain"] * len(bodies)
         told = self._json(reply)
         if reply.status_code == 503:
@@ -201,6 +204,7 @@ class Clients:
         ended: list[Ended] = ["recorded"] * len(bodies)
         reasons: dict[str, Ended] = {"conflict": "conflict", "erased": "erased"}
         for error in told["errors"]:
+            self.answers[f"  line {error['reason']}"] += 1
             refused: Ended = "refused" if error["reason"] in NOT_RECORDED else "uncertain"
             ended[error["line"] - 1] = reasons.get(error["reason"], refused)
         if told["accepted"] + told["duplicates"] + told["refused"] != len(bodies):
@@ -234,6 +238,7 @@ class Clients:
             return "conflict"
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return "erased"
+        self.answers[f"  gRPC {code.name}"] += 1
         told = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED) and ours
         return "refused" if told else "uncertain"
 

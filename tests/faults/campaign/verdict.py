@@ -51,7 +51,10 @@ class Verdict:
     async def calm(self) -> None:
         """Cure what troubled answers, retry dead letters until there are none, finish what was begun."""
         self._field.cure.touch()
-        await asyncio.to_thread(self._field.system.wait_ready, *self._field.system.services)
+        try:
+            await asyncio.to_thread(self._field.system.wait_ready, *self._field.system.services)
+        except AssertionError as error:
+            self._truth.violation("stuck", str(error))
         deadline = time.monotonic() + CALM_SECONDS
         while True:
             await self._settle(deadline)

@@ -98,7 +98,7 @@ class Doors:
     ) -> None:
         began = time.monotonic()
         self._findings.count(f"http: {what}")
-        given = f"{method} {path[:100]} {headers or ''} {content[:200]!r} ({len(content)} bytes)"
+        given = f"{method} {path[:100]} {headers or ''} {content[:80]!r} ({len(content)} bytes)"
         try:
             reply = await self._http.request(method, path, content=content, headers=headers)
         except httpx.InvalidURL:
