@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import msgspec
 from tests.faults.campaign.field import JUDGE, SERVICES, TOOLS, Field
@@ -79,12 +80,19 @@ class Faults:
                 continue
             self._busy.add(token)
             started = self._now()
+            self._log(f"{kind} of {victim}")
             try:
                 await act(victim)
                 self.done.append(Done(kind, victim, started, self._now()))
+                self._log(f"undone: {kind} of {victim}")
             finally:
                 self._busy.discard(token)
             await asyncio.sleep(self._random.uniform(0.0, 0.4))
+
+    def _log(self, what: str) -> None:
+        """Beside the logs of the processes, with the time of day that they have too."""
+        with (self._field.folder / "faults.log").open("a") as log:
+            log.write(f"{datetime.now(UTC).isoformat()} {what}\n")
 
     def _alone(self, victim: str) -> bool:
         """Whether this one must wait: what is done to all is done while no process is troubled."""
@@ -127,6 +135,7 @@ class Faults:
             for name in names:
                 if not await field.ended_in(name, TERM_SECONDS):
                     self._truth.violation("ended badly", f"{name}: not within {TERM_SECONDS} s of {number}")
+                    self._log(f"not ended: {name}")
                     field.children[name].send(signal.SIGKILL)
                     await field.ended_in(name, TERM_SECONDS)
                 status = field.children[name].status

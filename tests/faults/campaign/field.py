@@ -109,6 +109,7 @@ class Field:
         )
         ages = ",".join(f"{name}={BRIEF_DAYS}" for name in ("responses", "extracted", "judged", "outcomes"))
         return {
+            "FAULT_ACK_WAIT": "0",
             "FAULT_CURE": str(self.cure),
             "OPENAI_API_KEY": "none",
             "GROUNDWATCH_VERIFICATION__ENGINE": "llm",

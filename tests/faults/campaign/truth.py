@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import msgspec
+from tests.faults.bending import CANNOT_BEAR, REFUSES, WILL_NOT_HAVE, trouble
 from tests.faults.campaign.judge import SPOILT
-from tests.faults.entry import CANNOT_BEAR, REFUSES, WILL_NOT_HAVE, trouble
 
 from groundwatch.events import OutcomeKind, ResponseScored, response_key
 
