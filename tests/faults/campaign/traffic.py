@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import grpc
 import httpx
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 from tests.faults.campaign.truth import Sent, Truth
 
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
@@ -26,7 +28,6 @@ GIVE_UP_SHARE = 0.15
 CORRECT_SHARE = 0.15
 REPEAT_SHARE = 0.05
 NOT_RECORDED = ("unavailable", "backlog")
-DETAILS = "grpc-status-details-bin"
 
 
 class Gateway:
@@ -230,7 +231,7 @@ class Clients:
         return ["duplicate" if reply.status == pb.SUBMIT_STATUS_DUPLICATE else "recorded"]
 
     def _of(self, error: grpc.aio.AioRpcError) -> Ended:
-        code, ours = error.code(), any(key == DETAILS for key, _ in error.trailing_metadata() or ())
+        code, reason = error.code(), _reason(error)
         if code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
             self._truth.violation("answers of 500", f"gRPC {code.name}: {error.details()}")
             return "uncertain"
@@ -238,9 +239,8 @@ class Clients:
             return "conflict"
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return "erased"
-        self.answers[f"  gRPC {code.name}"] += 1
-        told = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED) and ours
-        return "refused" if told else "uncertain"
+        self.answers[f"  gRPC {code.name} {reason}"] += 1
+        return "refused" if reason in NOT_RECORDED else "uncertain"
 
     def _json(self, reply: httpx.Response) -> dict[str, Any]:
         try:
@@ -256,3 +256,13 @@ class Clients:
         kind = "answers of 500" if reply.status_code == 500 else "odd answers"
         self._truth.violation(kind, f"{reply.status_code}: {reply.text[:200]}")
         return ["uncertain"]
+
+
+def _reason(error: grpc.aio.AioRpcError) -> str:
+    """Why the gateway refused; "" when it was not the gateway that ended the call."""
+    status = rpc_status.from_call(error)
+    for detail in status.details if status is not None else ():
+        told = error_details_pb2.ErrorInfo()
+        if detail.Unpack(told):
+            return told.reason.lower()
+    return ""
