@@ -103,6 +103,9 @@ class Monitor(MonitorServiceServicer):
         """Record many, with an acknowledgement for each."""
         async with self._told(context):
             caller = self._caller(context)
+            most = self._settings.calls
+            if len(self._streams) >= most:
+                raise exhausted("streams", f"{most} streams of responses are open already")
             stream = Stream(self._intake, self._backlog, self._bounds, caller, in_flight=self._in_flight)
             self._streams.add(stream)
             try:
@@ -242,7 +245,7 @@ class Monitor(MonitorServiceServicer):
                 listed=caller.only is None,
             )
         except UsageError as error:
-            raise UsageError(names.given(str(error))) from error
+            raise type(error)(names.given(str(error))) from error
         finally:
             self._comparing -= 1
         found = msgspec.structs.replace(

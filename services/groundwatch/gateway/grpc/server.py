@@ -12,6 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from groundwatch.errors import SettingsError, UsageError
+from groundwatch.gateway.grpc.admission import Admission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.monitor import Monitor
@@ -29,8 +30,18 @@ if TYPE_CHECKING:
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
 HEALTH_SECONDS = 0.5
-STREAMS = 1_000
+STREAMS = 256
 """Calls at once on one connection."""
+
+CALLS = 1_000
+"""Calls at once besides those who watch; one that waits to be read holds some 64 KiB."""
+
+METADATA = 16 * 1024
+"""Bytes of a call's metadata."""
+
+HANDSHAKE_SECONDS = 10
+IDLE_SECONDS = 300
+"""How long a connection may be without a call."""
 
 
 class GrpcDoor:
@@ -48,6 +59,7 @@ class GrpcDoor:
         problems: Callable[[], list[str]] = list,
     ) -> None:
         self._settings = settings
+        self._tokens = tokens
         self._problems = problems
         self._telling = SupervisedTask("grpc-health", self._tell_health)
         self._monitor = Monitor(settings, bus, intake, backlog, live, replays, tokens)
@@ -58,7 +70,15 @@ class GrpcDoor:
     async def start(self) -> None:
         """Listen, then serve. Raises `UsageError` when the port cannot be had."""
         credentials = self._credentials()
-        self._server = server = grpc.aio.server(options=self._options())
+        settings = self._settings
+        admission = Admission(
+            SERVICE, self._tokens, calls=settings.grpc.calls, timeout=settings.http.body_timeout
+        )
+        self._server = server = grpc.aio.server(
+            interceptors=[admission],
+            options=self._options(),
+            maximum_concurrent_rpcs=settings.grpc.watchers + CALLS,
+        )
         add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -106,6 +126,10 @@ class GrpcDoor:
             ("grpc.max_receive_message_length", self._settings.intake.max_line),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_concurrent_streams", STREAMS),
+            ("grpc.max_metadata_size", METADATA),
+            ("grpc.absolute_max_metadata_size", METADATA),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1_000),
+            ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1_000),
             # A watcher that has gone without a word is noticed.
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),

@@ -8,6 +8,7 @@ from functools import partial
 
 from groundwatch.gateway.backlog import Backlog
 from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.grpc.admission import NO_MESSAGE
 from groundwatch.gateway.grpc.convert import result, submission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.statuses import Failure, failure_of, unavailable
@@ -47,7 +48,7 @@ class Stream(Window):
         self._reader: asyncio.Task[None] | None = None
         self._failure: Failure | None = None
 
-    async def run(self, requests: AsyncIterator[pb.SubmitStreamRequest], write: Write) -> None:
+    async def run(self, requests: AsyncIterator[pb.SubmitStreamRequest | None], write: Write) -> None:
         """Until the client has sent all and every result is written. Raises `Failure`."""
         self._reader = asyncio.create_task(self._read(requests), name="grpc-submit-stream")
         try:
@@ -67,9 +68,12 @@ class Stream(Window):
         if self._reader is not None:
             self._reader.cancel()
 
-    async def _read(self, requests: AsyncIterator[pb.SubmitStreamRequest]) -> None:
+    async def _read(self, requests: AsyncIterator[pb.SubmitStreamRequest | None]) -> None:
         try:
             async for request in requests:
+                if request is None:
+                    self._failure = NO_MESSAGE
+                    return
                 for sent in request.responses:
                     self._taken += 1
                     await self.put(
