@@ -245,7 +245,8 @@ class Monitor(MonitorServiceServicer):
                 listed=caller.only is None,
             )
         except UsageError as error:
-            raise type(error)(names.given(str(error))) from error
+            error.args = (names.given(str(error)),)
+            raise
         finally:
             self._comparing -= 1
         found = msgspec.structs.replace(
