@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -266,9 +267,11 @@ def test_who_is_away_is_told_until_an_event_that_waited_is_answered() -> None:
 def test_an_absence_that_nobody_sees_any_more_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
     from groundwatch.runtime import away as judging
 
+    monkeypatch.setattr(judging, "LAPSE", 0.2)
     judges = AwayJudges("s", Metrics(), number=2)
     judges.found_away("one", Unavailable("refused", judge="j"))
-    judges.found_away("two", Unavailable("refused", judge="k"))
+    judges.found_away("two", Unavailable("refused", judge="k", retry_after=60.0))
     assert judges.nobody_answers
-    monkeypatch.setattr(judging, "LAPSE", -1.0)
-    assert judges.problems() == [] and not judges.nobody_answers
+    time.sleep(0.25)
+    # Of the other one nothing was to be heard for longer.
+    assert set(judges.away) == {"k"} and not judges.nobody_answers

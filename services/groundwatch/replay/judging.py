@@ -9,7 +9,14 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError, InputError, TransientError, Unscorable, UsageError
+from groundwatch.errors import (
+    GroundwatchError,
+    InputError,
+    TransientError,
+    Unavailable,
+    Unscorable,
+    UsageError,
+)
 from groundwatch.events import (
     ChainAdvanced,
     ClaimsExtracted,
@@ -204,7 +211,9 @@ class Judging:
             left = [index for index in left if isinstance(results[index], TransientError)]
             if not left or attempt == self._attempts:
                 break
-            await asyncio.sleep(delay)
+            # One who is left alone for a while is not to be asked before that is over.
+            waits = [one.retry_after or 0.0 for one in results.values() if isinstance(one, Unavailable)]
+            await asyncio.sleep(max(delay, min(max(waits, default=0.0), self._retry.max_delay)))
             delay = min(2 * delay, self._retry.max_delay)
         return [results[index] for index in range(len(inputs))]
 

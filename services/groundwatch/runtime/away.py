@@ -14,18 +14,21 @@ from groundwatch.runtime.metrics import Metrics
 
 LAPSE = 180.0
 """Seconds after which a judge that nobody has found away again counts as back: who waited for it went
-elsewhere. Well beyond the longest pause between two trials."""
+elsewhere. Twice the pause until the next trial where that is longer."""
 
 MOST = 10_000
 
 
 class Away(msgspec.Struct):
-    """One judge that is away: since when, why, when that was last seen (monotonic) and who waits for it."""
+    """One judge that is away: since when and why, and who waits for it. `until` when unless it is seen again,
+    when it was last `tried` (both monotonic), and how many seconds lie `between` the last two tries."""
 
     since: float
     why: str
-    seen: float
+    until: float
     waiting: set[str]
+    tried: float = 0.0
+    between: float = 0.0
 
 
 class AwayJudges:
@@ -41,7 +44,7 @@ class AwayJudges:
     def away(self) -> dict[str, Away]:
         """By name, those that are away now."""
         for judge, found in list(self._away.items()):
-            if time.monotonic() - found.seen > LAPSE:
+            if time.monotonic() > found.until:
                 self._back(judge)
         return self._away
 
@@ -50,10 +53,13 @@ class AwayJudges:
         """Whether there is nothing to be had from any of them, so that fetching more is of no use."""
         return self._number == 1 or len(self.away) >= self._number
 
-    def waiting(self, judge: str) -> int:
-        """How many events have found it away."""
+    def round(self, judge: str, pause: float) -> float:
+        """Seconds until each event that waits for it has been let through once, and a new one too.
+
+        `pause` is what lies between two trials at least; trying a judge that hangs takes its time as well.
+        """
         found = self._away.get(judge)
-        return len(found.waiting) if found else 0
+        return max(pause, found.between) * (len(found.waiting) + 1) if found else pause
 
     def found_away(self, event: str, error: Unavailable) -> None:
         """An event's judge is away. A rate limit is no absence, and NATS' own troubles are told elsewhere."""
@@ -62,13 +68,16 @@ class AwayJudges:
         now = time.monotonic()
         found = self._away.get(error.judge)
         if found is None:
-            found = self._away[error.judge] = Away(since=time.time(), why="", seen=now, waiting=set())
+            found = self._away[error.judge] = Away(since=time.time(), why="", until=now, waiting=set())
             logger.warning("judge.away", stage=self._stage, judge=error.judge, error=str(error))
             gauge = self._metrics.judge_away_seconds.labels(self._stage, error.judge)
             gauge.set_function(partial(self._seconds, error.judge))
-        found.why, found.seen = str(error), now
+        found.why, found.until = str(error), now + max(LAPSE, 2 * (error.retry_after or 0.0))
         if len(found.waiting) < MOST:
             found.waiting.add(event)
+        if error.trial:
+            found.between = now - found.tried if found.tried else 0.0
+            found.tried = now
 
     def answered(self, event: str) -> None:
         """An event got another result: if it waited for a judge, that one is back."""

@@ -309,11 +309,15 @@ class Stage(Generic[E]):
         return pause if error.judge else min(pause, NATS_PAUSE)
 
     def _turn(self, arrived: Arrived, error: Unavailable) -> float:
-        """Until an event that made room comes back: all that wait, and one that is new, come first."""
+        """Until an event that made room comes back: all that wait, and one that is new, come first.
+
+        No longer than `max_delay`, but for those that come back again and again.
+        """
         pause = self._pause(arrived, error)
         if not error.trial:
             return pause
-        return max(pause, min(pause * (self._judges.waiting(error.judge) + 1), self._retries.max_delay))
+        longest = self._retries.max_delay * (1 + arrived.attempts.released)
+        return max(pause, min(self._judges.round(error.judge, pause), longest))
 
     async def _rest(self, seconds: float, *, early: bool = False) -> bool:
         """Sleep, with `early` until somebody's judge has answered. False when the stage is to stop."""
