@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from groundwatch.cli.canary import stopping
 from groundwatch.cli.common import connected
+from groundwatch.cli.ledger import standing
 from groundwatch.cli.output import print_json_line, say
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.replay.auditing import audit
@@ -129,6 +130,6 @@ async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_
     say(
         f"{ledger.recorded:,} recorded, {ledger.scored:,} scored, {ledger.unscored:,} unscored, "
         f"{ledger.declined:,} declined, {ledger.in_flight:,} in flight: "
-        + ("balanced" if ledger.balanced else f"NOT BALANCED, {unaccounted(ledger):,} unaccounted for")
+        + (standing(ledger) if ledger.balanced else f"NOT BALANCED, {unaccounted(ledger):,} unaccounted for")
     )
     return True

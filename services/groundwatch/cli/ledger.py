@@ -82,6 +82,11 @@ def audit_command(
         )
 
 
+def standing(ledger: Ledger) -> str:
+    """What a ledger that is not out of balance says of itself."""
+    return f"balanced, but for {ledger.unsettled:,} unsettled" if ledger.unsettled else "balanced"
+
+
 def show_ledger(ledger: Ledger, console: Console) -> None:
     """The ledger as people read it."""
     table = Table(title=f"Ledger of run {ledger.run}", title_justify="left", show_header=False, box=None)
@@ -99,6 +104,10 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
     places = ", ".join(f"{stage} {number:,}" for stage, number in ledger.in_flight_at.items())
     table.add_row(f"{ledger.in_flight:,}", f"in flight   {places}".rstrip())
     for count, name in (
+        (
+            ledger.unsettled,
+            "of these at most may be lost: audit again when their neighbours are done",
+        ),
         (ledger.questions, "questions that wait for their answer"),
         (ledger.questions_lost, "QUESTIONS LOST: acknowledged, without an answer"),
         (ledger.lost, "LOST: acknowledged, without an outcome"),
@@ -112,7 +121,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
             table.add_row(f"{count:,}", name)
     console.print(table)
     if ledger.balanced:
-        console.print("balanced")
+        console.print(standing(ledger))
     else:
         console.print("NOT BALANCED", style="bold red")
 

@@ -59,7 +59,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     were never recorded; `expired` are outcomes whose responses retention has removed; `foreign` are
     messages in the source stream that no gateway wrote. `questions` wait for their answer, with captioning
     or among the dead letters; `questions_lost` have been acknowledged and have neither answer nor letter.
-    `erased` are responses, of all runs, that erasures have removed with their outcomes.
+    `unsettled` is of those in flight how many at most may be lost: they lie among others that are held, and
+    it is known when those are done. `erased` are responses, of all runs, that erasures have removed with
+    their outcomes.
     """
 
     run: str
@@ -80,6 +82,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     questions: int = 0
     questions_lost: int = 0
     erased: int = 0
+    unsettled: int = 0
 
 
 async def audit(js: JetStreamContext, run: str = LIVE) -> Ledger:
@@ -135,25 +138,48 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
 
     reached = await _reached(js, run, waiting)
     in_flight: Counter[str] = Counter()
-    lost = 0
+    held: dict[str, dict[int, list[Pair]]] = {}
+    let_go: list[Pair] = []
     for pair, sequence in waiting.items():
-        stage = _where(pair, sequence, positions, reached)
-        if stage is not None:
+        stage, at = reached[pair][-1] if reached.get(pair) else ("extraction", sequence)
+        position = positions[stage]
+        if at > position.delivered:
             in_flight[stage] += 1
-            continue
-        # A retried dead letter's outcome takes the place of the old one, at the stream's end: it may have
-        # moved past our reading.
+        elif at > position.floor:
+            held.setdefault(stage, {}).setdefault(at, []).append(pair)
+        else:
+            let_go.append(pair)
+    lost = unsettled = 0
+
+    async def missing(pair: Pair) -> bool:
+        """Look again, at an outcome that has moved past our reading, or whether it was erased since.
+
+        A retried dead letter's outcome takes the place of the old one, at the stream's end.
+        """
+        nonlocal recorded
         found = await _last_headers(js, OUTCOMES, outcome_subject(run, pair[1], pair[0]))
-        if found is None:
-            if tombstone_name("response", pair[0]) in gone or not await _recorded_since(js, run, *pair):
-                # Somebody is erasing it at this moment, or has erased it since it was read.
-                recorded -= 1
-            else:
-                lost += 1
-            continue
-        kinds[found.get(HEADER_OUTCOME, "")] += 1
-        if reason := found.get(HEADER_REASON):
-            reasons[f"{found.get(HEADER_OUTCOME, '')}: {reason}"] += 1
+        if found is not None:
+            kinds[found.get(HEADER_OUTCOME, "")] += 1
+            if reason := found.get(HEADER_REASON):
+                reasons[f"{found.get(HEADER_OUTCOME, '')}: {reason}"] += 1
+            return False
+        if tombstone_name("response", pair[0]) in gone or not await _recorded_since(js, run, *pair):
+            recorded -= 1
+            return False
+        return True
+
+    for pair in let_go:
+        lost += await missing(pair)
+    for stage, events in held.items():
+        position = positions[stage]
+        if len(events) > position.pending:
+            # The consumer holds fewer than these: some it has let go of, out of turn. Which, nobody can tell.
+            looked_at = {at: [pair for pair in pairs if await missing(pair)] for at, pairs in events.items()}
+            events = {at: pairs for at, pairs in looked_at.items() if pairs}
+        let_go_at_least = max(0, len(events) - position.pending)
+        lost += let_go_at_least
+        in_flight[stage] += sum(map(len, events.values())) - let_go_at_least
+        unsettled += position.unsettled(len(events))
     orphans = expired = 0
     for (key, protocol), when in unknown:
         aged = oldest and (when < oldest or await _recorded_before(js, run, key, protocol, oldest))
@@ -161,7 +187,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
             expired += 1
         elif key in keys or not await _recorded_since(js, run, key, protocol):
             orphans += 1
-    questions, questions_lost = await _questions(js, run, keys, positions["captioning"], oldest)
+    questions, questions_lost = await _questions(js, run, keys, positions["captioning"].floor, oldest)
     counted = sum(kinds[kind.value] for kind in OutcomeKind)
     return Ledger(
         run=run,
@@ -181,17 +207,34 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
         balanced=recorded == counted + in_flight.total() and orphans == questions_lost == 0,
         questions=questions,
         questions_lost=questions_lost,
+        unsettled=unsettled,
         erased=sum(stone.counts.get(RESPONSES, 0) for stone in gone.values()),
     )
 
 
-async def _position(js: JetStreamContext, stream: str, consumer: str) -> int:
-    """Up to which sequence of its stream the consumer has acknowledged everything."""
+class _Position(msgspec.Struct, frozen=True):
+    """How far a consumer is: everything up to `floor` is acknowledged, nothing behind `delivered` was given
+    out, and of those between them `pending` are held by somebody."""
+
+    floor: int
+    delivered: int
+    pending: int
+
+    def unsettled(self, missing: int) -> int:
+        """How many at most of so many events without a result, between floor and delivered, were let go of.
+
+        What is held may be any of the others there.
+        """
+        others = self.delivered - self.floor - missing
+        return max(0, missing - max(0, self.pending - others) - max(0, missing - self.pending))
+
+
+async def _position(js: JetStreamContext, stream: str, consumer: str) -> _Position:
     info = await js.consumer_info(stream, consumer)
-    floor: int = info.ack_floor.stream_seq if info.ack_floor else 0
-    if not info.num_ack_pending and info.delivered:
-        return max(floor, int(info.delivered.stream_seq))
-    return floor
+    floor = int(info.ack_floor.stream_seq) if info.ack_floor else 0
+    delivered = max(floor, int(info.delivered.stream_seq) if info.delivered else 0)
+    pending = info.num_ack_pending or 0
+    return _Position(floor if pending else delivered, delivered, pending)
 
 
 async def _oldest_time(js: JetStreamContext) -> float:
@@ -220,21 +263,6 @@ async def _reached(
             if address is not None and (pair := (address.key, address.protocol)) in waiting:
                 reached.setdefault(pair, []).append((address.stage, message.sequence))
     return reached
-
-
-def _where(
-    pair: Pair,
-    sequence: int,
-    positions: dict[str, int],
-    reached: dict[Pair, list[tuple[str, int]]],
-) -> str | None:
-    """The stage that has the pair's event now; None when every stage has let go of it."""
-    if sequence > positions["extraction"]:
-        return "extraction"
-    for stage, at in reversed(reached.get(pair, [])):
-        if at > positions.get(stage, 0):
-            return stage
-    return None
 
 
 async def _questions(
