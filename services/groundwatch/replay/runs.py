@@ -254,7 +254,7 @@ class Runs:
         found = await self.find(name)
         if found is None:
             known = ", ".join([run.name async for run in self.all()]) or "none yet"
-            raise UsageError(f"no run '{name}'; there are: {known}")
+            raise UsageError(f"no run '{name[:64]}'; there are: {known}")
         return found
 
     async def all(self) -> AsyncIterator[Run]:
