@@ -16,6 +16,7 @@ from groundwatch.runtime.natsserver import NatsServer
 from groundwatch.runtime.provision import provision
 from groundwatch.runtime.run import DRAIN_SECONDS
 from groundwatch.runtime.settings import NatsSettings
+from groundwatch.topology import RESPONSES
 
 WAIT = 1.0
 
@@ -161,3 +162,26 @@ async def test_every_question_is_answered_while_nats_is_away(gateway, server, re
 def test_no_wait_is_cut_by_a_drain():
     assert 2 * waiting.ANSWER_SECONDS < DRAIN_SECONDS
     assert waiting.ANSWER_SECONDS + window.PATIENCE < DRAIN_SECONDS
+
+
+async def test_of_a_stream_at_its_limit_all_lines_are_told_at_once(
+    gateway_factory, server, response, monkeypatch
+):
+    monkeypatch.setattr(window, "PATIENCE", 60.0)
+    gateway = await gateway_factory(nats={"url": server.url})
+    config = (await gateway.bus.js.stream_info(RESPONSES)).config
+    config.max_bytes = 1
+    await gateway.bus.js.update_stream(config)
+    body = b"".join(json.dumps(response(id=f"r{number}")).encode() + b"\n" for number in range(20))
+    async with asyncio.timeout(20):
+        summary = (await gateway.post(body, bulk=True)).json()
+    assert (summary["refused"], summary["retry_from"]) == (20, 1)
+    assert {error["reason"] for error in summary["errors"]} == {"unavailable"}
+    assert "maximum bytes exceeded" in summary["errors"][0]["error"]
+    ready = await gateway.http.get("/readyz")
+    assert ready.status_code == 503
+    assert any("is at its limit" in why for why in ready.json()["problems"])
+    config.max_bytes = -1
+    await gateway.bus.js.update_stream(config)
+    assert (await gateway.post(body, bulk=True)).json()["accepted"] == 20
+    assert (await gateway.http.get("/readyz")).status_code == 200
