@@ -154,11 +154,18 @@ def test_the_recorded_demo_finds_where_the_planted_change_is(nobody, place):
     assert found["audit"]["scored"] == 360
     assert found["change"]["model"] == "osprey-13b"
     assert abs(found["change"]["response"] - 91) <= 5
+    alarm = found["alarms"][0]["alarm"]
+    assert (alarm["model"], alarm["category"]) == ("osprey-13b", "all")
+    assert abs(alarm["since_response"] - 91) <= 5
     assert found["models"]["osprey-13b"]["rate"] > found["models"]["heron-7b"]["rate"]
 
     # The next one takes its place, and its last lines can be typed as they stand.
     done = nobody("demo", "--recorded", "--rate", 200)
     assert (done.returncode, done.stderr) == (0, "")
+    assert "⚠ osprey-13b · faithscore: " in done.stdout
+    assert 'groundwatch_alarm_raised{category="all",' in done.stdout
+    told_metrics = [line for line in done.stdout.splitlines() if line.startswith("  groundwatch_")]
+    assert told_metrics and max(map(len, told_metrics)) < 140
     commands = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")]
     replay, compare = commands[-2:]
     assert (replay, compare) == (found["next"]["replay"], found["next"]["compare"])

@@ -57,6 +57,12 @@ ByOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+NOTHING_FOUND = "no running groundwatch found on this machine"
+NOTHING_RUNS = (
+    f"{NOTHING_FOUND}: start one with groundwatch up, or say where one is: "
+    "--data-dir FOLDER of an up, --nats URL, or nats.url (GROUNDWATCH_NATS__URL)"
+)
+
 ADDRESS_FILE = "running.json"
 
 FAULTS = (nats.errors.Error, nats.js.errors.Error, TimeoutError, ConnectionError)
@@ -104,11 +110,14 @@ def find_running(settings: Settings) -> Running | None:
     return found if psutil.pid_exists(found.pid) else None
 
 
-def client_settings(config: Path | None, nats_url: str, folder: Path | None = None) -> Settings:
+def client_settings(
+    config: Path | None, nats_url: str, folder: Path | None = None, *, reads_streams: bool = True
+) -> Settings:
     """Settings for a command that talks to a running system, found by itself on this machine.
 
     With `folder` it is the one with its data there. When that does not run, no address is set, and
-    `connected` opens the data for the time of the command. Raises `UsageError` when there is none.
+    `connected` opens the data for the time of the command. Raises `UsageError` when there is none,
+    unless the command needs no streams.
     """
     settings = prepare(config, nats_url)
     if folder is not None:
@@ -124,8 +133,8 @@ def client_settings(config: Path | None, nats_url: str, folder: Path | None = No
         return settings
     if not settings.nats.url and (running := find_running(settings)):
         settings = with_nats(settings, running.nats)
-    if not settings.nats.url:
-        settings = with_nats(settings, "nats://127.0.0.1:4222")
+    if reads_streams and not settings.nats.url:
+        raise UsageError(NOTHING_RUNS)
     return settings
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from groundwatch.cli.demo_findings import Findings, Rollout, Watched, alarms_of
-from groundwatch.cli.demo_shared import metrics_of, on_screen, settled
+from groundwatch.cli.demo_shared import ALARM, metrics_of, on_screen, settled
 from groundwatch.cli.live import LiveView
 from groundwatch.cli.models import MINIATURE, loading_shown
 from groundwatch.cli.system import System, whole_system
@@ -28,7 +28,7 @@ from groundwatch.models.repository import ServedModel, missing_checkpoints
 from groundwatch.models.triton import TritonModels
 from groundwatch.models.triton_settings import TritonSettings
 from groundwatch.reporting.alarms import tell
-from groundwatch.runtime.settings import AlarmSettings, CaptioningSettings, GatewaySettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Settings
 from groundwatch.runtime.triton_distribution import find_distribution
 from groundwatch.runtime.tritonserver import TritonServer
 from groundwatch.terminal import Console, Group, RenderableType, Text, styled
@@ -47,9 +47,6 @@ PATIENCE = 300.0
 
 LOAD_AT = 0.25
 """The share of all answers after which the new version is loaded, beside the traffic."""
-
-ALARM = AlarmSettings(objective=0.06)
-"""What still counts as good is said, not learnt: a demo has no day to spare for learning."""
 
 _GOOD, _WORSE, _VERIFIER = "lvlm_good", "lvlm_biased", "verifier"
 
@@ -145,8 +142,6 @@ async def show(folder: Path, models: Mapping[str, ServedModel], number: int, *, 
         ended = time.monotonic()
         ledger = await settled(system)
         metrics = await metrics_of(system.gateway_url)
-        raised = await metrics_of(system.gateway_url, ("groundwatch_alarm_raised",))
-        metrics += [line for line in raised if not line.endswith(" 0.0")]
         alarms = await alarms_of(system.gateway_url, watched)
     seconds = {"start": ready - began, "traffic": ended - ready, "total": time.monotonic() - began}
     return Findings(

@@ -13,6 +13,7 @@ import msgspec
 
 from groundwatch.cli.demo_folder import Kept
 from groundwatch.cli.demo_shared import (
+    ALARM,
     Next,
     by_model,
     judged_again,
@@ -31,6 +32,8 @@ from groundwatch.cli.traffic import outcomes
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.reporting import Report, render
+from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.alarms import tell as tell_alarm
 from groundwatch.runtime.audit import Ledger
 from groundwatch.runtime.settings import GatewaySettings, Settings
 from groundwatch.terminal import Console, styled
@@ -47,6 +50,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger
     seconds: float
     metrics: list[str]
+    alarms: tuple[Raised, ...]
 
 
 async def play(folder: Path, rate: float, *, quiet: bool) -> Played:
@@ -57,12 +61,12 @@ async def play(folder: Path, rate: float, *, quiet: bool) -> Played:
         console.print(
             styled(("groundwatch demo", "bold"), ": starting NATS and all services on this machine…")
         )
-    settings = Settings(gateway=GatewaySettings(port=0))
+    settings = Settings(gateway=GatewaySettings(port=0), alarm=ALARM)
     began = time.monotonic()
     async with whole_system(settings, folder) as system:
         if not quiet:
             console.print(f"sending {len(answers)} recorded answers of two models to {system.gateway_url}")
-        view = LiveView("groundwatch demo")
+        view = LiveView("groundwatch demo", ALARM.rule)
         report = Report()
         async with on_screen(view, console, quiet=quiet):
             sending = asyncio.create_task(_send(system.gateway_url, answers, rate))
@@ -78,6 +82,7 @@ async def play(folder: Path, rate: float, *, quiet: bool) -> Played:
             ledger=await settled(system),
             seconds=time.monotonic() - began,
             metrics=await metrics_of(system.gateway_url),
+            alarms=view.alarms,
         )
 
 
@@ -96,6 +101,7 @@ def tell(played: Played, place: Kept, *, as_json: bool) -> None:
             "audit": played.ledger,
             "models": by_model(played.report.models()),
             "change": change,
+            "alarms": [msgspec.to_builtins(one) for one in played.alarms],
             "next": again(place),
         }
         print_json(found)
@@ -110,6 +116,8 @@ def tell(played: Played, place: Kept, *, as_json: bool) -> None:
     console.print()
     if change is not None:
         tell_change(change, console)
+    for raised in played.alarms:
+        console.print(f"⚠ {tell_alarm(raised)}", style="bold red")
     tell_next(played.seconds, "up", place, again(place), console)
 
 

@@ -45,7 +45,7 @@ class ModelLine:
 
     @property
     def recent_rate(self) -> float | None:
-        """Hallucinated by decided facts over the latest responses."""
+        """Facts not in the image by decided facts, over the latest responses."""
         return _rate(self.recent)
 
     def sparkline(self, width: int = 10) -> str:

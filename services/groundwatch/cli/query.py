@@ -48,7 +48,7 @@ def query(
     archive_only: ArchiveOnlyOption = False,
 ) -> None:
     """Ask the history in SQL (DuckDB): the archive with what is still only in the stream. Reads only."""
-    settings = client_settings(config, nats, folder)
+    settings = client_settings(config, nats, folder, reads_streams=not archive_only)
 
     async def work() -> None:
         async with history(settings, archive_only=archive_only) as session:
@@ -71,7 +71,7 @@ def query(
 @archive.command("status")
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """What the archive holds and how far it has come, from its manifest alone."""
-    settings = client_settings(config, "")
+    settings = client_settings(config, "", reads_streams=False)
     store = archive_store(settings)
     if store is None:
         raise UsageError("there is no archive: set archive.url")

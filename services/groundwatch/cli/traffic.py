@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from groundwatch.cli.common import (
+    NOTHING_FOUND,
     ConfigOption,
     DataDirOption,
     JsonOption,
@@ -42,6 +43,11 @@ REFRESH = 4
 SHOWN = 20
 """How many refused lines are named."""
 
+RunningOption = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="The running `up` with its data in this folder.", show_default=False),
+]
+
 _SCORED = msgspec.json.Decoder(ResponseScored)
 
 
@@ -54,16 +60,20 @@ def submit(
     model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant for lines that do not name one.")] = "",
     config: ConfigOption = None,
+    folder: RunningOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send recorded responses into a running system; exit status 1 when some were refused."""
     settings = prepare(config)
+    if to and folder is not None:
+        raise UsageError("--data-dir and --to do not go together: each says where the gateway is")
     if not to:
+        if folder is not None:
+            settings = msgspec.structs.replace(settings, data_dir=str(folder))
         found = find_running(settings)
         if found is None:
-            raise UsageError(
-                "no running groundwatch found on this machine: start `groundwatch up`, or say --to URL"
-            )
+            where = f"no groundwatch runs with its data in {folder}" if folder is not None else NOTHING_FOUND
+            raise UsageError(f"{where}: start one with groundwatch up, or say --to URL of a gateway")
         to = found.gateway
 
     async def work() -> Sent:
@@ -91,13 +101,14 @@ def submit(
 def watch(
     config: ConfigOption = None,
     nats: NatsOption = "",
+    folder: DataDirOption = None,
     seconds: Annotated[
         float | None, typer.Option(help="Stop after so many seconds.", show_default=False)
     ] = None,
     run_name: Annotated[str, typer.Option("--run", help="Which run to watch.")] = LIVE,
 ) -> None:
     """Live scores in the terminal, until Ctrl-C."""
-    settings = client_settings(config, nats)
+    settings = client_settings(config, nats, folder)
 
     async def work() -> None:
         async with connected(settings, "watch") as bus:
