@@ -265,4 +265,4 @@ def test_the_address_of_one_that_was_killed_is_not_believed(nobody, written, ans
     (nobody.folder / "running.json").write_text(
         json.dumps({"nats": "nats://127.0.0.1:1", "gateway": "http://127.0.0.1:1", "pid": int(gone.stdout)})
     )
-    assert "start `groundwatch up`" in nobody.complaint("submit", written(answer("x")))
+    assert "start one with groundwatch up" in nobody.complaint("submit", written(answer("x")))

@@ -162,7 +162,7 @@ def test_submit_tells_what_it_cannot_read(up, tmp_path):
 
 
 def test_submit_without_a_system(nobody, written, answer):
-    assert "start `groundwatch up`" in nobody.complaint("submit", written(answer("x")))
+    assert "start one with groundwatch up" in nobody.complaint("submit", written(answer("x")))
 
 
 def test_submit_to_a_gateway_that_is_not_there(nobody, written, answer):
