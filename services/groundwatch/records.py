@@ -12,7 +12,6 @@ import contextlib
 import difflib
 import functools
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, FileFormatError
 from groundwatch.events import Reference, ResponseRecorded
+from groundwatch.times import LAST
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """Identifiers: they become parts of subjects' digests and metric labels."""
@@ -257,7 +257,7 @@ def check_record(record: Described, name: str, images: Sequence[object], limits:
     for tag, value in record.tags.items():
         if len(tag) + len(value) > limits.tag:
             return _refuse(name, f"tags.{tag[:40]}", f"is longer than {limits.tag} characters")
-    if not (math.isfinite(record.recorded_at) and record.recorded_at >= 0):
+    if not 0 <= record.recorded_at <= LAST:
         return _refuse(name, "recorded_at", "is not a time in seconds since the epoch")
     return None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.cli.conftest import CommandLine
 
 from groundwatch.cli import folders
 from groundwatch.cli.demo_folder import MARK, kept
@@ -203,3 +204,13 @@ def test_commands_are_told_as_they_are_typed_here(tmp_path, monkeypatch):
 def test_the_mark_is_json(tmp_path):
     with kept(tmp_path / "demo") as place:
         assert json.loads((place.path / MARK).read_bytes()).keys() == {"groundwatch"}
+
+
+@pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/none/of/ours", "/proc"])
+def test_up_says_in_one_line_that_a_place_cannot_be_written(tmp_path, place):
+    (tmp_path / "a-file").touch()
+    done = CommandLine(tmp_path)("up", "--data-dir", tmp_path / place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "cannot be written" in done.stderr
+    assert "--data-dir" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import signal
 import subprocess
 import time
@@ -199,3 +200,23 @@ def test_no_server_is_one_line(nobody, command):
     told = nobody.complaint(*command.split(), "--nats", "nats://127.0.0.1:1")
     assert "no NATS server answers at nats://127.0.0.1:1" in told
     assert "GROUNDWATCH_NATS__URL" in told
+
+
+def test_submit_reads_images_of_the_files_folder_and_of_named_ones_only(
+    up, written, answer, picture, tmp_path
+):
+    """Lines from the campaign: a password file, a device without end, a pipe that nobody writes to."""
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    (folder / "link.png").symlink_to(tmp_path / "scene.png")
+    os.mkfifo(folder / "pipe.png")
+    names = ("/etc/passwd", "/dev/zero", "pipe.png", "../scene.png", "link.png")
+    lines = [answer(f"reads-{number}", images=[name]) for number, name in enumerate(names)]
+    file = written(*lines, name="lines/responses.jsonl")
+    told = up.json("submit", file, status=1)
+    assert (told["accepted"], told["refused"]) == (0, 5)
+    assert [one["field"] for one in told["errors"]] == ["images[0]"] * 5
+    assert "no regular file" in told["errors"][2]["error"]
+    assert all("--images" in told["errors"][number]["error"] for number in (0, 1, 3, 4))
+    told = up.json("submit", file, "--images", tmp_path, status=1)
+    assert (told["accepted"], [one["line"] for one in told["errors"]]) == (2, [1, 2, 3])

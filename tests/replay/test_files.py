@@ -15,7 +15,7 @@ from PIL import Image
 from tests.replay.conftest import Replays, outcomes, record, response, settings_of
 
 from groundwatch.errors import UsageError
-from groundwatch.events import ResponseRecorded
+from groundwatch.events import NoAnswer, ResponseRecorded
 from groundwatch.replay.auditing import audit
 from groundwatch.replay.exporting import export
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record
@@ -268,3 +268,43 @@ async def test_nothing_is_half_imported(replays: Replays, bus: Bus, tmp_path: Pa
     assert await (await Runs.open(bus.js)).find("half") is None
     with pytest.raises(UsageError, match="cannot be read"):
         await begin_file(bus, settings, Spec(run="half", source="half"), tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"recorded_at": 1e300}, "recorded_at"),
+        ({"recorded_at": -1.0}, "recorded_at"),
+        ({"model": "x" * 1_000_000}, "model"),
+        ({"tenant": "x" * 300}, "tenant"),
+        ({"id": "x" * 257}, "id"),
+        ({"images": ("../../etc/passwd",)}, "images[0]"),
+        ({"images": ("0" * 64,) * 17}, "images"),
+        ({"tags": {"a": "b" * 2_000}}, "tags.a"),
+        ({"answer": "x" * 200_001}, "answer"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_response_that_no_gateway_takes_is_not_imported(
+    tmp_path: Path, changes: dict[str, object], word: str
+) -> None:
+    path = tmp_path / "f"
+    one = response("r", **changes)
+    with path.open("wb") as out:
+        writer = ExportWriter(out)
+        writer.event(Record(one.key, {"Gw-Protocols": "faithscore"}, msgspec.json.encode(one)))
+        writer.end(Manifest(stage="extraction", source="live", events=1, images=0))
+    told = refused(path)
+    assert "has a response that no gateway takes" in told
+    assert word in told
+    assert len(told) < 600
+
+
+def test_what_a_model_under_test_left_unanswered_is(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    one = response("r", answer="", unanswered=NoAnswer(reason="empty"))
+    with path.open("wb") as out:
+        writer = ExportWriter(out)
+        writer.event(Record(one.key, {"Gw-Protocols": "faithscore"}, msgspec.json.encode(one)))
+        writer.end(Manifest(stage="extraction", source="live", events=1, images=0))
+    assert verify(ExportReader(path), Settings()).events == 1

@@ -146,3 +146,15 @@ async def test_a_place_given_to_one_who_has_just_gone_is_free_again():
             raise AssertionError
     assert time.monotonic() - began < 1.0
     assert (turns._free, turns._waiting) == (2, {})
+
+
+async def test_a_process_that_does_not_answer_is_killed_and_the_sender_comes_again(make, monkeypatch):
+    monkeypatch.setattr("groundwatch.runtime.image_checks.SLOWER", 0.0)
+    monkeypatch.setattr("groundwatch.runtime.image_checks.STOP_SECONDS", 0.3)
+    checks = make()
+    worker = await checks._worker()
+    checks._idle.append(worker)
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(TransientError, match="too busy"):
+        await checks.check(encoded(), "a")
+    assert worker.returncode == -signal.SIGKILL

@@ -6,13 +6,13 @@ Only the table of outcomes is read: each row has the sums of its claims by categ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from groundwatch.archive.query import Session
 from groundwatch.protocols.sampling import Linear, WeightedMoments, WeightedSums
 from groundwatch.protocols.statistics import Moments, RatioSums
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
+from groundwatch.times import moment_of
 
 _WHOLE = """
     count(*), count(*) FILTER (outcome = 'scored'), count(*) FILTER (outcome = 'unscored'),
@@ -117,4 +117,4 @@ def _text(value: str) -> str:
 
 
 def _moment(seconds: float) -> str:
-    return f"TIMESTAMP '{datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(sep=' ')}'"
+    return f"TIMESTAMP '{moment_of(seconds).replace(tzinfo=None).isoformat(sep=' ')}'"

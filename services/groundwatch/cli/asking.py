@@ -25,6 +25,7 @@ from groundwatch.protocols.trihe.asking import (
     rich_enough,
 )
 from groundwatch.protocols.trihe.published import read_benchmark
+from groundwatch.runtime.image_reading import read_image_file
 from groundwatch.runtime.images import check_image
 from groundwatch.runtime.settings import IntakeSettings
 
@@ -146,7 +147,8 @@ class _Asking:
     async def _one(self, name: str, path: Path) -> None:
         graph = self._graphs.get(name)
         try:
-            image = await asyncio.to_thread(lambda: check_image(path.read_bytes(), self._limits))
+            data = await asyncio.to_thread(read_image_file, path, max_bytes=self._limits.max_image_bytes)
+            image = await asyncio.to_thread(check_image, data, self._limits)
             completion = await self._chat.complete(
                 question_step(graph, self._questions),
                 [(image.data, image.media_type)],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, FileFormatError, UsageError
+from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError
 from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file
+from groundwatch.runtime.image_reading import read_image_file
 from groundwatch.runtime.images import check_image
 from groundwatch.runtime.settings import IntakeSettings
 
@@ -99,17 +101,20 @@ class ImageFolder:
             found = self._folder / image
         if found is None or found.is_symlink() or not found.is_file():
             raise FileNotFoundError(image)
-        checked = check_image(found.read_bytes(), self._limits)
+        checked = check_image(self._read(found), self._limits)
         return checked.data, checked.media_type
 
     def _digests(self) -> dict[str, Path]:
         if self._by_digest is None:
-            self._by_digest = {
-                hashlib.sha256(path.read_bytes()).hexdigest(): path
-                for path in sorted(self._folder.iterdir())
-                if path.is_file() and not path.is_symlink()
-            }
+            self._by_digest = {}
+            for path in sorted(self._folder.iterdir()):
+                # What is no regular file, too large or gone by now is no image of ours.
+                with contextlib.suppress(InputError, OSError):
+                    self._by_digest[hashlib.sha256(self._read(path)).hexdigest()] = path
         return self._by_digest
+
+    def _read(self, path: Path) -> bytes:
+        return read_image_file(path, max_bytes=self._limits.max_image_bytes)
 
 
 async def no_images(image: str) -> tuple[bytes, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -25,6 +24,7 @@ from groundwatch.replay.auditing import audit
 from groundwatch.runtime.audit import Ledger
 from groundwatch.runtime.dead import DeadLetter, dead_letters, send_again
 from groundwatch.terminal import Console, Table
+from groundwatch.times import moment_of
 
 dead = typer.Typer(help="Events that could not be processed.", no_args_is_help=True)
 
@@ -151,7 +151,7 @@ def dead_list(
         return
     table = Table("number", "when", "stage", "protocols", "reason", box=None)
     for letter in newest:
-        when = datetime.fromtimestamp(letter.time, UTC).strftime("%m-%d %H:%M:%S")
+        when = moment_of(letter.time).strftime("%m-%d %H:%M:%S")
         table.add_row(
             str(letter.sequence), when, letter.stage, ",".join(letter.protocols) or "–", letter.reason[:200]
         )

@@ -25,7 +25,8 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.records import Limits
 from groundwatch.reporting import Beside, Report, render
-from groundwatch.runtime.settings import IntakeSettings, Settings
+from groundwatch.runtime.recording import limits
+from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Console
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
@@ -96,7 +97,7 @@ def score(
     if settings.faithscore.weights:
         registry.configure(FaithScore(settings.faithscore.weights))
     found = registry.get(protocol)
-    responses = _responses(found.name, file, annotation, limits_of(settings.gateway.intake))
+    responses = _responses(found.name, file, annotation, limits(settings.gateway.intake))
     report = Report(by=by)
     run(_score(found.name, responses, out, engine, judge, images, settings, published or report))
     if published is not None:
@@ -133,17 +134,6 @@ def tally(
         Console().print(found.tell(result))
     else:
         render_numbers(result, Console())
-
-
-def limits_of(intake: IntakeSettings) -> Limits:
-    """The gateway's limits, so that a file meets the same ones on every way in."""
-    return Limits(
-        line=intake.max_line,
-        answer=intake.max_answer,
-        prompt=intake.max_prompt,
-        images=intake.max_images,
-        reference=intake.max_reference_items,
-    )
 
 
 def _responses(

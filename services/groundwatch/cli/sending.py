@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from groundwatch.addresses import shown_address
 from groundwatch.cli.inputs import annotated_response, is_annotation
 from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.protocols.faithscore.annotation import read_annotations
+from groundwatch.runtime.image_reading import ImageFolders
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.settings_reading import TOKEN_VARIABLE
 
 BATCH = 250
@@ -48,8 +50,18 @@ class Sent(msgspec.Struct, kw_only=True):
 class Sender:
     """Sends one file in batches. Lines go as they are; what is wrong with one, the gateway says."""
 
-    def __init__(self, gateway: str, path: Path, *, model: str = "", tenant: str = "") -> None:
+    def __init__(
+        self,
+        gateway: str,
+        path: Path,
+        *,
+        model: str = "",
+        tenant: str = "",
+        images: Sequence[Path] = (),
+        max_image_bytes: int = IntakeSettings().max_image_bytes,
+    ) -> None:
         self._path = path
+        self._images = ImageFolders([path.parent, *images], max_bytes=max_image_bytes)
         self._model = model
         self._shown = shown_address(gateway)
         self._tenant = tenant
@@ -156,13 +168,13 @@ class Sender:
 
     async def _upload(self, name: str) -> str:
         """Raises `InputError` when it cannot be read or the gateway does not take it."""
-        path = (self._path.parent / name).resolve()
+        path = self._images.find(name)
         if path in self._uploaded:
             return self._uploaded[path]
         try:
-            data = await asyncio.to_thread(path.read_bytes)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{name} cannot be read ({getattr(error, 'strerror', error)})") from error
+            data = await asyncio.to_thread(self._images.read, name)
+        except FileNotFoundError as error:
+            raise InputError(f"{name[:300]} cannot be read ({error.strerror})") from error
         reply = await self._request("/v1/images", data, "application/octet-stream")
         if reply.status_code >= 400:
             raise InputError(f"{name}: {_told(reply)}")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -272,9 +273,14 @@ def up(
 
 async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     folder = data_dir(settings)
-    if not settings.data_dir:
+    try:
         # A folder that somebody named may be there for others too; what we keep in it is not.
-        make_private(folder)
+        (make_folders if settings.data_dir else make_private)(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(f"{folder} cannot be written ({why}): name another with --data-dir") from error
     settings = placed(settings, folder)
     if settings.archive.url == str(folder / FOLDER):
         make_private(folder / FOLDER)

@@ -59,6 +59,13 @@ def submit(
     ] = "",
     model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant for lines that do not name one.")] = "",
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A folder that lines may name images in, besides the file's own; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigOption = None,
     folder: RunningOption = None,
     as_json: JsonOption = False,
@@ -78,7 +85,15 @@ def submit(
 
     async def work() -> Sent:
         with progress_bar(quiet=as_json) as progress:
-            async with Sender(to, file, model=model, tenant=tenant) as sender:
+            sender = Sender(
+                to,
+                file,
+                model=model,
+                tenant=tenant,
+                images=images or (),
+                max_image_bytes=settings.gateway.intake.max_image_bytes,
+            )
+            async with sender:
                 task = progress.add_task("sending", total=sender.total)
                 async for done in sender.send():
                     progress.update(task, completed=done)

@@ -22,7 +22,9 @@ from groundwatch.records import (
     decode_record,
     recorded,
 )
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.recording import limits
+
+__all__ = ["Submission", "limits", "read_question", "read_submission", "take_submission"]
 
 
 class Sent(Described, frozen=True, kw_only=True):
@@ -58,17 +60,6 @@ class Question(Submission, frozen=True, kw_only=True):
 
 _SENT = msgspec.json.Decoder(Sent)
 _QUESTION = msgspec.json.Decoder(SentQuestion)
-
-
-def limits(settings: IntakeSettings) -> Limits:
-    """The settings in the form that all readers of responses share."""
-    return Limits(
-        line=settings.max_line,
-        answer=settings.max_answer,
-        prompt=settings.max_prompt,
-        images=settings.max_images,
-        reference=settings.max_reference_items,
-    )
 
 
 def read_submission(line: bytes, bounds: Limits, caller: Caller = EVERYBODY) -> Submission | Refused:

@@ -7,6 +7,7 @@ whose image is not there are left out and counted: published annotations come wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from groundwatch.errors import FileFormatError, UsageError
@@ -22,6 +23,8 @@ from groundwatch.protocols.valor.features import written
 from groundwatch.protocols.valor.files import read_annotations
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
 from groundwatch.protocols.vlm2.protocol import LEVEL, SEQUENCE, TASK, TRUTH, Vlm2
+from groundwatch.runtime.image_reading import read_image_file
+from groundwatch.runtime.settings import IntakeSettings
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 NO_IMAGE = "no_image"
@@ -44,7 +47,7 @@ class Images:
     def picture(self, name: str) -> Picture | None:
         """The image of this name, None where there is none."""
         path = self._found.get(name)
-        return None if path is None else Picture(name=path.name, load=path.read_bytes)
+        return None if path is None else Picture(name=path.name, load=partial(_read, path))
 
 
 class FolderSuite:
@@ -70,6 +73,11 @@ class FolderSuite:
         if not found:
             why = f"none of the images of its {left} questions is there" if left else "holds no question"
             raise UsageError(f"{self._folder}: {why}: name their folder with --images")
+
+
+def _read(path: Path) -> bytes:
+    """The image; a benchmark's folder may hold links to where its images lie."""
+    return read_image_file(path.resolve(), max_bytes=IntakeSettings().max_image_bytes)
 
 
 def suite(name: str, folder: Path, images: Path | None = None) -> Suite:
@@ -219,7 +227,7 @@ def _genception(folder: Path, images: Images) -> Iterator[Question | None]:
             id="/".join((*inside, path.name)),
             protocol=GENCEPTION,
             prompt="",
-            images=(Picture(name=path.name, load=path.read_bytes),),
+            images=(Picture(name=path.name, load=partial(_read, path)),),
             tags={chain.CATEGORY_TAG: category} if category else {},
             unit=path.name,
         )

@@ -10,6 +10,7 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.protocols.base import Stage
+from groundwatch.records import Limits
 from groundwatch.replay.engines import Engines
 from groundwatch.replay.exporting import KEPT
 from groundwatch.replay.files import ExportReader, Manifest, Record
@@ -22,6 +23,7 @@ from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.bus import Outgoing, settle
 from groundwatch.runtime.images import ImageStore, check_image
 from groundwatch.runtime.judges import with_run
+from groundwatch.runtime.recording import check_recorded, limits
 from groundwatch.topology import PREFIX, parse_subject
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def verify(reader: ExportReader, settings: Settings) -> Manifest:
     """Read the whole file; nothing is published. Raises `UsageError` naming the byte."""
     # The stage stands at the end, so that events are checked by what their subjects say.
     choosing: dict[str, Choosing] = {}
+    bounds = limits(settings.gateway.intake)
     stages: set[str] = set()
     events = images = 0
     found: tuple[int, Manifest] | None = None
@@ -101,7 +104,7 @@ def verify(reader: ExportReader, settings: Settings) -> Manifest:
                             at, f"has an event on '{record.subject}', which is nowhere of ours"
                         )
                     choosing[stage] = Choosing(plain, Selection(plain))
-                _check(reader, at, choosing[stage], stage, record)
+                _check(reader, at, choosing[stage], stage, record, bounds)
     assert found is not None  # The reader ends no file without one.
     at, manifest = found
     if (manifest.events, manifest.images) != (events, images):
@@ -119,7 +122,9 @@ def _stage_of(record: Record) -> str:
     return stage if dot else Stage.EXTRACTION.value
 
 
-def _check(reader: ExportReader, at: int, choosing: Choosing, stage: str, record: Record) -> None:
+def _check(
+    reader: ExportReader, at: int, choosing: Choosing, stage: str, record: Record, bounds: Limits
+) -> None:
     subject = _subject(stage, "check", record)
     address = parse_subject(subject)
     message = Message(subject, record.data, record.headers, 1)
@@ -130,6 +135,8 @@ def _check(reader: ExportReader, at: int, choosing: Choosing, stage: str, record
     if item is None or item.event is None:
         why = item.broken if item else "does not decode, or asks for no protocol"
         raise reader.wrong(at, f"has an event that is none: {why}")
+    if refusal := check_recorded(item.response, bounds):
+        raise reader.wrong(at, f"has a response that no gateway takes: {str(refusal)[:300]}")
     if item.response.key != address.key:
         raise reader.wrong(at, f"has an event of response '{item.response.id}' under another one's subject")
     if set(record.headers) - set(KEPT):

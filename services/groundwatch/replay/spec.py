@@ -13,6 +13,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol
+from groundwatch.times import LAST, moment_of
 from groundwatch.topology import EXTRACTED, JUDGED, RESPONSES, Address, is_token, run_subjects
 
 START = ("extraction", "verification", "matching", "scoring")
@@ -83,6 +84,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         if self.stage not in START:
             raise UsageError(f"--from {self.stage}: no such stage; there are {', '.join(START)}")
+        for option, at in (("--since", self.since), ("--until", self.until)):
+            if not 0 <= at <= LAST:
+                raise UsageError(f"{option}: {at:g} is no time in seconds since the epoch")
         if self.until and self.until <= self.since:
             raise UsageError("--until is not after --since: nothing can lie between them")
         for name in self.protocols:
@@ -203,13 +207,13 @@ def moment(text: str, option: str, now: float) -> float:
     number of seconds. A time without a zone is UTC. Raises `UsageError` naming `option`.
     """
     if ago := _AGO.fullmatch(text):
-        return now - float(ago[1]) * _UNITS[ago[2]]
+        return max(0.0, now - float(ago[1]) * _UNITS[ago[2]])
     try:
         seconds = float(text)
     except ValueError:
         pass
     else:
-        if 0 <= seconds < 253_402_300_800:
+        if 0 <= seconds <= LAST:
             return seconds
     try:
         found = datetime.fromisoformat(text)
@@ -218,7 +222,10 @@ def moment(text: str, option: str, now: float) -> float:
             f"{option} {text}: write a time such as 2026-03-01, 2026-03-01T14:00:00Z, or how long ago: "
             "90m, 24h, 7d"
         ) from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= seconds <= LAST:
+        raise UsageError(f"{option} {text}: write a time from 1970 on")
+    return seconds
 
 
 def pace(text: str) -> float:
@@ -236,4 +243,4 @@ def pace(text: str) -> float:
 
 def told(moment: float) -> str:
     """A time as people and options read it."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment_of(moment).strftime("%Y-%m-%dT%H:%M:%SZ")

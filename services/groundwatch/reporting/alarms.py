@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from groundwatch.protocols.alarm import ModelAlarm, Rule, State, Turn
 from groundwatch.protocols.sampling import representative
 from groundwatch.reporting.names import OTHER, Names
 from groundwatch.reporting.tally import CATEGORIES, fingerprint
+from groundwatch.times import moment_of
 
 REMEMBERED = 1_000
 """Alarms that are kept to be shown, the latest."""
@@ -180,7 +180,7 @@ def tell(raised: Raised) -> str:
 
 def moment(seconds: float) -> str:
     """A time in UTC, to the second; where there is none, a dash."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z" if seconds > 0 else "–"
+    return f"{moment_of(seconds):%Y-%m-%d %H:%M:%S}Z" if seconds > 0 else "–"
 
 
 def _facts(event: ResponseScored) -> dict[str, tuple[int, int]]:

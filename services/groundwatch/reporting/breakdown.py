@@ -6,7 +6,6 @@ Like the report it never pools different protocols, runs or sets of judges: thes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from groundwatch.protocols.sampling import (
 from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.terminal import Console, Table, Text, box, lines
+from groundwatch.times import moment_of
 
 CATEGORY = "category"
 DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
@@ -202,7 +202,7 @@ def _value(event: ResponseScored, name: str, category: str) -> str:
         case "category":
             return category
         case "day":
-            return datetime.fromtimestamp(event.recorded_at, UTC).date().isoformat()
+            return moment_of(event.recorded_at).date().isoformat()
         case "model" | "tenant" | "protocol" | "run":
             return str(getattr(event, name))
     return event.tags.get(name, "")

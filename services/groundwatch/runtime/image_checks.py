@@ -33,6 +33,7 @@ SLOWER = 4.0
 """Times its seconds of the processor that an image may take by the clock, where others have the cores."""
 
 STOP_SECONDS = 2.0
+GOING_DOWN = "the gateway is going down; send it again"
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
@@ -103,6 +104,7 @@ class ImageChecks:
         self._limits = limits
         self._wait = wait
         self._turns = Turns(max(2, min(MOST_WORKERS, os.cpu_count() or 1)))
+        self._workers: set[asyncio.subprocess.Process] = set()
         self._idle: list[asyncio.subprocess.Process] = []
         self._tasks: set[asyncio.Task[Image]] = set()
         self._closed = False
@@ -116,14 +118,20 @@ class ImageChecks:
         task = asyncio.create_task(self._check(data, sender))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise TransientError(GOING_DOWN) from None
+            raise
 
     async def close(self) -> None:
         """End all processes."""
         self._closed = True
         await cancelled(self._tasks)
-        while self._idle:
-            await _end(self._idle.pop())
+        self._idle.clear()
+        for worker in tuple(self._workers):
+            await self._end(worker)
 
     async def _check(self, data: bytes | Callable[[], bytes], sender: str) -> Image:
         try:
@@ -154,13 +162,17 @@ class ImageChecks:
         try:
             async with asyncio.timeout(SLOWER * seconds + STOP_SECONDS):
                 found = await _exchange(worker, data, limits, seconds)
-        except (asyncio.IncompleteReadError, OSError) as error:
-            raise self._gone(await _end(worker)) from error
         except TimeoutError as error:
-            await _end(worker)
+            with contextlib.suppress(ProcessLookupError):
+                worker.kill()
+            await self._end(worker)
             raise TransientError("the machine is too busy to check images; send it again") from error
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise self._gone(await self._end(worker)) from error
         except BaseException:
-            await _end(worker)
+            # Cancelled by `close`, which waits for it.
+            with contextlib.suppress(ProcessLookupError):
+                worker.kill()
             raise
         self._idle.append(worker)
         return found
@@ -181,16 +193,29 @@ class ImageChecks:
             worker = self._idle.pop()
             if worker.returncode is None:
                 return worker
+            self._workers.discard(worker)
         if self._closed:
-            raise TransientError("the gateway is going down; send it again")
+            raise TransientError(GOING_DOWN)
         try:
-            return await asyncio.create_subprocess_exec(
+            worker = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "groundwatch.runtime.image_worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
             )
         except OSError as error:
             raise TransientError(f"no process to check images can be started ({error})") from error
+        self._workers.add(worker)
+        return worker
+
+    async def _end(self, worker: asyncio.subprocess.Process) -> int:
+        """Its status; it has a moment to say it, and is killed after that."""
+        self._workers.discard(worker)
+        try:
+            await asyncio.wait_for(worker.communicate(b""), STOP_SECONDS)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                worker.kill()
+        return await worker.wait()
 
 
 async def _exchange(
@@ -203,16 +228,6 @@ async def _exchange(
     await worker.stdin.drain()
     (length,) = LENGTH.unpack(await worker.stdout.readexactly(LENGTH.size))
     return msgspec.json.decode(await worker.stdout.readexactly(length), type=Found)
-
-
-async def _end(worker: asyncio.subprocess.Process) -> int:
-    """Its status; it has a moment to say it, and is killed after that."""
-    try:
-        await asyncio.wait_for(worker.communicate(b""), STOP_SECONDS)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            worker.kill()
-    return await worker.wait()
 
 
 def _sha256(data: bytes) -> str:

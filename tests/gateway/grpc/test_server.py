@@ -293,3 +293,29 @@ async def test_what_is_no_certificate_is_told(gateway_factory, tmp_path):
 async def test_a_port_in_use_is_told(gateway, gateway_factory):
     with pytest.raises(UsageError, match=r"gateway\.grpc_port"):
         await gateway_factory(grpc_port=gateway.service.grpc_port)
+
+
+@pytest.mark.parametrize(
+    ("call", "streams"),
+    [
+        ("groundwatch.v1.MonitorService/Submit", (False, False)),
+        ("groundwatch.v1.MonitorService/SubmitStream", (True, True)),
+        ("groundwatch.v1.MonitorService/WatchScores", (False, True)),
+        ("groundwatch.v1.MonitorService/Compare", (False, False)),
+    ],
+)
+async def test_bytes_that_are_no_message_are_refused_in_words(gateway, call, streams):
+    for data in (b"\xff" * 20, b"\x0a\x05ab", b"\x0a\x02\xff\xfe"):
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{gateway.service.grpc_port}") as channel:
+            kind = f"{'stream' if streams[0] else 'unary'}_{'stream' if streams[1] else 'unary'}"
+            method = getattr(channel, kind)(f"/{call}", lambda one: one, lambda one: one)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                sent = iter([data]) if streams[0] else data
+                if streams[1]:
+                    async with asyncio.timeout(20):
+                        async for _ in method(sent, timeout=20):
+                            pass
+                else:
+                    await method(sent, timeout=20)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, data
+            assert "no message of this call" in (caught.value.details() or "")
