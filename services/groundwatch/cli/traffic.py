@@ -170,6 +170,7 @@ def report(
 
     With a time, a source, or more than one tag to tell them apart by, the answer comes from the history.
     """
+    published = Beside(beside) if beside else None
     settings = client_settings(config, nats, folder)
     if since or until or source or asks_history(by):
         if beside:
@@ -178,7 +179,7 @@ def report(
         return
     if beside and by:
         raise UsageError("--beside and --by do not go together")
-    found = Beside(beside) if beside else Report(by=by)
+    found = published or Report(by=by)
     alarms = Alarms(settings.alarm.rule)
 
     async def work() -> None:
