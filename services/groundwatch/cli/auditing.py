@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from groundwatch.cli.canary import stopping
 from groundwatch.cli.common import connected
-from groundwatch.cli.ledger import standing
 from groundwatch.cli.output import print_json_line, say
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.replay.auditing import audit
@@ -28,7 +27,19 @@ from groundwatch.topology import AUDITOR
 RETRY_SECONDS = 60.0
 """After an audit that could not be done, unless the next one is due earlier."""
 
-STATES = ("recorded", "scored", "unscored", "declined", "in_flight", "lost", "orphans", "expired")
+SETTLE_SECONDS = 30.0
+
+STATES = (
+    "recorded",
+    "scored",
+    "unscored",
+    "declined",
+    "in_flight",
+    "unsettled",
+    "lost",
+    "orphans",
+    "expired",
+)
 
 
 class AuditMetrics:
@@ -44,7 +55,7 @@ class AuditMetrics:
         )
         self.unaccounted = Gauge(
             "groundwatch_audit_unaccounted",
-            "How far the last complete audit was out of balance; 0 when it balanced",
+            "How many the last complete audit knew to be missing or too many; 0 when it balanced",
             ("run",),
             registry=registry,
         )
@@ -68,16 +79,9 @@ class AuditMetrics:
         """Take over what an audit found."""
         for state in STATES:
             self.pairs.labels(ledger.run, state).set(getattr(ledger, state))
-        self.unaccounted.labels(ledger.run).set(unaccounted(ledger))
+        self.unaccounted.labels(ledger.run).set(ledger.unaccounted)
         self.seconds.labels(ledger.run).set(seconds)
         self.ended.labels(ledger.run).set(time.time())
-
-
-def unaccounted(ledger: Ledger) -> int:
-    """How many are missing or too many; never 0 for a ledger that does not balance."""
-    counted = ledger.scored + ledger.unscored + ledger.declined + ledger.in_flight
-    found = max(ledger.lost, abs(ledger.recorded - counted)) + ledger.orphans + ledger.questions_lost
-    return max(found, 0 if ledger.balanced else 1)
 
 
 async def audit_again_and_again(
@@ -118,7 +122,7 @@ async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_
     began = time.monotonic()
     try:
         async with connected(settings, AUDITOR, user=AUDITOR) as bus:
-            ledger = await audit(bus.js, run_name)
+            ledger = await audit(bus.js, run_name, settle=SETTLE_SECONDS)
     except (GroundwatchError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
         metrics.failed.labels(run_name).inc()
         logger.error("audit.failed", run=run_name, error=str(error) or repr(error))
@@ -129,7 +133,6 @@ async def _once(settings: Settings, run_name: str, metrics: AuditMetrics, *, as_
         return True
     say(
         f"{ledger.recorded:,} recorded, {ledger.scored:,} scored, {ledger.unscored:,} unscored, "
-        f"{ledger.declined:,} declined, {ledger.in_flight:,} in flight: "
-        + (standing(ledger) if ledger.balanced else f"NOT BALANCED, {unaccounted(ledger):,} unaccounted for")
+        f"{ledger.declined:,} declined, {ledger.in_flight:,} in flight: " + ledger.standing
     )
     return True

@@ -35,6 +35,10 @@ def audit_command(
     folder: DataDirOption = None,
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to count.")] = LIVE,
+    wait: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds to count again what cannot be told yet from what is being judged."),
+    ] = 30.0,
     every: Annotated[
         str,
         typer.Option(
@@ -47,7 +51,7 @@ def audit_command(
         typer.Option(help="With --every: answer /metrics on this port; 0: a free one.", show_default=False),
     ] = None,
 ) -> None:
-    """Count the ledger from the streams; exit status 1 when it does not balance.
+    """Count the ledger from the streams; exit status 1 unless it balances.
 
     With --every it goes on until SIGTERM or Ctrl-C, and tells Prometheus.
     """
@@ -63,7 +67,7 @@ def audit_command(
 
     async def work() -> Ledger:
         async with connected(settings, "audit") as bus:
-            return await audit(bus.js, run_name)
+            return await audit(bus.js, run_name, settle=wait)
 
     try:
         ledger = run(work())
@@ -75,16 +79,16 @@ def audit_command(
         print_json(ledger)
     else:
         show_ledger(ledger, Console())
-    if not ledger.balanced:
+    if ledger.unaccounted:
         raise CheckFailed(
             f"the ledger does not balance: {ledger.lost} lost, {ledger.orphans} outcomes without a response"
             + (f", {ledger.questions_lost} questions lost" if ledger.questions_lost else "")
         )
-
-
-def standing(ledger: Ledger) -> str:
-    """What a ledger that is not out of balance says of itself."""
-    return f"balanced, but for {ledger.unsettled:,} unsettled" if ledger.unsettled else "balanced"
+    if not ledger.balanced:
+        raise CheckFailed(
+            f"{ledger.standing}; it is known when what is judged beside them is done: audit again then, or "
+            "give it longer with --wait"
+        )
 
 
 def show_ledger(ledger: Ledger, console: Console) -> None:
@@ -106,7 +110,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
     for count, name in (
         (
             ledger.unsettled,
-            "of these at most may be lost: audit again when their neighbours are done",
+            "of these at most may be lost: it is known when what is judged beside them is done",
         ),
         (ledger.questions, "questions that wait for their answer"),
         (ledger.questions_lost, "QUESTIONS LOST: acknowledged, without an answer"),
@@ -120,10 +124,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         if count:
             table.add_row(f"{count:,}", name)
     console.print(table)
-    if ledger.balanced:
-        console.print(standing(ledger))
-    else:
-        console.print("NOT BALANCED", style="bold red")
+    console.print(ledger.standing, style="" if ledger.balanced else "bold red")
 
 
 @dead.command("list")

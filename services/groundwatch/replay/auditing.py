@@ -95,8 +95,11 @@ async def _selected(js: JetStreamContext, run: Run) -> tuple[dict[Pair, int], in
     return waiting, len(keys)
 
 
-async def audit(js: JetStreamContext, run: str = LIVE) -> Ledger:
-    """Count live traffic or a replay, by its name. Raises `UsageError` when there is no such run."""
+async def audit(js: JetStreamContext, run: str = LIVE, *, settle: float = 0.0) -> Ledger:
+    """Count live traffic or a replay, by its name. Raises `UsageError` when there is no such run.
+
+    `settle` in seconds: how long live traffic may be counted again until nothing of it is unsettled.
+    """
     if run == LIVE:
-        return await audit_live(js)
+        return await audit_live(js, settle=settle)
     return await audit_run(js, await (await Runs.open(js)).get(run))

@@ -11,6 +11,7 @@ exact while traffic flows.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections import Counter
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 """Key of a response, and protocol."""
 
+SETTLE_PAUSE = 0.5
+"""Seconds before what was not settled is counted again."""
+
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """The balance of one run. All but `responses`, `dead_letters`, `foreign` and those of questions count
@@ -60,8 +64,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     messages in the source stream that no gateway wrote. `questions` wait for their answer, with captioning
     or among the dead letters; `questions_lost` have been acknowledged and have neither answer nor letter.
     `unsettled` is of those in flight how many at most may be lost: they lie among others that are held, and
-    it is known when those are done. `erased` are responses, of all runs, that erasures have removed with
-    their outcomes.
+    it is known when those are done. A ledger with such is not `balanced`, and not out of balance either:
+    `unaccounted` is what is known to be missing or too many. `erased` are responses, of all runs, that
+    erasures have removed with their outcomes.
     """
 
     run: str
@@ -84,18 +89,41 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     erased: int = 0
     unsettled: int = 0
 
+    @property
+    def unaccounted(self) -> int:
+        """How many are known to be missing or too many."""
+        counted = self.scored + self.unscored + self.declined + self.in_flight
+        return max(self.lost, abs(self.recorded - counted)) + self.orphans + self.questions_lost
 
-async def audit(js: JetStreamContext, run: str = LIVE) -> Ledger:
-    """Count one run. Raises `UsageError` when the streams do not exist."""
+    @property
+    def standing(self) -> str:
+        """What the whole says, in a few words."""
+        if self.balanced:
+            return "balanced"
+        if self.unaccounted:
+            return f"NOT BALANCED, {self.unaccounted:,} unaccounted for"
+        return f"not settled yet: {self.unsettled:,} at most of those in flight may be lost"
+
+
+async def audit(js: JetStreamContext, run: str = LIVE, *, settle: float = 0.0) -> Ledger:
+    """Count one run. Raises `UsageError` when the streams do not exist.
+
+    What was recorded by now is counted again until nothing of it is unsettled, for `settle` seconds at most.
+    """
+    deadline = time.monotonic() + settle
     try:
-        return await _audit(js, run)
+        last_sequence = (await js.stream_info(RESPONSES)).state.last_seq
+        while True:
+            ledger = await _audit(js, run, last_sequence)
+            if not ledger.unsettled or time.monotonic() >= deadline:
+                return ledger
+            await asyncio.sleep(SETTLE_PAUSE)
     except nats.js.errors.NotFoundError as error:
         raise UsageError("nothing is provisioned on this server: run groundwatch provision first") from error
 
 
-async def _audit(js: JetStreamContext, run: str) -> Ledger:
+async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:
     positions = {spec.name: await _position(js, spec.stream, spec.name) for spec in CONSUMERS}
-    last_sequence = (await js.stream_info(RESPONSES)).state.last_seq
     oldest = await _oldest_time(js)
     gone = await _erased(js)
     waiting: dict[Pair, int] = {}
@@ -189,6 +217,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
             orphans += 1
     questions, questions_lost = await _questions(js, run, keys, positions["captioning"].floor, oldest)
     counted = sum(kinds[kind.value] for kind in OutcomeKind)
+    complete = recorded == counted + in_flight.total() and orphans == questions_lost == 0
     return Ledger(
         run=run,
         responses=len(keys),
@@ -204,7 +233,7 @@ async def _audit(js: JetStreamContext, run: str) -> Ledger:
         dead_letters=(await js.stream_info(DEAD)).state.messages,
         reasons=dict(reasons.most_common()),
         in_flight_at=dict(in_flight.most_common()),
-        balanced=recorded == counted + in_flight.total() and orphans == questions_lost == 0,
+        balanced=complete and not unsettled,
         questions=questions,
         questions_lost=questions_lost,
         unsettled=unsettled,
