@@ -39,7 +39,7 @@ COMMAND = (sys.executable, str(Path(__file__).with_name("entry.py")))
 SERVICES = ("gateway", "extraction", "verification", "scoring")
 ACK_WAIT = 4.0
 CHUNK = 50
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 SETTLE_SECONDS = 45.0
 
 
