@@ -121,12 +121,16 @@ class System:
         for name in names:
             while True:
                 with contextlib.suppress(httpx.TransportError):
-                    answer = httpx.get(f"http://127.0.0.1:{self._ports[name]}/readyz", timeout=5)
+                    answer = httpx.get(self.readiness(name), timeout=5)
                     if answer.status_code == 200:
                         break
                 assert self.children[name].alive, f"{name} ended: {self.tail(name)}"
                 assert time.monotonic() < deadline, f"{name} is not ready: {self.tail(name)}"
                 time.sleep(0.1)
+
+    def readiness(self, name: str) -> str:
+        """Where a service says whether it is ready."""
+        return f"http://127.0.0.1:{self._ports[name]}/readyz"
 
     def metrics(self, name: str) -> str:
         """What Prometheus would read from the service."""

@@ -18,6 +18,7 @@ TERM_SECONDS = 40.0
 LONG_SHARE = 0.12
 YOUNG_SECONDS = 2.0
 """So old a process is before it can answer SIGTERM: until then it ends as every process does."""
+IMPATIENT_SHARE = 0.2
 LINK = ("disconnect", "black hole", "refused connections", "slow link")
 
 
@@ -39,6 +40,7 @@ class Faults:
         self._random = random.Random(f"faults {seed}")
         self._began = began
         self._busy: set[str] = set()
+        self._starting: set[asyncio.Task[None]] = set()
         self.done: list[Done] = []
         self.stopped = False
         services, links = list(SERVICES), [*SERVICES, TOOLS]
@@ -87,7 +89,23 @@ class Faults:
                 self._log(f"undone: {kind} of {victim}")
             finally:
                 self._busy.discard(token)
+                self._let_start(token, victim)
             await asyncio.sleep(self._random.uniform(0.0, 0.4))
+
+    def _let_start(self, token: str, name: str) -> None:
+        """Leave a process that was started alone until it serves, or a busy machine would only start it.
+
+        One in five is troubled again at once: that is a fault too.
+        """
+        child = self._field.children.get(name)
+        if token.startswith("link") or child is None or self._random.random() < IMPATIENT_SHARE:
+            return
+        if child.age < YOUNG_SECONDS and name in SERVICES:
+            self._busy.add(token)
+            task = asyncio.create_task(self._field.serves(name))
+            self._starting.add(task)
+            task.add_done_callback(lambda _: self._busy.discard(token))
+            task.add_done_callback(self._starting.discard)
 
     def _log(self, what: str) -> None:
         """Beside the logs of the processes, with the time of day that they have too."""

@@ -169,6 +169,16 @@ class Field:
                     child.start()
             await asyncio.sleep(0.5)
 
+    async def serves(self, name: str) -> None:
+        """Wait until a service says that it is ready, for as long as any start may take."""
+        deadline = time.monotonic() + START_SECONDS
+        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+            while self.children[name].alive and time.monotonic() < deadline:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await http.get(self.system.readiness(name))).status_code == 200:
+                        return
+                await asyncio.sleep(0.2)
+
     async def ended_in(self, name: str, seconds: float) -> bool:
         """Whether the process ends in time."""
         deadline = time.monotonic() + seconds

@@ -130,8 +130,15 @@ class Verdict:
         self._watched(found)
 
     async def _report(self, found: Found) -> None:
-        """The report of every gateway is of the outcomes that there are."""
+        """The report of every gateway is of the outcomes that there are.
+
+        A gateway that has counted an outcome goes on counting it when it is erased or removed.
+        """
         wanted: Counter[str] = Counter()
+        removed: Counter[str] = Counter()
+        for sent in self._truth.sent.values():
+            if sent.key not in found.outcomes:
+                removed[sent.body["model"]] += 1
         for outcomes in found.outcomes.values():
             for _, outcome in outcomes:
                 wanted[f"{outcome.model} {outcome.outcome.value}"] += 1
@@ -145,7 +152,7 @@ class Verdict:
                     for row in report["models"]:
                         told[f"{row['model']} scored"] += row["scored"]
                         told[f"{row['model']} unscored"] += sum(row["unscored"].values())
-                    if +told == +wanted:
+                    if _explained(told, wanted, removed):
                         break
                     await asyncio.sleep(0.5)
                 else:
@@ -177,6 +184,16 @@ def unplanned(folder: Path) -> Iterator[str]:
                 continue
             last = line if line.startswith("{") else " | ".join(lines[at + 1 : at + 60])
             yield f"{log.name}: {last[-700:]}"
+
+
+def _explained(told: Counter[str], wanted: Counter[str], removed: Counter[str]) -> bool:
+    """Whether a report tells every outcome, and beyond them no more than were removed of that model."""
+    beyond: Counter[str] = Counter()
+    for name in told | wanted:
+        if told[name] < wanted[name]:
+            return False
+        beyond[name.partition(" ")[0]] += told[name] - wanted[name]
+    return beyond <= removed
 
 
 async def _read(bus: Bus) -> Found:
