@@ -67,7 +67,8 @@ class Proxy:
             answered, beyond = await self._connect()
             self._writers.add(beyond)
             await asyncio.gather(self._pump(reader, beyond), self._pump(answered, writer))
-        except OSError:
+        except (OSError, RuntimeError):
+            # uvloop's word for a connection that was cut.
             return
         finally:
             for each in filter(None, (writer, beyond)):
