@@ -32,6 +32,11 @@ def tags(text: str) -> list[tuple[str, str]]:
         ("A tree at the upper left", "left", "NN"),
         ("A tree at the top of the hill", "top", "NN"),
         ("A man in a top hat", "top", "JJ"),
+        ("A cooler stands next to the man", "cooler", "NN"),
+        ("The blue cooler is on the sand", "cooler", "NN"),
+        ("A cooler breeze blows", "cooler", "JJR"),
+        ("A smaller boat floats", "smaller", "JJR"),
+        ("The older walks his dog", "older", "JJR"),
     ],
 )
 def test_tags_as_captions_mean_it(text: str, word: str, expected: str) -> None:

@@ -272,6 +272,8 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         return "VBP"
     if before is not None and before.lower in {"a", "an"} and _before_its_verb(tokens, at):
         return "NN"
+    if tag_ == "JJR" and _is_thing(tokens, at):
+        return "NN"
     if word.endswith("ing") and previous == "JJ" and following not in NOUNS and _heads(tokens, at):
         return "NN"
     if word.endswith("ing") and w.verb(word):
@@ -314,8 +316,25 @@ def _before_its_verb(tokens: list[Token], at: int) -> bool:
     token, after = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
     if token.tag not in {"JJ", "VBG"} or after is None or not may_be_third_person(after.lower):
         return False
-    last = at + 2 >= len(tokens) or tokens[at + 2].tag not in NOUNS
-    return last and token.lower in w.lemmas(token.lower).get("NOUN", ())
+    return _before_other(tokens, at + 1) and token.lower in w.lemmas(token.lower).get("NOUN", ())
+
+
+def _is_thing(tokens: list[Token], at: int) -> bool:
+    """ "A cooler stands", "the blue cooler": no comparative where a noun is due and the word can be one."""
+    if not at or not _heads(tokens, at) or tokens[at].lower not in w.lemmas(tokens[at].lower).get("NOUN", ()):
+        return False
+    after = tokens[at + 1] if at + 1 < len(tokens) else None
+    return (
+        after is None
+        or after.tag in FINITE | {"IN", "VBG", "VBN", "RB", "POS"}
+        or after.lower in w.BE | w.AUXILIARIES | w.MODALS
+        or (may_be_third_person(after.lower) and _before_other(tokens, at + 1))
+    )
+
+
+def _before_other(tokens: list[Token], at: int) -> bool:
+    """Whether no noun follows, which an -s form in the middle of a noun phrase would have."""
+    return at + 1 >= len(tokens) or tokens[at + 1].tag not in NOUNS
 
 
 def _heads(tokens: list[Token], at: int) -> bool:
