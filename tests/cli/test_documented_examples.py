@@ -1,4 +1,4 @@
-"""Every example of docs/ingestion.md, run as it stands there, in its order."""
+"""Every example of docs/ingestion.md, run as it stands there, in order; README's and the page's sample."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 from PIL import Image
+from tests.support.samples import SAMPLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "ingestion.md"
 DOCUMENTED = "http://127.0.0.1:8787"
@@ -57,3 +59,15 @@ def test_example(up, folder, command, status, reply):
                 assert told[key] == value, key
     else:
         assert reply.rstrip("0123456789") in body
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_samples_are_scored_by_their_reference(up, written, name):
+    sample = SAMPLES[name] | {"id": f"sample-{name}"}
+    before = up.settled(0)["recorded"]
+    assert up.json("submit", written(sample), "--to", up.gateway)["accepted"] == 1
+    up.settled(before + 1)
+    told = httpx.get(f"{up.gateway}/v1/responses/sample-{name}").json()["outcomes"]["faithscore"]
+    assert (told["outcome"], told["decided"], told["score"]) == ("scored", 4, 0.75)
+    assert told["judges"]["verification"]["engine"] == "reference"
+    assert [one["text"] for one in told["claims"] if one["decision"] == "refuted"] == ["The box is green."]

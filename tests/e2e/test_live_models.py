@@ -29,6 +29,7 @@ pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
 pytest.importorskip("pytriton", reason="needs the extra triton-server")
 
 from tests.cli.conftest import CommandLine
+from tests.support.samples import SAMPLES
 
 from groundwatch.cli.models import MINIATURE
 from groundwatch.cli.system import System, whole_system
@@ -184,6 +185,19 @@ async def test_a_wrong_color_is_refuted_without_any_reference(live: Live) -> Non
 def scores(outcome: ResponseScored) -> float:
     assert outcome.score is not None
     return outcome.score
+
+
+async def test_the_documented_samples_are_scored_by_looking(live: Live) -> None:
+    await live.send("/v1/responses", [SAMPLES[name] | {"id": f"sample-{name}"} for name in SAMPLES])
+    await live.settled()
+    found = await live.outcomes("sample-")
+    assert found.keys() == {f"sample-{name}" for name in SAMPLES}
+    for one in found.values():
+        assert (one.outcome, one.score) == (OutcomeKind.SCORED, 0.75), one
+        assert one.judges["verification"].engine == "triton"
+        assert [fact.text for fact in one.claims if fact.decision is Decision.REFUTED] == [
+            "The box is green."
+        ]
 
 
 async def test_a_question_is_asked_answered_and_judged(live: Live) -> None:

@@ -1,0 +1,24 @@
+"""The answers that README and the live page show to be sent, as they stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+_PAGE = _ROOT / "services" / "groundwatch" / "gateway" / "pages" / "index.html"
+
+
+def _only(pattern: str, path: Path) -> dict[str, Any]:
+    (text,) = re.findall(pattern, path.read_text(), re.MULTILINE)
+    found = json.loads(text)
+    assert isinstance(found, dict)
+    return found
+
+
+SAMPLES = {
+    "readme": _only(r"^```json\n(.*)\n```$", _ROOT / "README.md"),
+    "page": _only(r"^const SAMPLE = (.*);$", _PAGE),
+}
