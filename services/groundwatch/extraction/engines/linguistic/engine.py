@@ -26,7 +26,7 @@ from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
 from groundwatch.protocols.vlm2.protocol import Vlm2
 
-VERSION = "6"
+VERSION = "7"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
 
 UNIT_LIMIT = 5_000
