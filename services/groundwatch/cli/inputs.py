@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from groundwatch.cli.formats import converted
 from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError
 from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
-from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file
+from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file, read_record
 from groundwatch.runtime.image_reading import read_image_file
 from groundwatch.runtime.images import check_image
 from groundwatch.runtime.settings import IntakeSettings
@@ -75,7 +76,13 @@ class Responses:
             for number, annotated in enumerate(read_annotations(self._path), start=1):
                 yield annotated_response(number, annotated)
             return
-        for number, found in read_file(self._path, self._limits):
+        lines = converted(Path(self._path))
+        records = (
+            read_file(self._path, self._limits)
+            if lines is None
+            else ((number, read_record(line, self._limits)) for number, line in lines)
+        )
+        for number, found in records:
             if isinstance(found, Refusal):
                 raise FileFormatError(self._path, str(found), line=number)
             yield found

@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from groundwatch.addresses import shown_address
+from groundwatch.cli.formats import converted
 from groundwatch.cli.inputs import annotated_response, is_annotation
 from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.protocols.faithscore.annotation import read_annotations
@@ -115,6 +116,11 @@ class Sender:
                 if self._tenant:
                     response = msgspec.structs.replace(response, tenant=self._tenant)
                 yield number, _ENCODER.encode(response)
+            return
+        lines = converted(self._path)
+        if lines is not None:
+            for number, line in lines:
+                yield number, self._adapted(number, line)
             return
         with self._path.open("rb") as file:
             for number, line in enumerate(file, start=1):
