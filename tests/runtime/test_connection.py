@@ -13,7 +13,7 @@ from nats.js.api import StreamConfig
 from tests.support.nats_relay import nats_relay
 
 from groundwatch.errors import ConnectionLost, InvalidName, TransientError
-from groundwatch.runtime.bus import Bus, Outgoing
+from groundwatch.runtime.bus import CLOSE_SECONDS, Bus, Outgoing
 from groundwatch.runtime.connection import MAX_SUBJECTS
 from groundwatch.runtime.natsserver import NatsServer
 from groundwatch.runtime.settings import NatsSettings
@@ -141,3 +141,30 @@ async def test_one_that_only_broke_off_is_not_lost(own_server: NatsServer) -> No
         assert bus.lost == ""
         assert bus.problems() == []
         await bus.close()
+
+
+async def test_who_is_hung_up_on_while_it_connects_is_not_closed_for_good(nats_server: NatsServer) -> None:
+    """As by a load balancer without a server behind it."""
+    with nats_relay(nats_server.url, hang_up=2) as relay:
+        bus = Bus(NatsSettings(url=relay.url), name="test")
+        await bus.connect()
+        assert relay.hang_up == 0
+        assert (bus.lost, bus.connected) == ("", True)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(bus.until_lost(), 0.2)
+        await bus.close()
+
+
+async def test_a_close_that_cannot_end_leaves_no_task_behind(own_server: NatsServer) -> None:
+    before = asyncio.all_tasks()
+    bus = await opened(own_server)
+    assert own_server.pid
+    process = psutil.Process(own_server.pid)
+    process.suspend()
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS + 5):
+            await bus.close()
+        await asyncio.sleep(0.1)
+        assert asyncio.all_tasks() - before == set()
+    finally:
+        process.resume()

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 
 class NatsRelay:
-    """Hands everything on, both ways. `url` is its address."""
+    """Hands everything on, both ways. `url` is its address. The first `hang_up` callers it hangs up on."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, hang_up: int = 0) -> None:
+        self.hang_up = hang_up
         there = urlsplit(url)
         self._target = there.hostname, there.port
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -39,6 +40,10 @@ class NatsRelay:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self.hang_up:
+                    self.hang_up -= 1
+                    client.close()
+                    continue
                 server = socket.create_connection(self._target)
                 self._clients.append(client)
                 self._servers.append(server)
@@ -55,9 +60,9 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def nats_relay(url: str) -> Iterator[NatsRelay]:
+def nats_relay(url: str, hang_up: int = 0) -> Iterator[NatsRelay]:
     """One for the length of the block."""
-    proxy = NatsRelay(url)
+    proxy = NatsRelay(url, hang_up)
     try:
         yield proxy
     finally:

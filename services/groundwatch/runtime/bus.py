@@ -39,6 +39,9 @@ DEFAULT_SERVER = "nats://127.0.0.1:4222"
 
 RECONNECT_POLL = 0.05
 
+CLOSE_SECONDS = 4.0
+"""With the drain before it, below Kubernetes' 30 seconds between SIGTERM and SIGKILL."""
+
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """An event on its way out. `expect` is the sequence its subject must be at; 0: nothing there yet.
@@ -197,17 +200,22 @@ class Bus:
             raise
 
     async def close(self) -> None:
-        """Drain and close. A broken connection is closed without waiting for it."""
+        """Drain and close, within `CLOSE_SECONDS`. A broken connection is closed without waiting for it."""
         self._closing = True
         # From here on the broker has no connection to ask about.
         self._publisher = None
+        # A task of its own: nats-py swallows that it is cancelled while it drains, and waits on.
+        stopping = asyncio.create_task(self.broker.stop())
         try:
-            await asyncio.wait_for(self.broker.stop(), 20)
-        except (Exception, asyncio.CancelledError) as error:
-            # Whatever it is: what was done over the connection is done.
-            if _cancelled():
-                raise
-            logger.debug("nats.not_closed", service=self._name, error=repr(error))
+            await asyncio.wait({stopping}, timeout=CLOSE_SECONDS)
+        finally:
+            failed = not stopping.done() or stopping.cancelled() or stopping.exception() is not None
+            if failed and self.broker.last_connection is not None:
+                stopping.cancel()
+                await self.broker.last_connection.abandon()
+                await asyncio.wait({stopping}, timeout=CLOSE_SECONDS)
+                # Whatever it is: what was done over the connection is done.
+                logger.debug("nats.not_closed", service=self._name)
 
     async def create(self, outgoing: Outgoing) -> Stored:
         """Publish unless the subject has a message already; return when the stream has it.

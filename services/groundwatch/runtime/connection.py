@@ -21,6 +21,8 @@ from nats.aio.subscription import Subscription
 
 from groundwatch.errors import InvalidName
 
+ABANDON_SECONDS = 1.0
+
 MAX_SUBJECTS = 3_500
 """Bytes of a subject and its reply subject. The server's max_control_line is 4,096 with the words around."""
 
@@ -67,14 +69,35 @@ class Connection(Client):
             with contextlib.suppress(OSError):
                 await super()._close(status, do_cbs)
         finally:
-            self.closed.set()
+            # While it first connects, nats-py closes what it could not use as "disconnected", and tries on.
+            if status == Client.CLOSED:
+                self.closed.set()
+
+    async def abandon(self) -> None:
+        """Close without a word to the server, and leave no task behind."""
+        for answer in self._pongs:
+            # Who waits for one waits for the server.
+            answer.cancel()
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(ABANDON_SECONDS):
+                await self._close(Client.CLOSED, do_cbs=False)
+        for task in (
+            self._reading_task,
+            self._ping_interval_task,
+            self._flusher_task,
+            self._reconnection_task,
+        ):
+            if task is not None:
+                task.cancel()
 
 
 class Broker(NatsBroker):
-    """FastStream's broker over such a connection."""
+    """FastStream's broker over such a connection, `last_connection` once it has been connected."""
+
+    last_connection: Connection | None = None
 
     async def _connect(self) -> Client:
-        connection = Connection()
+        connection = self.last_connection = Connection()
         await connection.connect(**self._connection_kwargs)
         self.config.connect(connection)
         return connection
