@@ -102,8 +102,11 @@ class Up(CommandLine):
         """The ledger once at least `recorded` are in and nothing is in flight."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
-            ledger = self.json("audit")
+            # While something is in flight it may not be known yet whether the ledger balances.
+            done = self("audit", "--json", "--wait", 0)
+            ledger: dict[str, Any] = json.loads(done.stdout)
             if ledger["recorded"] >= recorded and ledger["in_flight"] == 0:
+                assert done.returncode == 0, done.stderr
                 return ledger
             assert time.monotonic() < deadline, ledger
             time.sleep(0.2)
