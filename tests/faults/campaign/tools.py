@@ -144,7 +144,7 @@ class Tools:
 
     async def _audit(self) -> None:
         status, told = await self.run("audit", "--json")
-        if status == 1:
+        if status == 1 and "not settled yet" not in told:
             self._truth.violation("audit unbalanced", told[-600:])
 
 
