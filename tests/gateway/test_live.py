@@ -177,7 +177,7 @@ async def test_watchers_that_leave_are_forgotten(gateway):
 
 async def until(gateway, sequence: int) -> dict[str, Any]:
     """The report once it has read so far."""
-    for _ in range(300):
+    for _ in range(2_000):
         told: dict[str, Any] = (await gateway.http.get("/v1/report")).json()
         if told["sequence"] >= sequence and told["complete"]:
             return told
@@ -188,7 +188,7 @@ async def until(gateway, sequence: int) -> dict[str, Any]:
 async def models(gateway, sequence: int, number: int) -> list[dict[str, Any]]:
     """The report's rows once they hold so many responses."""
     await until(gateway, sequence)
-    for _ in range(100):
+    for _ in range(2_000):
         rows: list[dict[str, Any]] = (await gateway.http.get("/v1/report")).json()["models"]
         if sum(row["responses"] for row in rows) == number:
             return rows
