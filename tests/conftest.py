@@ -38,7 +38,7 @@ def nats_server() -> Iterator[NatsServer]:
     thread.start()
 
     async def start(folder: Path) -> NatsServer:
-        server = NatsServer(folder)
+        server = NatsServer(folder, monitored=True)
         await server.start()
         bus = Bus(NatsSettings(url=server.url), name="provision")
         await bus.connect()

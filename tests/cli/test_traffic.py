@@ -76,7 +76,7 @@ def test_bad_lines_as_json(up, written, answer):
 
 
 def test_of_many_bad_lines_the_first_are_shown(up, written):
-    done = up("submit", written(*["[]"] * 30))
+    done = up("submit", written(*["{}"] * 30))
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 22
     assert "… and 10 more" in done.stderr

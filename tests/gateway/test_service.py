@@ -49,7 +49,7 @@ async def test_not_ready_without_nats(gateway_factory, nats_server):
     await gateway.bus.client.close()
     reply = await gateway.http.get("/readyz")
     assert reply.status_code == 503
-    assert "not connected" in reply.text
+    assert "closed for good" in reply.text
     assert (await gateway.http.get("/healthz")).status_code == 200
 
 

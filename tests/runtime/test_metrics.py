@@ -197,6 +197,7 @@ def test_what_rarely_happens_to_a_stage_is_there_before_it_happens() -> None:
     assert samples(metrics, "groundwatch_stage_messages_total") == {
         ("dead", "scoring"): 0.0,
         ("done", "scoring"): 0.0,
+        ("handed_back", "scoring"): 0.0,
         ("retried", "scoring"): 0.0,
     }
     assert samples(metrics, "groundwatch_redeliveries_total") == {("scoring",): 0.0}
