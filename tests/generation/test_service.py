@@ -133,13 +133,13 @@ async def test_a_delivery_that_was_done_is_not_done_again(bus: Bus, clean_stream
     engine = Engine()
     service = GenerationService(Settings(), bus, Metrics(), engine)
     event = chain(await store(bus, seed), describe(seed))
-    arrived: Any = SimpleNamespace(delivered=1, headers={})
+    arrived: Any = SimpleNamespace(first=True, delivered=1, headers={})
     (first,) = await service.handle([Work(event, arrived)])
     assert isinstance(first, Result)
     (publication,) = first.publications
     advanced = msgspec.json.decode(publication.outgoing.payload, type=ChainAdvanced)
     assert advanced.steps[0].similarity == pytest.approx(similarities(seed, 1)[0])
-    arrived.delivered = 2
+    arrived.first, arrived.delivered = False, 2
     await service.handle([Work(event, arrived)])
     assert engine.asked == 2
     await bus.create(publication.outgoing)
