@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -20,6 +21,7 @@ from groundwatch.errors import (
     UsageError,
 )
 from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usage, digest
+from groundwatch.models.breaker import ASKED_FOR
 from groundwatch.models.patience import CallKind
 from groundwatch.probing.runfile import Answer, RunFile
 from groundwatch.probing.suite import Question
@@ -101,6 +103,8 @@ class Asker:
     async def say(self, prompt: str, images: Sequence[Image]) -> tuple[Judge, Said | GroundwatchError]:
         """What the model says, after as many turns as the strategy has, and who it was."""
         pause = self._pause
+        # All its attempts are one question: alone it never shows that the model is away.
+        ASKED_FOR.set(uuid4().hex)
         for attempt in range(1, ATTEMPTS + 1):
             judge = self.judge(prompt)
             said = await self._turns(prompt, images)
