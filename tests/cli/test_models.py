@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
 
 from groundwatch.cli.models import loading_shown
 from groundwatch.runtime.tritonserver import LoadProgress
+from groundwatch.terminal import Console
 
 
 def progress(model: str, loaded: bool, done: int) -> LoadProgress:

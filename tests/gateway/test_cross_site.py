@@ -133,8 +133,9 @@ async def test_another_port_of_the_same_name_reads_and_writes_nothing(gateway, p
                 [f"{base}/v1/responses", json.dumps(ANSWER)],
             )
         assert (await navigated.value).status == 403
-        # A link to the page itself is followed, and the page may ask for what it shows.
-        await page.goto(f"http://127.0.0.1:{port}/")
+        # A link to the page itself is followed, and the page may ask for what it shows. (A page of its own:
+        # the one that sent the form is still on its way to the refusal.)
+        page = await opened(browser, f"http://127.0.0.1:{port}/")
         await page.evaluate("(url) => { document.body.innerHTML = `<a href=${url}>there</a>` }", f"{base}/")
         async with page.expect_response(f"{base}/v1/report") as reply:
             await page.click("a")

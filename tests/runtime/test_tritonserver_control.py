@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -130,3 +131,11 @@ async def test_its_socket_is_for_this_user_alone(server: TritonServer) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     await server.stop()
     assert not folder.exists()
+
+
+def test_its_sockets_path_is_short_whatever_tmpdir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for folder, kept in ((Path("/var"), True), (tmp_path / ("d" * 100), False)):
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        url = TritonServer(tmp_path, {}, metrics_port=1).url
+        assert url.startswith(f"unix:{folder}/") is kept
+        assert len(url.removeprefix("unix:")) < 107

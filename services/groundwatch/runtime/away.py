@@ -20,15 +20,14 @@ MOST = 10_000
 
 
 class Away(msgspec.Struct):
-    """One judge that is away: since when and why, and who waits for it. `until` when unless it is seen again,
-    when it was last `tried` (both monotonic), and how many seconds lie `between` the last two tries."""
+    """One judge that is away: since when and why, and who waits for it; `until` when (monotonic) unless it is
+    seen again, and the `seconds` that it took to find the last event that tried without an answer."""
 
     since: float
     why: str
     until: float
     waiting: set[str]
-    tried: float = 0.0
-    between: float = 0.0
+    seconds: float = 0.0
 
 
 class AwayJudges:
@@ -59,10 +58,13 @@ class AwayJudges:
         `pause` is what lies between two trials at least; trying a judge that hangs takes its time as well.
         """
         found = self._away.get(judge)
-        return max(pause, found.between) * (len(found.waiting) + 1) if found else pause
+        return (pause + found.seconds) * (len(found.waiting) + 1) if found else pause
 
-    def found_away(self, event: str, error: Unavailable) -> None:
-        """An event's judge is away. A rate limit is no absence, and NATS' own troubles are told elsewhere."""
+    def found_away(self, event: str, error: Unavailable, seconds: float = 0.0) -> None:
+        """An event's judge is away, which took so many seconds to find out.
+
+        A rate limit is no absence, and NATS' own troubles are told elsewhere.
+        """
         if not error.judge or isinstance(error, RateLimited):
             return
         now = time.monotonic()
@@ -76,8 +78,7 @@ class AwayJudges:
         if len(found.waiting) < MOST:
             found.waiting.add(event)
         if error.trial:
-            found.between = now - found.tried if found.tried else 0.0
-            found.tried = now
+            found.seconds = seconds
 
     def answered(self, event: str) -> None:
         """An event got another result: if it waited for a judge, that one is back."""

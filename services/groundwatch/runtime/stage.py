@@ -211,6 +211,7 @@ class Stage(Generic[E]):
     async def _handle(self, works: list[Work[E]]) -> list[Result | Exception]:
         for work in works:
             work.arrived.handled += 1
+            work.arrived.handled_at = time.monotonic()
         ASKED_FOR.set(works[0].arrived.key if len(works) == 1 else "")
         try:
             results: list[Result | Exception] = list(
@@ -285,7 +286,8 @@ class Stage(Generic[E]):
         so that no event can pass for an outage. So does one whose judge is away while others answer.
         """
         for work, error in waiting:
-            self._judges.found_away(work.arrived.key, error)
+            seconds = time.monotonic() - work.arrived.handled_at
+            self._judges.found_away(work.arrived.key, error, seconds)
         kept = []
         for work, error in waiting:
             elsewhere = bool(error.judge) and not self._judges.nobody_answers

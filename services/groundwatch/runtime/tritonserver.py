@@ -48,6 +48,9 @@ RESTART_PAUSE = 2.0
 
 CALL_SECONDS = 5.0
 
+LONGEST_FOLDER = 64
+"""Bytes of the path of the folder for sockets: with our own part it stays below the 107 that Linux takes."""
+
 RESTRICTED = ("shared-memory", "model-repository", "statistics", "trace", "logging")
 """Parts of Triton's gRPC that only this process may use. The others ask about models, and ask models."""
 
@@ -71,6 +74,12 @@ class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
 OnProgress = Callable[[LoadProgress], None]
 
 
+def _temporary_folder() -> Path:
+    """Where a folder for sockets may lie: their paths must be short, and TMPDIR may not be."""
+    folder = Path(tempfile.gettempdir())
+    return folder if len(os.fsencode(folder)) <= LONGEST_FOLDER else Path("/tmp")
+
+
 class TritonServer:
     """One tritonserver that serves `models` to processes of this user; its files are under `data_dir`.
 
@@ -88,8 +97,7 @@ class TritonServer:
         self.data_dir = data_dir
         self.models = dict(models)
         self.metrics_port = metrics_port or free_port()
-        # In the system's folder for such things: a socket's path must be short.
-        self._socket_folder = Path(tempfile.gettempdir()) / f"groundwatch-{secrets.token_hex(8)}"
+        self._socket_folder = _temporary_folder() / f"groundwatch-{secrets.token_hex(8)}"
         self._key = secrets.token_urlsafe(32)
         self._cache_bytes = cache_bytes
         self._process: asyncio.subprocess.Process | None = None

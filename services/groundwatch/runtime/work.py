@@ -26,6 +26,7 @@ class Arrived:
         "attempts",
         "delivered",
         "handled",
+        "handled_at",
         "headers",
         "message",
         "origin",
@@ -47,6 +48,7 @@ class Arrived:
         self.timestamp = tokens[first + 5]
         self.attempts = Attempts()
         self.handled = 0
+        self.handled_at = 0.0
 
     @property
     def key(self) -> str:

@@ -54,6 +54,7 @@ BUCKETS: tuple[BucketSpec, ...] = (
         kind="key_value",
         description="How often events were tried that did not succeed at once, by consumer and sequence",
         writers=STAGES,
+        readers=(ERASE,),
         drop_old=True,
         max_age=7 * DAY,
         max_bytes=64 * 1024 * 1024,

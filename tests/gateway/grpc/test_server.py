@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,9 @@ def frozen(server: Any) -> Iterator[None]:
     """A NATS server that does nothing for a while."""
     process = psutil.Process(server.pid)
     process.suspend()
+    # Its threads run on for a moment.
+    while process.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
     try:
         yield
     finally:
