@@ -21,10 +21,10 @@ from autoscaling.mirror import Mirror, Monitor
 from autoscaling.rules import Hpa, Keda, Policy, ScaledObject, lag_threshold
 from autoscaling.traffic import HOUR, ROUND_THE_CLOCK, WORKING_DAY, Shape, arrivals, steps, through
 from groundwatch.errors import UsageError
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import NatsSettings
 
 MINUTE = 60
 HALF = 0.5

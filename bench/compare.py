@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.outcomes import outgoing
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.recording import recorded
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import outgoing
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.recording import recorded
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import NatsSettings
 
 RUNS = ("first", "second")
 CATEGORIES = ("entity", "relation", "color", "count", "action", "other")
@@ -36,9 +36,9 @@ CHILD = """
 import json, resource, sys, time
 from groundwatch.cli.common import run
 from groundwatch.gateway.comparing import compare
-from groundwatch.reporting.compare_html import html_report
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.reporting.compare.html import html_report
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings.tree import NatsSettings
 import numpy
 
 def peak():

@@ -19,13 +19,13 @@ import msgspec
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from groundwatch.events import Reference, ResponseRecorded
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import NatsSettings, RetrySettings
-from groundwatch.runtime.stage import Stage
-from groundwatch.runtime.work import Publication, Result, Work
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.stage import Stage
+from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import NatsSettings, RetrySettings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import EXTRACTED, HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, recorded_subject
 
 ANSWER = (

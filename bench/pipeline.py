@@ -25,10 +25,10 @@ from groundwatch.cli.inputs import annotated_response
 from groundwatch.cli.system import System, whole_system
 from groundwatch.cli.traffic import outcomes
 from groundwatch.events import LIVE, ResponseRecorded
+from groundwatch.ledger.ledger import audit
 from groundwatch.protocols.faithscore.annotation import read_annotations
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import ENCODER, Bus
-from groundwatch.runtime.settings import GatewaySettings, Settings, StageSettings
+from groundwatch.runtime.delivery.bus import ENCODER, Bus
+from groundwatch.runtime.settings.tree import GatewaySettings, Settings, StageSettings
 from groundwatch.topology import OUTCOMES, RESPONSES
 
 STAGES = 4

@@ -28,17 +28,17 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 import courtesy
 import hop
-from groundwatch.replay.auditing import audit
+from groundwatch.ledger.runs import audit
 from groundwatch.replay.reading import read
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.judges import judging_sections
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.services.judges import judging_sections
+from groundwatch.runtime.settings.tree import NatsSettings, Settings, StageSettings
 from groundwatch.topology import RESPONSES
 
 SUBJECTS = "gw.recorded.live.>"

@@ -14,10 +14,10 @@ import nats.js.errors
 import pytest
 from tests.support.triton import LiveTriton, live
 
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import NatsSettings
 from groundwatch.topology import BUCKETS, STREAMS
 
 BusFactory = Callable[..., Awaitable[Bus]]

@@ -13,12 +13,12 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from groundwatch.addresses import concealed, shown_address, without_secrets
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.runtime.judges import recorded_sections, with_run
-from groundwatch.runtime.logs import configure, logger
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings, StageSettings
-from groundwatch.runtime.telemetry import telemetry_routes
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.runtime.services.judges import recorded_sections, with_run
+from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.telemetry.logs import configure, logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.server import telemetry_routes
 
 SECRET = "pl4nt3d"
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
-from groundwatch.gateway.doorkeeper import STATUS as DENIED
-from groundwatch.gateway.receiving import STATUS as CUT
-from groundwatch.gateway.replies import STATUS
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.same_origin import STATUS as FOREIGN
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.gateway.http.authentication import STATUS as DENIED
+from groundwatch.gateway.http.receiving import STATUS as CUT
+from groundwatch.gateway.http.replies import STATUS
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
+from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import STREAMS
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from groundwatch import topology
 from groundwatch.errors import InvalidName
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
-from groundwatch.runtime.connection import MAX_SUBJECTS
+from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
 from groundwatch.topology import (
     CHANNELS,
     CONSUMERS,

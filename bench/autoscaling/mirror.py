@@ -17,8 +17,8 @@ from nats.aio.msg import Msg
 
 from autoscaling.rules import lag
 from groundwatch.errors import CheckFailed
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.topology import (
     consumer,
     extracted_subject,

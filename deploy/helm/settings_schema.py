@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.runtime.judges import JUDGING
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.services.judges import JUDGING
+from groundwatch.runtime.settings.tree import Settings
 
 Schema = dict[str, Any]
 

@@ -16,10 +16,10 @@ from groundwatch.archive.service import ArchiveService
 from groundwatch.archive.store import Store
 from groundwatch.errors import SettingsError
 from groundwatch.events import OutcomeKind
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.outcomes import outgoing, replace_dead
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import ArchiveSettings, Settings
+from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.settings.tree import ArchiveSettings, Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, outcome_subject
 
 pytestmark = pytest.mark.usefixtures("clean_streams")

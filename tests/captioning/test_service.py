@@ -16,13 +16,13 @@ from groundwatch.captioning.service import CaptioningService
 from groundwatch.events import OutcomeKind, QuestionAsked, ResponseRecorded, ResponseScored, Strategy
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
-from groundwatch.runtime.dead import dead_letters, send_again
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, IntakeSettings, Settings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.ledger.ledger import audit
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import CaptioningSettings, GatewaySettings, IntakeSettings, Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import ASKED, HEADER_PROTOCOLS, OUTCOMES, RESPONSES, asked_subject
 from groundwatch.verification.engines.noop import NoopVerificationEngine
@@ -199,7 +199,7 @@ async def test_a_question_that_was_answered_before_is_not_asked_again(
 ) -> None:
     from types import SimpleNamespace
 
-    from groundwatch.runtime.work import Result, Work
+    from groundwatch.runtime.delivery.work import Result, Work
 
     await start("echo:A dog.")
     await ask(bus, "q")

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings.tree import NatsSettings
 
 COMMAND = [sys.executable, "-m", "groundwatch"]
 READY_SECONDS = 120.0

@@ -15,7 +15,7 @@ from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.reading import truth
 from groundwatch.miniature.world import Scene, scenes
-from groundwatch.protocols.alarm import Rule
+from groundwatch.statistics.alarm import Rule
 
 FACTS = 10
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from groundwatch.cli.auditing import AuditMetrics
-from groundwatch.runtime.audit import Ledger
+from groundwatch.ledger.ledger import Ledger
 
 
 def ledger(**changes: object) -> Ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.local.nats_server import NatsServer
 
 from .conftest import CommandLine
 

@@ -22,9 +22,9 @@ from groundwatch.cli.models import MINIATURE
 from groundwatch.demo.application import PRODUCTS, Sent, asked_about, prompt_of
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Judge, JudgedClaim, Label, OutcomeKind, ResponseScored, SubSentence
+from groundwatch.ledger.ledger import Ledger
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.world import missing_partners, scenes, with_partners
-from groundwatch.runtime.audit import Ledger
 
 LONG = 900
 

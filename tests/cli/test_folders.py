@@ -18,10 +18,10 @@ from tests.cli.conftest import CommandLine
 from groundwatch.cli import folders
 from groundwatch.cli.demo_folder import MARK, kept
 from groundwatch.errors import UsageError
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import NatsSettings
 from groundwatch.topology import OUTCOMES
 
 PAYLOAD = 8 * 1024 * 1024

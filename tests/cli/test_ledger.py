@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.topology import HEADER_PROTOCOLS, recorded_subject
 
 GARBAGE_KEY = "00000000000000000000000000000001"

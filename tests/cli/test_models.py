@@ -7,7 +7,7 @@ import io
 import pytest
 
 from groundwatch.cli.models import loading_shown
-from groundwatch.runtime.tritonserver import LoadProgress
+from groundwatch.runtime.local.triton_server import LoadProgress
 from groundwatch.terminal import Console
 
 

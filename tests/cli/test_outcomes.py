@@ -6,9 +6,9 @@ import pytest
 
 from groundwatch.cli.traffic import outcomes
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
-from groundwatch.runtime import logs
-from groundwatch.runtime.bus import Bus, Outgoing
-from groundwatch.runtime.outcomes import outgoing
+from groundwatch.runtime.delivery.bus import Bus, Outgoing
+from groundwatch.runtime.delivery.outcomes import outgoing
+from groundwatch.runtime.telemetry.server import logs
 from groundwatch.topology import outcome_subject
 
 

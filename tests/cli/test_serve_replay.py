@@ -17,10 +17,10 @@ from tests.cli.conftest import CommandLine
 from tests.replay.conftest import Replays, record, response, settings_of
 
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
-from groundwatch.replay.auditing import audit
+from groundwatch.ledger.runs import audit
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.local.nats_server import NatsServer
 
 PATIENCE = 90.0
 JUDGES = {"GROUNDWATCH_EXTRACTION__ENGINE": "noop", "GROUNDWATCH_VERIFICATION__ENGINE": "noop"}

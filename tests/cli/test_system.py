@@ -18,7 +18,7 @@ from tests.support.nats_relay import nats_relay
 
 from groundwatch.addresses import shown_address
 from groundwatch.cli.system import SERVED
-from groundwatch.runtime.natsserver import NatsServer, free_port
+from groundwatch.runtime.local.nats_server import NatsServer, free_port
 
 COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve scoring"]
 

@@ -15,19 +15,25 @@ from tests.support.llm_server import running as llm_server
 
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.ledger.ledger import audit
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.replay.pairs import changed, judgement
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
-from groundwatch.runtime.images import ImageStore, check_image
-from groundwatch.runtime.judges import judging_sections
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import CacheSettings, IntakeSettings, RetrySettings, Settings, StageSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.services.judges import judging_sections
+from groundwatch.runtime.settings.tree import (
+    CacheSettings,
+    IntakeSettings,
+    RetrySettings,
+    Settings,
+    StageSettings,
+)
+from groundwatch.runtime.stores.images import ImageStore, check_image
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
 from groundwatch.verification.service import VerificationService

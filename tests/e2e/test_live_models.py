@@ -34,14 +34,14 @@ from tests.support.samples import SAMPLES
 from groundwatch.cli.models import MINIATURE
 from groundwatch.cli.system import System, whole_system
 from groundwatch.events import ChainAdvanced, Decision, OutcomeKind, ResponseScored
+from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.world import COLORS, Scene, Thing, png, scenes
 from groundwatch.models.repository import ServedModel
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.audit import Ledger, audit
-from groundwatch.runtime.images import ImageStore, check_image
-from groundwatch.runtime.settings import GatewaySettings, IntakeSettings, RetrySettings, Settings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import GatewaySettings, IntakeSettings, RetrySettings, Settings
+from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import JUDGED, OUTCOMES, parse_subject
 
 MODELS = {

@@ -22,20 +22,20 @@ from tests.support.secured import Secured, secured
 
 from groundwatch.cli.system import STAGES, make_service
 from groundwatch.events import AlarmRaised, response_key
-from groundwatch.gateway.alarms import AlarmDesk
-from groundwatch.runtime.authorization import seed_file
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.certificates import CA_CERTIFICATE
-from groundwatch.runtime.images import ImageStore
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.run import running
-from groundwatch.runtime.settings import (
+from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.security.certificates import CA_CERTIFICATE
+from groundwatch.runtime.security.users import seed_file
+from groundwatch.runtime.services.run import running
+from groundwatch.runtime.settings.tree import (
     ArchiveSettings,
     CaptioningSettings,
     GatewaySettings,
     Settings,
     StageSettings,
 )
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import (
     COMMAND_LINE,
     GATEWAY,

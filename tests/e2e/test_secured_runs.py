@@ -21,17 +21,17 @@ from tests.support.secured import Secured, secured
 
 from groundwatch.cli.auditing import AuditMetrics, _once
 from groundwatch.cli.system import make_service
-from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.judges import judging_sections
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.run import running
-from groundwatch.runtime.settings import ArchiveSettings, GatewaySettings, Settings, StageSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.services.judges import judging_sections
+from groundwatch.runtime.services.run import running
+from groundwatch.runtime.settings.tree import ArchiveSettings, GatewaySettings, Settings, StageSettings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import AUDITOR, CACHE_BUCKET, COMMAND_LINE, ERASE, OUTCOMES, REPLAY
 
 PATIENCE = 120.0

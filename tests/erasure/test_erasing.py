@@ -24,18 +24,19 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay.exporting import export
 from groundwatch.replay.files import ExportReader
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime import outcomes, tombstones
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
-from groundwatch.runtime.images import Image, ImageStore
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.recording import recorded
-from groundwatch.runtime.settings import NatsSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.recording import recorded
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.stores import tombstones
+from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.topology import (
     DEAD,
     EXTRACTED,

@@ -18,19 +18,19 @@ from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.retention import enforce
 from groundwatch.erasure.subject import subject
 from groundwatch.events import LIVE, ResponseRecorded
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay.courtesy import Courtesy
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.cache_keys import keys_of, scope_of
-from groundwatch.runtime.judges import judging_sections
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.retention_settings import RetentionSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.services.judges import judging_sections
+from groundwatch.runtime.settings.retention import RetentionSettings
+from groundwatch.runtime.stores.cache_keys import keys_of, scope_of
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import CACHE_BUCKET
 
 OURS, THEIRS = "erasable-tenant", "neighbour"

@@ -19,14 +19,15 @@ from groundwatch.erasure.service import RetentionService
 from groundwatch.erasure.subject import subject
 from groundwatch.errors import SettingsError
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.runtime import images, outcomes
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.images import Image, ImageStore
-from groundwatch.runtime.recording import recorded
-from groundwatch.runtime.retention_settings import Ages, RetentionSettings
-from groundwatch.runtime.settings import Settings, check
-from groundwatch.runtime.streams import read_stream
+from groundwatch.ledger.ledger import audit
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.recording import recorded
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.retention import Ages, RetentionSettings
+from groundwatch.runtime.settings.tree import Settings, check
+from groundwatch.runtime.stores import images
+from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.topology import ERASE, GATEWAY, OUTCOMES, RESPONSES
 
 INSTANT = 1e-9

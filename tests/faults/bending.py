@@ -169,7 +169,7 @@ def bend() -> None:
             engine.batch = 1
             setattr(engine, name, slowed(getattr(engine, name), pause))
     if fatal := int(os.environ.get("FAULT_DIE_BEFORE_ACK", "0")):
-        import groundwatch.runtime.work as work
+        import groundwatch.runtime.delivery.work as work
 
         acknowledged = 0
         original = work.Arrived.ack

@@ -26,11 +26,11 @@ from tests.faults.servers import NATS as NATS
 from tests.faults.servers import servers as nats_servers
 
 from groundwatch.events import ResponseScored
-from groundwatch.runtime.audit import Ledger, audit
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import free_port
-from groundwatch.runtime.settings import NatsSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.ledger.ledger import Ledger, audit
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.settings.tree import NatsSettings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 
 T = TypeVar("T")

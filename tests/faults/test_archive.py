@@ -20,11 +20,11 @@ from groundwatch.archive.query import Session
 from groundwatch.archive.reading import position_of, row_of
 from groundwatch.archive.service import ArchiveService
 from groundwatch.archive.store import Store
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.outcomes import outgoing
-from groundwatch.runtime.settings import ArchiveSettings, RetrySettings, Settings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import outgoing
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import ArchiveSettings, RetrySettings, Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
 
 COUNT = 6_000

@@ -12,8 +12,8 @@ import pytest
 from tests.faults.harness import NATS, SERVICES, System, sending, system
 from tests.support.chains import seed_picture, similarities, store, weighted
 
-from groundwatch.runtime.natsserver import free_port
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.local.nats_server import free_port
 from groundwatch.topology import ASKED, parse_subject
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]

@@ -18,15 +18,15 @@ import pytest
 from tests.faults.harness import Child
 
 from groundwatch.events import NoAnswer, ResponseRecorded, ResponseScored
-from groundwatch.replay.auditing import audit
+from groundwatch.ledger.ledger import Ledger
+from groundwatch.ledger.runs import audit
 from groundwatch.replay.pairs import judgement
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.runtime.audit import Ledger
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, settle
-from groundwatch.runtime.natsserver import find_binary, free_port
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import NatsSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, settle
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.local.nats_server import find_binary, free_port
+from groundwatch.runtime.settings.tree import NatsSettings
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]

@@ -18,9 +18,9 @@ from tests.support.triton import ONE_THREAD, serving
 import groundwatch.models.repository as repository
 from groundwatch.errors import TransientError, Unavailable, Unscorable, UsageError
 from groundwatch.models.repository import ServedModel
-from groundwatch.models.triton import TritonModels
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.tritonserver import TritonServer
+from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.local.triton_server import TritonServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

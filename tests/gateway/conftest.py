@@ -29,10 +29,10 @@ from groundwatch.events import (
 )
 from groundwatch.gateway import GatewayService
 from groundwatch.gateway.replays import Replays
-from groundwatch.runtime import outcomes
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings, TelemetrySettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import AlarmSettings, GatewaySettings, Settings, TelemetrySettings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES
 
 

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from groundwatch.errors import SettingsError
-from groundwatch.runtime.http_settings import HttpSettings
-from groundwatch.runtime.settings import GatewaySettings, Settings, check
+from groundwatch.runtime.settings.http import HttpSettings
+from groundwatch.runtime.settings.tree import GatewaySettings, Settings, check
 
 SOON = 5.0
 LIMITS = {"max_line": 10_000, "max_image_bytes": 10_000}

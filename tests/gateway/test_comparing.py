@@ -14,8 +14,8 @@ from groundwatch.cli import app
 from groundwatch.errors import UsageError
 from groundwatch.gateway import comparing
 from groundwatch.gateway.comparing import compare
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.outcomes import outgoing
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import outgoing
 
 __all__ = ["replays"]
 

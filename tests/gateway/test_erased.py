@@ -11,9 +11,10 @@ from tests.support.nats_proxy import nats_proxy
 from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.subject import subject
 from groundwatch.events import response_key
-from groundwatch.gateway import bulk
-from groundwatch.runtime import follow, tombstones
-from groundwatch.runtime.provision import provision
+from groundwatch.gateway.intake.intake import bulk
+from groundwatch.runtime.delivery import follow
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.stores import tombstones
 
 PNG = {"Content-Type": "image/png"}
 

@@ -209,7 +209,7 @@ async def test_our_own_bug_is_told_in_json(gateway, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("groundwatch.gateway.http.look_up", broken)
+    monkeypatch.setattr("groundwatch.gateway.http.api.look_up", broken)
     reply = await gateway.http.get("/v1/responses/x")
     assert reply.status_code == 500
     assert reply.json() == {"error": "the gateway failed; its log says why"}

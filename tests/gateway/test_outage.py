@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from groundwatch.gateway import waiting, window
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.run import DRAIN_SECONDS
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.gateway.intake.intake import waiting, window
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.services.run import DRAIN_SECONDS
+from groundwatch.runtime.settings.tree import NatsSettings
 from groundwatch.topology import RESPONSES
 
 WAIT = 1.0

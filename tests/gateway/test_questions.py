@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from groundwatch.events import QuestionAsked, Strategy
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import ASKED, HEADER_PROTOCOLS, parse_subject
 
 QUESTION = {"id": "q", "model": "heron-7b", "prompt": "What is it?", "tags": {"suite": "s"}}

@@ -11,8 +11,8 @@ import pytest
 
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway import GatewayService
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.runtime.settings.tree import GatewaySettings, Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 
 
 async def test_health_and_metrics(gateway, response):

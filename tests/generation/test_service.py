@@ -21,13 +21,13 @@ from groundwatch.extraction.service import ExtractionService
 from groundwatch.generation.engines.base import Generated
 from groundwatch.generation.engines.stand_in import StandInGenerationEngine
 from groundwatch.generation.service import GenerationService
-from groundwatch.models.stand_in import describe
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.work import Result, Work
+from groundwatch.ledger.ledger import audit
+from groundwatch.models.fake import describe
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.work import Result, Work
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import OUTCOMES
 

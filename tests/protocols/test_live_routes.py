@@ -10,10 +10,10 @@ from tests.runtime.conftest import FAST, eventually, record
 from groundwatch.events import KnownFact, OutcomeKind, Reference, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.ledger.ledger import audit
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import OUTCOMES
 from groundwatch.verification.engines.similarity import SimilarityEngine

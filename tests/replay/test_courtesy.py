@@ -12,7 +12,7 @@ from tests.replay.conftest import Replays, outcomes, record, response
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.replay import courtesy as module
 from groundwatch.replay.courtesy import BUSY, PIECE, Courtesy
-from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.topology import RESPONSES
 
 pytestmark = pytest.mark.usefixtures("clean_streams")

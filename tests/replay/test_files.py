@@ -16,18 +16,18 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 
 from groundwatch.errors import UsageError
 from groundwatch.events import NoAnswer, ResponseRecorded
-from groundwatch.replay.auditing import audit
+from groundwatch.ledger.runs import audit
 from groundwatch.replay.exporting import export
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record
 from groundwatch.replay.importing import begin_file, verify
 from groundwatch.replay.pairs import judgement
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.images import ImageStore, check_image
-from groundwatch.runtime.judges import judging_sections
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import IntakeSettings, Settings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.services.judges import judging_sections
+from groundwatch.runtime.settings.tree import IntakeSettings, Settings
+from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import BUCKETS, STREAMS
 
 

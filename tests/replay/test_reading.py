@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from groundwatch.replay.reading import MOST, Broken, Reader
 from groundwatch.replay.wire import Publisher
-from groundwatch.runtime.bus import Bus, Outgoing
+from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.topology import OUTCOMES
 
 pytestmark = pytest.mark.usefixtures("clean_streams")

@@ -10,10 +10,10 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import OutcomeKind
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
-from groundwatch.replay.auditing import audit
+from groundwatch.ledger.runs import audit
 from groundwatch.replay.retrying import Retried, faults, retry
 from groundwatch.replay.runs import Runs
-from groundwatch.runtime.bus import Bus
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.verification.engines.noop import NoopVerificationEngine
 
 

@@ -11,7 +11,7 @@ from groundwatch.errors import TransientError
 from groundwatch.replay import wire
 from groundwatch.replay.reading import Broken, Message, read
 from groundwatch.replay.wire import Publisher, Tap, headers_of
-from groundwatch.runtime.bus import Bus, Outgoing, Stored
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.topology import OUTCOMES, RESPONSES
 
 pytestmark = pytest.mark.usefixtures("clean_streams")

@@ -12,13 +12,13 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, ClaimsVerified, Drawn, NoAnswer, OutcomeKind, Usage
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.ledger.runs import audit
 from groundwatch.replay import worker
-from groundwatch.replay.auditing import audit
 from groundwatch.replay.pairs import changed, judgement, paired
 from groundwatch.replay.running import cancel, delete, pause, resume
 from groundwatch.replay.runs import Runs
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import EXTRACTED, JUDGED, recorded_subject
 from groundwatch.verification.engines.noop import NoopVerificationEngine
 

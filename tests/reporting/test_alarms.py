@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from groundwatch.events import Decision, JudgedClaim, OutcomeKind
-from groundwatch.protocols.alarm import Rule
 from groundwatch.reporting.alarms import Alarms, moment, tell
+from groundwatch.statistics.alarm import Rule
 
 RULE = Rule(responses=1_000, objective=0.05)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groundwatch.protocols.changes import find_change
 from groundwatch.reporting import tally
 from groundwatch.reporting.tally import History
+from groundwatch.statistics.changes import find_change
 
 
 @pytest.fixture(autouse=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from groundwatch.events import Decision, JudgedClaim, OutcomeKind
-from groundwatch.protocols.alarm import Rule
 from groundwatch.reporting import Report
 from groundwatch.reporting.alarms import Alarms
 from groundwatch.reporting.names import Names
 from groundwatch.reporting.tally import CATEGORIES
+from groundwatch.statistics.alarm import Rule
 
 
 def test_the_names_that_come_most_often_stay_whichever_came_first():

@@ -14,15 +14,15 @@ import msgspec
 import pytest
 
 from groundwatch.events import OutcomeKind, ResponseRecorded
-from groundwatch.runtime import outcomes
-from groundwatch.runtime.away import AwayJudges
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.provision import consumer_config
-from groundwatch.runtime.settings import RetrySettings
-from groundwatch.runtime.stage import Stage
-from groundwatch.runtime.work import Publication, Result, Work
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.away import AwayJudges
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.runtime.delivery.provisioning import consumer_config
+from groundwatch.runtime.delivery.stage import Stage
+from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, recorded_subject
 
 FAST = RetrySettings(attempts=4, first_delay=0.05, max_delay=0.2)

@@ -15,7 +15,7 @@ from typing import Any
 from tests.runtime.conftest import done, eventually, record, response
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime.work import Work
+from groundwatch.runtime.delivery.work import Work
 from groundwatch.topology import CONSUMERS
 
 Works = Sequence[Work[ResponseRecorded]]
@@ -23,10 +23,10 @@ Works = Sequence[Work[ResponseRecorded]]
 HOLDS = """
 import asyncio, sys
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import NatsSettings, RetrySettings
-from groundwatch.runtime.stage import Stage
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.settings.tree import NatsSettings, RetrySettings
+from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.topology import RESPONSES, ConsumerSpec
 
 async def hold(works):

@@ -10,10 +10,10 @@ from typing import Any
 from PIL import Image
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.models.stand_in import GRID, PALETTE, describe, embed, paint
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.images import ImageStore, check_image
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.models.fake import GRID, PALETTE, describe, embed, paint
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.stores.images import ImageStore, check_image
 
 COLOURS = [name for name in PALETTE if name != "grey"]
 

@@ -22,7 +22,7 @@ from tests.support.llm_server import _shown, _verdict
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as services
 
-from groundwatch.models.stand_in import describe, embed, paint
+from groundwatch.models.fake import describe, embed, paint
 
 REFUSES = "Much too long."
 SURE = {"supported": 0.9, "refuted": 0.1}

@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.runtime.authorization import SERVER_FILE, seed_file, write_auth
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.certificates import CA_CERTIFICATE
-from groundwatch.runtime.natsserver import find_binary, free_port
-from groundwatch.runtime.provision import provision
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.nats_server import find_binary, free_port
+from groundwatch.runtime.security.certificates import CA_CERTIFICATE
+from groundwatch.runtime.security.users import SERVER_FILE, seed_file, write_auth
+from groundwatch.runtime.settings.tree import NatsSettings
 from groundwatch.topology import PROVISIONER
 
 START_SECONDS = 20.0

@@ -24,8 +24,8 @@ import msgspec
 from tests.support import checkpoints
 
 from groundwatch.models.repository import ServedModel
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.tritonserver import LoadProgress, TritonServer
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.local.triton_server import LoadProgress, TritonServer
 
 ONE_THREAD: dict[str, str | int | float] = {"threads": 1}
 

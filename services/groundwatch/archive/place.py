@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.archive.store import installed
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.tree import Settings
 
 SWITCHED_OFF = "off"
 FOLDER = "archive"

@@ -9,8 +9,8 @@ import msgspec
 from groundwatch.archive.rows import Row
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseScored
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.streams import Read, read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, OUTCOMES, parse_subject, run_subjects
 
 _DECODER = msgspec.json.Decoder(ResponseScored)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from groundwatch.archive.query import Session
-from groundwatch.protocols.sampling import Linear, WeightedMoments, WeightedSums
-from groundwatch.protocols.statistics import Moments, RatioSums
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
+from groundwatch.statistics.intervals import Moments, RatioSums
+from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums
 from groundwatch.times import moment_of
 
 _WHOLE = """

@@ -30,8 +30,8 @@ from groundwatch.events import (
     SubSentence,
     Usage,
 )
-from groundwatch.protocols.sampling import weight
 from groundwatch.reporting.tally import fingerprint
+from groundwatch.statistics.sampling import weight
 
 OUTCOMES = "outcomes"
 CLAIMS = "claims"

@@ -19,13 +19,13 @@ import msgspec
 from groundwatch.archive.place import SWITCHED_OFF
 from groundwatch.archive.store import Store
 from groundwatch.errors import UNDECODED, SettingsError
-from groundwatch.runtime import retry
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.streams import FAULTS, Read, follow_stream
-from groundwatch.runtime.tasks import SupervisedTask
+from groundwatch.runtime.delivery import retry
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS, Read, follow_stream
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ARCHIVE, OUTCOMES
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, SettingsError
-from groundwatch.runtime.private import FILE_MODE, FOLDER_MODE, make_folders
+from groundwatch.runtime.security.private_files import FILE_MODE, FOLDER_MODE, make_folders
 
 
 class Store:

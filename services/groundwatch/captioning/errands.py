@@ -13,11 +13,11 @@ from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked
 from groundwatch.events import Strategy as Name
 from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.runtime.chains import ChainService
-from groundwatch.runtime.outcomes import MAX_DETAIL
-from groundwatch.runtime.recording import recorded
-from groundwatch.runtime.service import next_stage
-from groundwatch.runtime.work import Publication, Result
+from groundwatch.runtime.delivery.outcomes import MAX_DETAIL
+from groundwatch.runtime.delivery.recording import recorded
+from groundwatch.runtime.delivery.work import Publication, Result
+from groundwatch.runtime.services.chains import ChainService
+from groundwatch.runtime.services.service import next_stage
 
 CUT_OFF_TAG = "cut_off"
 

@@ -12,13 +12,13 @@ from groundwatch.captioning.errands import Answering, Describing, Errand
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, QuestionAsked
 from groundwatch.protocols.base import Stage
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.chains import ChainService
-from groundwatch.runtime.images import ImageStore
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.service import next_stage
-from groundwatch.runtime.settings import Settings, StageSettings
-from groundwatch.runtime.work import Result, Work
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.work import Result, Work
+from groundwatch.runtime.services.chains import ChainService
+from groundwatch.runtime.services.service import next_stage
+from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES, recorded_subject
 
 Asked = QuestionAsked | ChainAdvanced

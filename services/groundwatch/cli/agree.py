@@ -21,7 +21,7 @@ from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.protocols.statistics import Interval
+from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, box
 
 Annotations = Annotated[

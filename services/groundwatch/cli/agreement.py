@@ -23,11 +23,11 @@ from groundwatch.events import (
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
-from groundwatch.protocols.agreement import accuracy, correlations, f1
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer
 from groundwatch.protocols.faithscore.scoring import likert
-from groundwatch.protocols.statistics import Interval
+from groundwatch.statistics.agreement import accuracy, correlations, f1
+from groundwatch.statistics.intervals import Interval
 
 
 class Recogniser(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ async def _judge(
 ) -> list[ResponseScored]:
     from groundwatch.cli.inputs import no_images
     from groundwatch.extraction import engines as extraction
-    from groundwatch.runtime.settings import RetrySettings, StageSettings
+    from groundwatch.runtime.settings.tree import RetrySettings, StageSettings
     from groundwatch.verification import engines as verification
 
     responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]

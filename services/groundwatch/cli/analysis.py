@@ -14,8 +14,8 @@ from groundwatch.cli.benchmarks import is_answered_benchmark
 from groundwatch.cli.common import JsonOption
 from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
-from groundwatch.models.nouns.compare import likenesses
-from groundwatch.models.nouns.wordnet import nouns
+from groundwatch.language.nouns.compare import likenesses
+from groundwatch.language.nouns.wordnet import nouns
 from groundwatch.protocols.published import json_lines
 from groundwatch.protocols.trihe.outcomes import judged_outcomes
 from groundwatch.protocols.trihe.published import read_judgements

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from groundwatch.cli.output import print_json
 from groundwatch.protocols.annotators import AnnotatorAgreement, annotator_agreement, read_annotators
-from groundwatch.protocols.statistics import Interval
+from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, box
 
 

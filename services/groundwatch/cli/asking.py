@@ -13,8 +13,8 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError, Unscorable, UsageError
 from groundwatch.events import Usage
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.models.openai_compatible import ChatModel
+from groundwatch.models.openai.judge import ChatModel
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.published import json_members
 from groundwatch.protocols.scene_graphs import ImageGraph, read_scene_graphs
 from groundwatch.protocols.trihe.asking import (
@@ -25,9 +25,9 @@ from groundwatch.protocols.trihe.asking import (
     rich_enough,
 )
 from groundwatch.protocols.trihe.published import read_benchmark
-from groundwatch.runtime.image_reading import read_image_file
-from groundwatch.runtime.images import check_image
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.stores.image_reading import read_image_file
+from groundwatch.runtime.stores.images import check_image
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif"})
 UNAVAILABLE, NO_IMAGE = "unavailable", "no_image"

@@ -18,10 +18,10 @@ from groundwatch.cli.canary import stopping
 from groundwatch.cli.common import connected
 from groundwatch.cli.output import print_json_line, say
 from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.replay.auditing import audit
-from groundwatch.runtime.audit import Ledger
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.settings import Settings
+from groundwatch.ledger.ledger import Ledger
+from groundwatch.ledger.runs import audit
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import AUDITOR
 
 RETRY_SECONDS = 60.0

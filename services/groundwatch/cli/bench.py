@@ -15,7 +15,7 @@ import groundwatch
 from groundwatch.cli.common import JsonOption, run
 from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
-from groundwatch.runtime import logs
+from groundwatch.runtime.telemetry import logs
 from groundwatch.terminal import Console, Table
 
 FOLDER = Path(groundwatch.__file__).parents[2] / "bench"

@@ -16,9 +16,9 @@ from groundwatch.cli.common import (
     run,
 )
 from groundwatch.cli.output import print_json, say
-from groundwatch.gateway import budgets_rules as rules
-from groundwatch.gateway.budgets_rules import Budget, Told
-from groundwatch.gateway.budgets_signals import SIGNALS
+from groundwatch.gateway.budgets import rules
+from groundwatch.gateway.budgets.rules import Budget, Told
+from groundwatch.gateway.budgets.signals import SIGNALS
 from groundwatch.terminal import Console, Table, lines
 
 budget = typer.Typer(

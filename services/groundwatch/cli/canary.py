@@ -25,10 +25,10 @@ from groundwatch.events import OutcomeKind, Strategy
 from groundwatch.probing.suite import GENCEPTION, Suite
 from groundwatch.probing.target import Target
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH
-from groundwatch.protocols.statistics import Moments, mean_interval
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.run import until_told_to_stop
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.services.run import until_told_to_stop
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.statistics.intervals import Moments, mean_interval
 
 _EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -20,10 +20,10 @@ from groundwatch.cli.folders import PROVISION, check_streams, opened, told_here
 from groundwatch.cli.output import print_json
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.reporting import Beside, render_beside
-from groundwatch.runtime import logs
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.settings_reading import load
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings.reading import load
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry import logs
 from groundwatch.terminal import Console
 from groundwatch.topology import COMMAND_LINE
 

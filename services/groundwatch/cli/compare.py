@@ -18,10 +18,10 @@ from groundwatch.cli.common import (
 from groundwatch.cli.common import run as run_coroutine
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
-from groundwatch.reporting.compare import CHANGED
-from groundwatch.reporting.compare_html import html_report
-from groundwatch.reporting.compare_render import render_comparison
-from groundwatch.reporting.compare_result import Comparison
+from groundwatch.reporting.compare.compare import CHANGED
+from groundwatch.reporting.compare.html import html_report
+from groundwatch.reporting.compare.render import render_comparison
+from groundwatch.reporting.compare.result import Comparison
 from groundwatch.terminal import Console
 
 

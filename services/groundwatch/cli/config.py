@@ -18,8 +18,8 @@ from groundwatch.cli.output import complain, print_json, say
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.runtime import logs
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry import logs
 
 config = typer.Typer(help="The settings of the services.", no_args_is_help=True)
 

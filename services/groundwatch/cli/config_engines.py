@@ -11,7 +11,7 @@ from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.extraction import engines as extraction
 from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.tree import Settings
 from groundwatch.verification import engines as verification
 
 Make = Callable[[Settings], Any]

@@ -15,11 +15,11 @@ from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.cli.config_engines import ENGINES, named_engine
 from groundwatch.cli.config_reading import Problems
 from groundwatch.errors import SettingsError
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.runtime.addresses import nats_servers
-from groundwatch.runtime.judges import with_judge
-from groundwatch.runtime.security import security
-from groundwatch.runtime.settings import NatsSettings, Settings
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.runtime.security.connecting import security
+from groundwatch.runtime.services.judges import with_judge
+from groundwatch.runtime.settings.nats_addresses import nats_servers
+from groundwatch.runtime.settings.tree import NatsSettings, Settings
 
 ASKING = ("llm", "visual", "openai")
 """Engines that ask the endpoint in their stage's `llm`."""

@@ -12,10 +12,10 @@ import msgspec
 
 from groundwatch import toml
 from groundwatch.errors import SettingsError
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.runtime import settings_reading as reading
-from groundwatch.runtime.judges import check_judges
-from groundwatch.runtime.settings import Settings, check
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.runtime.services.judges import check_judges
+from groundwatch.runtime.settings import reading
+from groundwatch.runtime.settings.tree import Settings, check
 
 _KEY = re.compile(r"setting '([^']*)'")
 _PART = re.compile(r"([^.\[]+)((?:\[\d+\])*)")

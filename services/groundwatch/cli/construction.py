@@ -14,7 +14,7 @@ from groundwatch.cli.common import ConfigOption, JsonOption, prepare, run
 from groundwatch.cli.numbers import render_numbers, write_lines
 from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import CheckFailed, UsageError
-from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.trihe.asking import QUESTIONS, RELATIONS
 from groundwatch.protocols.valor.benchmark import (
     CoOccurrence,
@@ -27,7 +27,7 @@ from groundwatch.protocols.valor.benchmark import (
     read_scenes,
     select,
 )
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.tree import Settings
 from groundwatch.terminal import Console, Table, box, lines
 
 T = TypeVar("T")

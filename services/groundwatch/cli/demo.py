@@ -11,8 +11,8 @@ from groundwatch.cli import demo_findings, demo_live, demo_recorded
 from groundwatch.cli.common import JsonOption, run
 from groundwatch.cli.demo_folder import HERE, kept
 from groundwatch.errors import CheckFailed, UsageError
-from groundwatch.runtime import logs
-from groundwatch.runtime.audit import Ledger
+from groundwatch.ledger.ledger import Ledger
+from groundwatch.runtime.telemetry import logs
 
 RATE = 12.0
 

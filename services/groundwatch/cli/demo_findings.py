@@ -15,14 +15,14 @@ from groundwatch.cli.ledger import show_ledger
 from groundwatch.cli.output import print_json
 from groundwatch.demo.application import Sent
 from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
+from groundwatch.ledger.ledger import Ledger
 from groundwatch.miniature.language import corner, enumerated, phrase
 from groundwatch.miniature.reading import truth
-from groundwatch.protocols.alarm import ALL
-from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting import Report, render
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.alarms import tell as tell_alarm
-from groundwatch.runtime.audit import Ledger
+from groundwatch.statistics.alarm import ALL
+from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, box, styled
 
 VERSION = "version"

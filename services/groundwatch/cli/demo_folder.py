@@ -14,8 +14,8 @@ from groundwatch import __version__
 from groundwatch.cli.folders import MODELS, STREAMS
 from groundwatch.cli.output import complain
 from groundwatch.errors import UsageError
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.private import make_private
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.security.private_files import make_private
 
 HERE = Path(".groundwatch") / "demo"
 MARK = "demo.json"

@@ -25,12 +25,12 @@ from groundwatch.demo.application import Application, Sent, asked_about, served_
 from groundwatch.errors import MissingExtraError, TransientError, UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel, missing_checkpoints
-from groundwatch.models.triton import TritonModels
-from groundwatch.models.triton_settings import TritonSettings
+from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.reporting.alarms import tell
-from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Settings
-from groundwatch.runtime.triton_distribution import find_distribution
-from groundwatch.runtime.tritonserver import TritonServer
+from groundwatch.runtime.local.triton_distribution import find_distribution
+from groundwatch.runtime.local.triton_server import TritonServer
+from groundwatch.runtime.settings.tree import CaptioningSettings, GatewaySettings, Settings
 from groundwatch.terminal import Console, Group, RenderableType, Text, styled
 
 T = TypeVar("T")

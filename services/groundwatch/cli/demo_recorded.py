@@ -31,11 +31,11 @@ from groundwatch.cli.system import whole_system
 from groundwatch.cli.traffic import outcomes
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
+from groundwatch.ledger.ledger import Ledger
 from groundwatch.reporting import Report, render
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.alarms import tell as tell_alarm
-from groundwatch.runtime.audit import Ledger
-from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.runtime.settings.tree import GatewaySettings, Settings
 from groundwatch.terminal import Console, styled
 
 SAMPLE = "answers.jsonl"

@@ -15,9 +15,9 @@ from groundwatch.cli.demo_folder import Kept
 from groundwatch.cli.folders import place_of, program
 from groundwatch.cli.live import LiveView
 from groundwatch.cli.system import System
+from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.reporting.report import ModelReport
-from groundwatch.runtime.audit import Ledger, audit
-from groundwatch.runtime.settings import AlarmSettings
+from groundwatch.runtime.settings.tree import AlarmSettings
 from groundwatch.terminal import Console, Live, styled
 
 SHOWN_METRICS = ("groundwatch_responses_total", "groundwatch_score_count", "groundwatch_alarm_raised")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from groundwatch.errors import UsageError
-from groundwatch.runtime.natsserver import NatsServer
+from groundwatch.runtime.local.nats_server import NatsServer
 
 STREAMS = "nats"
 """The folder in the data folder in which NATS keeps the streams."""

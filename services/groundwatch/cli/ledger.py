@@ -20,9 +20,9 @@ from groundwatch.cli.common import (
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
-from groundwatch.replay.auditing import audit
-from groundwatch.runtime.audit import Ledger
-from groundwatch.runtime.dead import DeadLetter, dead_letters, send_again
+from groundwatch.ledger.ledger import Ledger
+from groundwatch.ledger.runs import audit
+from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.terminal import Console, Table
 from groundwatch.times import moment_of
 

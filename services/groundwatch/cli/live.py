@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
-from groundwatch.protocols.alarm import Rule
-from groundwatch.protocols.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
 from groundwatch.reporting.alarms import Alarms, Raised, tell
+from groundwatch.statistics.alarm import Rule
+from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
 from groundwatch.terminal import Group, RenderableType, Table, Text, styled
 
 LATEST = 6

@@ -31,11 +31,12 @@ from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.serving.verifier import Finding, Inquiry, Verifier
 from groundwatch.probing.world import objects, triplets
-from groundwatch.protocols import agreement, registry
+from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.genception.scoring import gc_at, similarity
-from groundwatch.protocols.statistics import bootstrap
-from groundwatch.runtime.settings import RetrySettings
+from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.statistics import agreement
+from groundwatch.statistics.intervals import bootstrap
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.looking import verdict
 from groundwatch.verification.engines.similarity import SimilarityEngine

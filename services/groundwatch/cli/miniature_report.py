@@ -25,8 +25,8 @@ from groundwatch.cli.models import MINIATURE
 from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import ResponseScored
-from groundwatch.protocols.alarm import ModelAlarm, Rule
 from groundwatch.protocols.faithscore.scoring import CATEGORIES
+from groundwatch.statistics.alarm import ModelAlarm, Rule
 from groundwatch.terminal import Console, Table, box, styled
 
 TRIALS = 20

@@ -20,9 +20,9 @@ from groundwatch.models.repository import (
     read_manifest,
     write_repository,
 )
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.tasks import SupervisedTask
-from groundwatch.runtime.tritonserver import LoadProgress, OnProgress, TritonServer
+from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress, TritonServer
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings.tree import Settings
 from groundwatch.terminal import Console, styled
 
 MINIATURE = Path(groundwatch.__file__).with_name("miniature") / "checkpoints"

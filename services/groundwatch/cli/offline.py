@@ -25,8 +25,8 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.records import Limits
 from groundwatch.reporting import Beside, Report, render
-from groundwatch.runtime.recording import limits
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.delivery.recording import limits
+from groundwatch.runtime.settings.tree import Settings
 from groundwatch.terminal import Console
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]

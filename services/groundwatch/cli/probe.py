@@ -19,8 +19,8 @@ from groundwatch.probing import benchmarks, world
 from groundwatch.probing.suite import GENCEPTION, Suite
 from groundwatch.probing.target import Target
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH, MAX_LENGTH
-from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting import render
+from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import (
     Console,
     Table,

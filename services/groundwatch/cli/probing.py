@@ -26,8 +26,8 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH
 from groundwatch.reporting import Report
-from groundwatch.runtime.outcomes import outcome_of, without_score
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
+from groundwatch.runtime.settings.tree import Settings
 
 PAUSE = 1.0
 """Seconds before a question is asked anew after a fault."""
@@ -221,7 +221,7 @@ async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> t
     """The protocol with its engines, and what tells their outcomes from those of others."""
     from groundwatch.extraction import engines as extraction
     from groundwatch.matching import engines as matching
-    from groundwatch.runtime.images import check_image
+    from groundwatch.runtime.stores.images import check_image
     from groundwatch.verification import engines as verification
 
     async def load(digest: str) -> tuple[bytes, str]:

@@ -17,8 +17,8 @@ from groundwatch.cli.common import (
 )
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
-from groundwatch.runtime.authorization import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
-from groundwatch.runtime.provision import provision
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
 from groundwatch.topology import PROVISIONER
 
 

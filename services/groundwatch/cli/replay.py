@@ -35,9 +35,9 @@ from groundwatch.models.repository import ServedModel
 from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec, moment, pace, told
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.judges import recorded_sections, with_file
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.services.judges import recorded_sections, with_file
+from groundwatch.runtime.settings.tree import Settings
 from groundwatch.terminal import Console, Table, TaskProgressColumn, progress
 from groundwatch.topology import REPLAY
 

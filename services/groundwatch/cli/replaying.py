@@ -21,11 +21,11 @@ from groundwatch.replay import running
 from groundwatch.replay.runs import FAULTS, Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.watching import seconds_left
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.judges import JUDGING, recorded_sections, with_judge
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.settings_reading import ENVIRONMENT_PREFIX, as_variables
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.services.judges import JUDGING, recorded_sections, with_judge
+from groundwatch.runtime.settings.reading import ENVIRONMENT_PREFIX, as_variables
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import REPLAY
 
 STOP_SECONDS = 10.0

@@ -29,9 +29,9 @@ from groundwatch.replay.retrying import faults
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import told
 from groundwatch.replay.watching import seconds_left
-from groundwatch.runtime.judges import with_file
-from groundwatch.runtime.outcomes import REPLACEABLE
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.delivery.outcomes import REPLACEABLE
+from groundwatch.runtime.services.judges import with_file
+from groundwatch.runtime.settings.tree import Settings
 from groundwatch.terminal import Console, Table
 from groundwatch.topology import REPLAY
 

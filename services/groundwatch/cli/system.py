@@ -36,18 +36,18 @@ from groundwatch.errors import GroundwatchError, SettingsError, TransientError, 
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.natsserver import NatsServer
-from groundwatch.runtime.private import make_folders, make_private, write_private
-from groundwatch.runtime.provision import missing, provision
-from groundwatch.runtime.run import problems_of, running, until_told_to_stop
-from groundwatch.runtime.service import Service
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.tasks import SupervisedTask, first_of
-from groundwatch.runtime.telemetry import telemetry_server
-from groundwatch.runtime.tritonserver import OnProgress, TritonServer
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import missing, provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
+from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
+from groundwatch.runtime.services.run import problems_of, running, until_told_to_stop
+from groundwatch.runtime.services.service import Service
+from groundwatch.runtime.services.tasks import SupervisedTask, first_of
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.server import telemetry_server
 from groundwatch.terminal import Console
 
 T = TypeVar("T")

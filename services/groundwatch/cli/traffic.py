@@ -33,9 +33,9 @@ from groundwatch.errors import UNDECODED, CheckFailed, UsageError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.reporting.alarms import Alarms, tell
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.streams import follow_stream, read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import follow_stream, read_stream
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.terminal import Console, Live
 from groundwatch.topology import OUTCOMES, run_subjects
 

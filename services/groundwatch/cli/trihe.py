@@ -15,9 +15,9 @@ import msgspec
 
 from groundwatch.cli.rewording import REWORDINGS, number, synonyms
 from groundwatch.errors import MissingExtraError, UsageError
-from groundwatch.protocols.statistics import Interval, bootstrap
 from groundwatch.protocols.trihe.published import Annotated, read_benchmark
 from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
+from groundwatch.statistics.intervals import Interval, bootstrap
 from groundwatch.terminal import Console, Table, box
 from groundwatch.verification.engines.similarity import (
     PAPER,

@@ -17,7 +17,7 @@ import msgspec
 from groundwatch.errors import GroundwatchError, TransientError, UsageError
 from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import Scene, png, scenes
-from groundwatch.models.triton import TritonModels
+from groundwatch.models.triton.client import TritonModels
 
 PRODUCTS = ("heron", "osprey")
 """The models as users and the monitor know them; which version answers is a tag."""

@@ -28,8 +28,8 @@ from groundwatch.erasure.removing import (
 from groundwatch.erasure.subject import Subject
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime import tombstones
-from groundwatch.runtime.exports import registered
+from groundwatch.runtime.stores import tombstones
+from groundwatch.runtime.stores.exports import registered
 from groundwatch.topology import OUTCOMES, RESPONSES
 
 if TYPE_CHECKING:

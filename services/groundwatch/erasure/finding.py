@@ -11,7 +11,7 @@ import msgspec
 from groundwatch.erasure.subject import Subject, owner_key, tenant_of
 from groundwatch.errors import UNDECODED
 from groundwatch.events import AlarmRaised, response_key
-from groundwatch.runtime.streams import Read, read_stream
+from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.topology import (
     ALARMS,
     ASKED,

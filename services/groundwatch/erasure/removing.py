@@ -16,9 +16,9 @@ import msgspec
 import nats.js.errors
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime.cache_keys import keys_of, scope_of
-from groundwatch.runtime.images import IMAGES_STREAM, image_subject
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.stores.cache_keys import keys_of, scope_of
+from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
 from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET
 
 if TYPE_CHECKING:

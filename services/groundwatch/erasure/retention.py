@@ -15,11 +15,11 @@ from groundwatch.erasure.erasing import Stores, drop_from_archive
 from groundwatch.erasure.finding import channels_of, still_named
 from groundwatch.erasure.removing import forget_judgements, overwrite
 from groundwatch.erasure.subject import owner_key, tenant_of
-from groundwatch.runtime import images, tombstones
-from groundwatch.runtime.images import IMAGES_STREAM
-from groundwatch.runtime.retention_settings import Ages, RetentionSettings
-from groundwatch.runtime.streams import Read, read_stream
-from groundwatch.runtime.tombstones import Tombstone, tombstone_name
+from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.settings.retention import Ages, RetentionSettings
+from groundwatch.runtime.stores import images, tombstones
+from groundwatch.runtime.stores.images import IMAGES_STREAM
+from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
 from groundwatch.topology import (
     ALARMS,
     ASKED,

@@ -19,7 +19,7 @@ import nats.js.errors
 from groundwatch.erasure.finding import Found
 from groundwatch.erasure.subject import Subject
 from groundwatch.errors import UNDECODED
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import BUCKETS, CHANNELS, STREAMS
 
 if TYPE_CHECKING:

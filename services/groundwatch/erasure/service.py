@@ -14,12 +14,12 @@ from groundwatch.archive.store import Store, installed
 from groundwatch.erasure.erasing import Stores
 from groundwatch.erasure.retention import Kept, enforce
 from groundwatch.errors import GroundwatchError
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.bus import Bus
-    from groundwatch.runtime.settings import Settings
+    from groundwatch.runtime.delivery.bus import Bus
+    from groundwatch.runtime.settings.tree import Settings
 
 EVERY_SECONDS = 3_600.0
 FIRST_SECONDS = 60.0

@@ -10,7 +10,7 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import response_key
-from groundwatch.runtime.tombstones import Kind, tombstone_name
+from groundwatch.runtime.stores.tombstones import Kind, tombstone_name
 from groundwatch.topology import HEADER_ORIGIN, parse_subject
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")

@@ -9,13 +9,13 @@ from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseReco
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Stage
-from groundwatch.runtime import outcomes
-from groundwatch.runtime.bus import ENCODER, Bus, Outgoing
-from groundwatch.runtime.chains import chain_of
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.service import StageService, find_protocol, next_stage
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.work import Publication, Result, Work
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.services.chains import chain_of
+from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ASKED, EXTRACTED, HEADER_RETRY, chain_subject, extracted_subject
 
 

@@ -19,12 +19,12 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored, digest
-from groundwatch.reporting.compare import CHANGED, sections
-from groundwatch.reporting.compare_pairs import SaidOutcome, Side, Sides, changed_claims
-from groundwatch.reporting.compare_result import Alone, ChangedResponse, Comparison
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.follow import FAULTS
-from groundwatch.runtime.streams import Read, read_stream
+from groundwatch.reporting.compare.compare import CHANGED, sections
+from groundwatch.reporting.compare.pairs import SaidOutcome, Side, Sides, changed_claims
+from groundwatch.reporting.compare.result import Alone, ChangedResponse, Comparison
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.follow import FAULTS
+from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.topology import (
     OUTCOMES,
     PREFIX,

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from groundwatch.gateway.alarms import AlarmDesk
-from groundwatch.gateway.backlog import Backlog
-from groundwatch.gateway.budgets import Budgets
-from groundwatch.gateway.callers import Tokens
-from groundwatch.gateway.gauges import Gauges, StreamGauges
-from groundwatch.gateway.http import Door
-from groundwatch.gateway.intake import Intake
-from groundwatch.gateway.live import Live
+from groundwatch.gateway.auth.callers import Tokens
+from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.http.api import Door
+from groundwatch.gateway.intake.intake import Intake
+from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.gateway.live.backlog import Backlog
+from groundwatch.gateway.live.gauges import Gauges, StreamGauges
+from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.replays import Replays
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.images import ImageStore
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.telemetry import HttpServer
-from groundwatch.runtime.tombstones import Erased
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.stores.tombstones import Erased
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.server import HttpServer
 
 if TYPE_CHECKING:
     from groundwatch.gateway.grpc import GrpcDoor

@@ -13,13 +13,13 @@ from groundwatch.generation.engines import build
 from groundwatch.generation.engines.base import Generated, GenerationEngine, Vector
 from groundwatch.generation.similarity import cosine
 from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.chains import ChainService
-from groundwatch.runtime.images import Image, ImageStore, check_image
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.service import next_stage
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.work import Result, Work
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.work import Result, Work
+from groundwatch.runtime.services.chains import ChainService
+from groundwatch.runtime.services.service import next_stage
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.stores.images import Image, ImageStore, check_image
+from groundwatch.runtime.telemetry.metrics import Metrics
 
 SEEDS = 1_000
 """Vectors of seed images that are remembered, for each encoder: every round of a chain compares with the

@@ -9,11 +9,11 @@ from groundwatch.events import ClaimsExtracted, ClaimsMatched, Judge
 from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching, MatchingEngine
 from groundwatch.protocols.base import Stage
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.claims import ClaimService
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.work import Result, Work
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.work import Result, Work
+from groundwatch.runtime.services.claims import ClaimService
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 
 
 class MatchingService(ClaimService):

@@ -21,12 +21,12 @@ from groundwatch.errors import (
     UsageError,
 )
 from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usage, digest
-from groundwatch.models.breaker import ASKED_FOR
-from groundwatch.models.patience import CallKind
+from groundwatch.models.asking.breaker import ASKED_FOR
+from groundwatch.models.asking.retry_policy import CallKind
 from groundwatch.probing.runfile import Answer, RunFile
 from groundwatch.probing.suite import Question
-from groundwatch.runtime.images import check_image
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.stores.images import check_image
 
 T = TypeVar("T")
 R = TypeVar("R")

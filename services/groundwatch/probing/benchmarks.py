@@ -23,8 +23,8 @@ from groundwatch.protocols.valor.features import written
 from groundwatch.protocols.valor.files import read_annotations
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
 from groundwatch.protocols.vlm2.protocol import LEVEL, SEQUENCE, TASK, TRUTH, Vlm2
-from groundwatch.runtime.image_reading import read_image_file
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.stores.image_reading import read_image_file
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 NO_IMAGE = "no_image"

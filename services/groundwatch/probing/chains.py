@@ -21,8 +21,8 @@ from groundwatch.probing.runfile import Answer, Round, RunFile
 from groundwatch.probing.suite import Question
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.genception import chain as chains
-from groundwatch.runtime.images import check_image
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.stores.images import check_image
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,14 +22,6 @@ from groundwatch.protocols.genception.tally import tally_chains
 from groundwatch.protocols.pope.replies import Answer
 from groundwatch.protocols.pope.scoring import Confusion, cell
 from groundwatch.protocols.published import Place
-from groundwatch.protocols.statistics import (
-    Interval,
-    Moments,
-    RatioSums,
-    bootstrap,
-    cluster_rate,
-    mean_interval,
-)
 from groundwatch.protocols.tally import Result
 from groundwatch.protocols.trihe.scoring import JudgedQuestion, JudgedTriplet, rates
 from groundwatch.protocols.trihe.tally import tally_questions
@@ -38,6 +30,14 @@ from groundwatch.protocols.valor.features import read_written
 from groundwatch.protocols.valor.scoring import Counts, Matched, Subset, count, pool, protocol_name
 from groundwatch.protocols.vlm2.outcomes import score_outcomes
 from groundwatch.protocols.vlm2.tally import tally_scored
+from groundwatch.statistics.intervals import (
+    Interval,
+    Moments,
+    RatioSums,
+    bootstrap,
+    cluster_rate,
+    mean_interval,
+)
 
 RESAMPLES = 1000
 

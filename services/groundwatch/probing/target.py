@@ -14,9 +14,9 @@ from groundwatch.addresses import shown_address
 from groundwatch.captioning.engines import build
 from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.models.chat_settings import ChatSettings, OnCall
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.settings import CaptioningSettings, Settings
+from groundwatch.models.openai.settings import ChatSettings, OnCall
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.settings.tree import CaptioningSettings, Settings
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

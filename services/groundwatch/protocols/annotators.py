@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.protocols.agreement import fleiss_kappa, krippendorff_alpha
 from groundwatch.protocols.published import Place, json_lines
-from groundwatch.protocols.statistics import Interval
+from groundwatch.statistics.agreement import fleiss_kappa, krippendorff_alpha
+from groundwatch.statistics.intervals import Interval
 
 
 class Annotation(msgspec.Struct, frozen=True):

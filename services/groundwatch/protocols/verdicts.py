@@ -15,7 +15,7 @@ import msgspec
 
 from groundwatch.events import Decision, ResponseScored
 from groundwatch.protocols.published import Place, json_lines
-from groundwatch.protocols.statistics import Interval, RatioSums, cluster_rate
+from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
 
 PEOPLE = (Decision.SUPPORTED.value, Decision.REFUTED.value)
 JUDGE = tuple(decision.value for decision in Decision)

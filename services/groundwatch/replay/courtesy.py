@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import nats.errors
 
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import CONSUMERS, RETRY
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.delivery.bus import Bus
 
 LOOK_SECONDS = 0.25
 BUSY = 20

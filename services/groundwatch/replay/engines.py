@@ -17,12 +17,12 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.replay.judging import Judging, Made, judging_stage
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.cache import JudgementCache
-from groundwatch.runtime.images import ImageStore
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.service import find_protocol
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.services.service import find_protocol
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.stores.cache import JudgementCache
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.verification import engines as verification
 from groundwatch.verification.engines.base import VerificationEngine
 

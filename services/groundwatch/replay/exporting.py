@@ -15,8 +15,8 @@ from groundwatch.replay.planning import find_stretch, plan
 from groundwatch.replay.reading import Broken, Message, read
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
-from groundwatch.runtime.exports import register
-from groundwatch.runtime.images import ImageStore
+from groundwatch.runtime.stores.exports import register
+from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import OutcomeKind, ResponseScored, Usage
-from groundwatch.runtime.bus import ENCODER
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import ENCODER
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import OUTCOMES, outcome_subject, parse_subject, run_subjects
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from groundwatch.protocols.base import Stage
 from groundwatch.replay.reading import Broken, read
 from groundwatch.replay.spec import Selection, Spec, told
 from groundwatch.replay.writing import Choosing, Item
-from groundwatch.runtime.cache_keys import keys_in_reach
-from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.stores.cache_keys import keys_in_reach
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
 
 if TYPE_CHECKING:

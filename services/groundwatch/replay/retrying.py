@@ -23,10 +23,10 @@ from groundwatch.replay.reading import Message
 from groundwatch.replay.runs import Counts, Run, Runs
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
-from groundwatch.runtime.bus import Stored
-from groundwatch.runtime.judges import with_run
-from groundwatch.runtime.outcomes import REPLACEABLE, outgoing, replace_dead
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import Stored
+from groundwatch.runtime.delivery.outcomes import REPLACEABLE, outgoing, replace_dead
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.services.judges import with_run
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_REASON,
@@ -41,8 +41,8 @@ from groundwatch.topology import (
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
-    from groundwatch.runtime.bus import Bus
-    from groundwatch.runtime.settings import Settings
+    from groundwatch.runtime.delivery.bus import Bus
+    from groundwatch.runtime.settings.tree import Settings
 
 AT_ONCE = 50
 LOOKED_AT = 1_000

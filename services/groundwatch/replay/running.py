@@ -22,8 +22,8 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.bus import Bus
-    from groundwatch.runtime.settings import Settings
+    from groundwatch.runtime.delivery.bus import Bus
+    from groundwatch.runtime.settings.tree import Settings
 
 KINDS = {RESPONSES: "recorded", EXTRACTED: "extracted", JUDGED: "judged", OUTCOMES: "outcome"}
 """Streams that a run has events in, with the first token of their subjects behind the prefix."""

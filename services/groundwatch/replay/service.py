@@ -17,14 +17,14 @@ from groundwatch.replay.pairs import changed
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.watching import FAULTS, Board, show, state_of
 from groundwatch.replay.worker import Replayer
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import OUTCOMES, REPLAY
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.bus import Bus
-    from groundwatch.runtime.metrics import Metrics
-    from groundwatch.runtime.settings import Settings
+    from groundwatch.runtime.delivery.bus import Bus
+    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 1.0
 

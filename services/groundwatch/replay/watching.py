@@ -12,15 +12,15 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.replay.runs import DECODER, Run
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.outcomes import DEAD_LETTER
-from groundwatch.runtime.replay_metrics import MOST, STATES, ReplayMetrics
-from groundwatch.runtime.streams import read_stream
-from groundwatch.runtime.tasks import SupervisedTask
+from groundwatch.runtime.delivery.outcomes import DEAD_LETTER
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.replay_metrics import MOST, STATES, ReplayMetrics
 from groundwatch.topology import RUNS_BUCKET
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.delivery.bus import Bus
 
 STREAM = f"KV_{RUNS_BUCKET}"
 LOOK_SECONDS = 5.0

@@ -16,15 +16,15 @@ import msgspec
 import nats.errors
 
 from groundwatch.errors import UNDECODED, TransientError
-from groundwatch.runtime.bus import Stored
-from groundwatch.runtime.publisher import HEADROOM, WRONG_LAST_SEQUENCE
+from groundwatch.runtime.delivery.bus import Stored
+from groundwatch.runtime.delivery.publisher import HEADROOM, WRONG_LAST_SEQUENCE
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.subscription import Subscription
 
-    from groundwatch.runtime.bus import Outgoing
+    from groundwatch.runtime.delivery.bus import Outgoing
 
 Heard = Callable[[bytes, bytes, bytes, bytes], None]
 """Told of each message: its subject, the subject to reply to, its headers as they came, its data."""

@@ -36,13 +36,13 @@ from groundwatch.replay.runs import (
 )
 from groundwatch.replay.spec import Selection
 from groundwatch.replay.writing import Choosing, Chosen, Writer
-from groundwatch.runtime.judges import with_run
-from groundwatch.runtime.logs import logger
+from groundwatch.runtime.services.judges import with_run
+from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.bus import Bus
-    from groundwatch.runtime.metrics import Metrics
-    from groundwatch.runtime.settings import Settings
+    from groundwatch.runtime.delivery.bus import Bus
+    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.telemetry.metrics import Metrics
 
 BATCH = 200
 PATIENT_BATCH = 16

@@ -28,8 +28,8 @@ from groundwatch.replay.reading import Message
 from groundwatch.replay.runs import Run, Tally
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.wire import Publisher
-from groundwatch.runtime.bus import ENCODER, Outgoing, Stored
-from groundwatch.runtime.outcomes import DEAD_LETTER, UNDECODABLE, without_score
+from groundwatch.runtime.delivery.bus import ENCODER, Outgoing, Stored
+from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE, without_score
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
@@ -43,7 +43,7 @@ from groundwatch.topology import (
 )
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.bus import Bus
+    from groundwatch.runtime.delivery.bus import Bus
 
 Source = ResponseRecorded | ClaimsExtracted | ClaimsVerified | ClaimsMatched | ChainAdvanced
 

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.protocols.sampling import (
+from groundwatch.reporting.tally import decisions, fingerprint
+from groundwatch.statistics.intervals import Interval
+from groundwatch.statistics.sampling import (
     WeightedMoments,
     WeightedSums,
     weight,
     weighted_mean_interval,
     weighted_rate,
 )
-from groundwatch.protocols.statistics import Interval
-from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.terminal import Console, Table, Text, box, lines
 from groundwatch.times import moment_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from groundwatch.protocols.statistics import Interval
 from groundwatch.reporting.report import BinReport, ModelReport, Report, differences
+from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
 ACROSS = 3

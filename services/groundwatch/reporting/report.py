@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import Judge, ResponseScored, Strategy
-from groundwatch.protocols.changes import Change, find_change
-from groundwatch.protocols.sampling import weighted_mean_interval, weighted_rate
-from groundwatch.protocols.statistics import Interval, difference
 from groundwatch.reporting.names import OTHER, Names
 from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, Bin, Tally
+from groundwatch.statistics.changes import Change, find_change
+from groundwatch.statistics.intervals import Interval, difference
+from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rate
 
 CHANGE_LEVEL = 0.01
 """A change of rate is told when its p-value is not above this."""

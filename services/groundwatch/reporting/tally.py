@@ -15,8 +15,8 @@ from typing import TypeVar
 import msgspec
 
 from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
-from groundwatch.protocols.sampling import WeightedMoments, WeightedSums, representative, weight
 from groundwatch.reporting.names import OTHER
+from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, representative, weight
 
 LENGTH_STARTS = (0, 11, 26, 51, 76, 101, 151, 201, 301)
 """First word counts of the bins of answer length (FaithScore's figure 3)."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import ChainAdvanced, ClaimsMatched, ClaimsVerified, ResponseScored
 from groundwatch.protocols.base import Stage
-from groundwatch.runtime import outcomes
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.service import StageService, find_protocol
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.work import Publication, Result, Work
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.services.service import StageService, find_protocol
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
 
 Judged = ClaimsVerified | ClaimsMatched | ChainAdvanced
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import ClaimsExtracted, ClaimsVerified, Judge
 from groundwatch.protocols.base import Stage
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.claims import ClaimService
-from groundwatch.runtime.images import ImageStore
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.work import Result, Work
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.work import Result, Work
+from groundwatch.runtime.services.claims import ClaimService
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 

@@ -24,9 +24,9 @@ from groundwatch.errors import (
     Unscorable,
 )
 from groundwatch.events import Usage
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.settings import CaptioningSettings
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.settings.tree import CaptioningSettings
 
 MODEL = "heron-7b"
 PICTURE = (seed_picture(1), "image/png")

@@ -35,18 +35,18 @@ from groundwatch.cli.canary import Canary
 from groundwatch.cli.demo_shared import settled
 from groundwatch.cli.probing import Plan
 from groundwatch.cli.system import System, whole_system
-from groundwatch.gateway.budgets_rules import Budget, put
-from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.gateway.budgets.rules import Budget, put
+from groundwatch.ledger.runs import audit
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.probing.benchmarks import suite
 from groundwatch.probing.target import Target
 from groundwatch.replay import service as serving
-from groundwatch.replay.auditing import audit
 from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.service import ReplayService
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.judges import judging_sections
-from groundwatch.runtime.settings import (
+from groundwatch.runtime.services.judges import judging_sections
+from groundwatch.runtime.settings.tree import (
     AlarmSettings,
     ArchiveSettings,
     GatewaySettings,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.deploy.helm.charts import CASES, Object, containers, named, of_kind, pods, rendered
 
-from groundwatch.runtime.run import DRAIN_SECONDS
-from groundwatch.runtime.settings_reading import load
+from groundwatch.runtime.services.run import DRAIN_SECONDS
+from groundwatch.runtime.settings.reading import load
 from groundwatch.topology import STAGES
 
 every_case = pytest.mark.parametrize("case", CASES)

@@ -14,7 +14,7 @@ from bench.autoscaling.rules import Policy, lag_threshold
 from bench.autoscaling.rules import ScaledObject as Simulated
 from tests.deploy.helm.charts import CASES, LLM, ROOT, Object, closed, named, of_kind, rendered, template
 
-from groundwatch.runtime.replay_metrics import STATES
+from groundwatch.runtime.telemetry.replay_metrics import STATES
 from groundwatch.topology import CONSUMERS
 
 CRDS = ROOT.parent / "shared" / "data" / "k8s"

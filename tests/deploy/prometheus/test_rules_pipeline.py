@@ -12,7 +12,7 @@ from tests.deploy.prometheus import test_rules_models as models
 from tests.deploy.prometheus.conftest import RULES, Case, Check, Series, names_of, need, phases, steady
 
 from groundwatch.protocols import registry
-from groundwatch.runtime.metrics import Metrics
+from groundwatch.runtime.telemetry.metrics import Metrics
 
 SCORING = {"stage": "scoring", "consumer": "scoring"}
 

@@ -18,8 +18,8 @@ from tests.faults.campaign.truth import BRIEF, Truth, difference
 from tests.faults.campaign.watching import Watcher
 
 from groundwatch.events import ResponseScored
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import DEAD, EXTRACTED, JUDGED, OUTCOMES, RESPONSES, RETRY, parse_subject
 
 CALM_SECONDS = 150.0

@@ -13,8 +13,8 @@ import grpc
 import msgspec
 import pytest
 
-from groundwatch.gateway import live
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.live.live import live
 
 STATUSES = {
     "malformed": (422, "INVALID_ARGUMENT"),

@@ -19,9 +19,9 @@ from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay import service as serving
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import GatewaySettings, GrpcSettings, Settings, StageSettings
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
 
 TOKENS = "acme acme-token-0123456789\nother other-token-0123456789\n* every-token-0123456789\n"

@@ -18,11 +18,11 @@ from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, Tra
 from groundwatch.generation.engines import build
 from groundwatch.generation.engines.base import Generated, GenerationEngine
 from groundwatch.generation.similarity import cosine
-from groundwatch.models.chat_settings import ChatSettings
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.images import check_image
-from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings
-from groundwatch.runtime.settings_reading import load
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.settings.reading import load
+from groundwatch.runtime.settings.tree import ImagesSettings, IntakeSettings, StageSettings
+from groundwatch.runtime.stores.images import check_image
 
 RED = "The cell in row 1, column 2 is red."
 SIDES = (16, 64)

@@ -12,11 +12,11 @@ from groundwatch.events import Claim, ClaimsExtracted, Judge, Match, Reference, 
 from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.matching.engines.llm import LlmMatchingEngine
-from groundwatch.models.openai_compatible import ChatModel, ChatSettings, Completion
+from groundwatch.models.openai.judge import ChatModel, ChatSettings, Completion
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.valor.protocol import ObjectExistence
-from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings.tree import StageSettings
 
 GOOD = {"matches": [{"described": 0, "annotated": 1, "kind": "matched"}]}
 EVENT = ClaimsExtracted(

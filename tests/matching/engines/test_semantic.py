@@ -8,14 +8,14 @@ import pytest
 
 from groundwatch.errors import FileFormatError, SettingsError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match, Reference, ResponseRecorded
+from groundwatch.language.nouns import Likeness
+from groundwatch.language.nouns.statements import compare_attribute, compare_relation, read_relation
 from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.matching.engines.semantic import SemanticEngine
-from groundwatch.models.nouns import Likeness
-from groundwatch.models.nouns.statements import compare_attribute, compare_relation, read_relation
 from groundwatch.protocols import registry
 from groundwatch.protocols.valor.agreement import matching_accuracy, read_gold
-from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings.tree import StageSettings
 
 GOLD = Path(__file__).parents[2] / "data" / "valor_matching_gold.jsonl"
 PROTOCOL = registry.get("faithscore")

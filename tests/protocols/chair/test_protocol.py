@@ -19,7 +19,7 @@ from groundwatch.events import (
 from groundwatch.protocols import registry
 from groundwatch.protocols.chair.objects import vocabulary
 from groundwatch.protocols.chair.protocol import ChairProtocol, read
-from groundwatch.runtime.outcomes import outcome_of
+from groundwatch.runtime.delivery.outcomes import outcome_of
 
 CHAIR = ChairProtocol()
 JUDGE = Judge(engine="test")

@@ -21,17 +21,17 @@ from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.generation.engines.stand_in import StandInGenerationEngine
 from groundwatch.generation.service import GenerationService
+from groundwatch.ledger.ledger import audit
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol
 from groundwatch.protocols.genception import chain as chains
 from groundwatch.protocols.genception.protocol import GenCeption
-from groundwatch.runtime.audit import audit
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.dead import dead_letters, send_again
-from groundwatch.runtime.images import ImageStore
-from groundwatch.runtime.metrics import Metrics
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.streams import read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import ASKED, OUTCOMES, parse_subject
 

@@ -15,7 +15,7 @@ from groundwatch.events import (
     ResponseRecorded,
 )
 from groundwatch.protocols import registry
-from groundwatch.runtime.outcomes import outcome_of
+from groundwatch.runtime.delivery.outcomes import outcome_of
 
 
 def test_unmatched_is_refuted_and_broader_is_not():

@@ -9,7 +9,7 @@ from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Reference, ResponseRecorded, Usage
-from groundwatch.models.openai_compatible import ChatModel, ChatSettings, Image
+from groundwatch.models.openai.judge import ChatModel, ChatSettings, Image
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.verification.engines.base import Verification, VerificationEngine

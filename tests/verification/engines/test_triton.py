@@ -14,10 +14,10 @@ from tests.support.llm_server import picture
 
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, ResponseRecorded
-from groundwatch.models import served
-from groundwatch.models.triton_settings import TritonSettings
+from groundwatch.models.triton.client import served
+from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.runtime.settings import StageSettings, VisualSettings
+from groundwatch.runtime.settings.tree import StageSettings, VisualSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.triton import TritonVerificationEngine

@@ -10,11 +10,11 @@ from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Reference, ResponseRecorded
-from groundwatch.models.chat_settings import ChatSettings
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.runtime.settings import StageSettings, VisualSettings
-from groundwatch.runtime.settings_reading import load
+from groundwatch.runtime.settings.reading import load
+from groundwatch.runtime.settings.tree import StageSettings, VisualSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.errors import SettingsError
-from groundwatch.models.chat_settings import OnCall
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.settings import CaptioningSettings
+from groundwatch.models.openai.settings import OnCall
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.settings.tree import CaptioningSettings
 
 DEFAULT = "openai"
 
@@ -28,7 +28,7 @@ def build(
             return OpenAiCaptioningEngine(settings.models, on_call=on_call)
         case "triton":
             from groundwatch.captioning.engines.triton import TritonCaptioningEngine
-            from groundwatch.models.triton import TritonModels
+            from groundwatch.models.triton.client import TritonModels
 
             models = TritonModels(triton, on_call=on_call)
             return TritonCaptioningEngine(models, settings.served, max_tokens=settings.max_tokens)

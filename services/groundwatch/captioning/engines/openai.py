@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from groundwatch.captioning.engines.base import Said, Turn
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Judge
-from groundwatch.models.chat_settings import ChatSettings, OnCall
+from groundwatch.models.openai.settings import ChatSettings, OnCall
 
 if TYPE_CHECKING:
-    from groundwatch.models.openai_text import TextModel
+    from groundwatch.models.openai.text import TextModel
 
 VERSION = "1"
 """Part of the judge's name: raised when the same prompts could be sent in another way."""
@@ -57,7 +57,7 @@ class OpenAiCaptioningEngine:
         return Said(text=said.text, usage=said.usage, cut_off=said.cut_off)
 
     def _model(self, name: str) -> TextModel:
-        from groundwatch.models.openai_text import TextModel
+        from groundwatch.models.openai.text import TextModel
 
         if name not in self._models:
             if name not in self._settings:

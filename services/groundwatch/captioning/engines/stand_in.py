@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from groundwatch.captioning.engines.base import Said, Turn
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Judge, Usage
-from groundwatch.models.stand_in import describe
+from groundwatch.models.fake import describe
 
 
 class StandInCaptioningEngine:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from groundwatch.captioning.engines.base import Said, Turn
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Judge
-from groundwatch.models.served import Served
-from groundwatch.models.triton import TritonModels
+from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton.served import Served
 
 VERSION = "1"
 """Part of the judge's name: raised when the same prompts could be sent in another way."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from groundwatch.errors import SettingsError
 from groundwatch.extraction.engines.base import ExtractionEngine
-from groundwatch.models.chat_settings import OnCall
-from groundwatch.runtime.settings import StageSettings
+from groundwatch.models.openai.settings import OnCall
+from groundwatch.runtime.settings.tree import StageSettings
 
 DEFAULT = "linguistic"
 
@@ -23,7 +23,7 @@ def build(settings: StageSettings, *, on_call: OnCall | None = None) -> Extracti
             return LinguisticEngine()
         case "llm":
             from groundwatch.extraction.engines.llm import LlmExtractionEngine
-            from groundwatch.models.openai_compatible import ChatModel
+            from groundwatch.models.openai.judge import ChatModel
 
             if settings.llm is None:
                 raise SettingsError("setting 'extraction.llm': engine llm needs base_url and model here")

@@ -9,7 +9,7 @@ from functools import partial
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import Claim, Judge, ResponseRecorded, SubSentence, Usage
 from groundwatch.extraction.engines.base import Extraction
-from groundwatch.models.openai_compatible import ChatModel
+from groundwatch.models.openai.judge import ChatModel
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 
 VERSION = "1"

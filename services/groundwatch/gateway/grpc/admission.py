@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from groundwatch.gateway.callers import NotAllowed, Tokens
+from groundwatch.gateway.auth.callers import NotAllowed, Tokens
 from groundwatch.gateway.grpc.statuses import Failure, invalid, not_allowed
 
 Handler = Any

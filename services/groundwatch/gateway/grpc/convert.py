@@ -15,12 +15,12 @@ from groundwatch.events import (
     ResponseScored,
     Usage,
 )
-from groundwatch.gateway.attachments import DIGEST, Attachment
-from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.auth.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.intake.attachments import DIGEST, Attachment
+from groundwatch.gateway.intake.parsing import Submission, take_submission
+from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.gateway.replays import Replay
-from groundwatch.gateway.results import Recorded, Refused
-from groundwatch.gateway.wire import Submission, take_submission
 from groundwatch.records import Limits
 
 LABELS = {Label.DESCRIPTIVE: pb.LABEL_DESCRIPTIVE, Label.ANALYTICAL: pb.LABEL_ANALYTICAL}

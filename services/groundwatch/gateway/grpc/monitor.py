@@ -12,8 +12,8 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.events import ResponseScored
-from groundwatch.gateway.backlog import Backlog
-from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
+from groundwatch.gateway.auth.callers import Caller, NotAllowed, Tokens
+from groundwatch.gateway.auth.run_names import RunNames
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc import convert
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
@@ -28,17 +28,17 @@ from groundwatch.gateway.grpc.statuses import (
     unavailable,
 )
 from groundwatch.gateway.grpc.stream import Stream
-from groundwatch.gateway.intake import Intake
-from groundwatch.gateway.live import Filter, Heartbeat, Live, Missed
-from groundwatch.gateway.lookup import look_up
+from groundwatch.gateway.intake.intake import Intake
+from groundwatch.gateway.intake.parsing import limits
+from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.waiting import ANSWER_SECONDS
+from groundwatch.gateway.live.backlog import Backlog
+from groundwatch.gateway.live.live import Filter, Heartbeat, Live, Missed
+from groundwatch.gateway.live.lookup import look_up
 from groundwatch.gateway.replays import Replays
-from groundwatch.gateway.results import Recorded, Refused
-from groundwatch.gateway.run_names import RunNames
-from groundwatch.gateway.waiting import ANSWER_SECONDS
-from groundwatch.gateway.wire import limits
-from groundwatch.runtime.bus import Bus
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.settings import GatewaySettings
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings.tree import GatewaySettings
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import MAX_TOKEN, is_token
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import grpc
 
 from groundwatch.errors import UsageError
-from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.auth.callers import Caller
+from groundwatch.gateway.auth.run_names import RunNames
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.statuses import Failure, invalid, unavailable
 from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
-from groundwatch.gateway.run_names import RunNames
 
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0

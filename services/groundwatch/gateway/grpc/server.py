@@ -16,17 +16,17 @@ from groundwatch.gateway.grpc.admission import Admission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.monitor import Monitor
-from groundwatch.runtime.logs import logger
-from groundwatch.runtime.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
-    from groundwatch.gateway.backlog import Backlog
-    from groundwatch.gateway.callers import Tokens
-    from groundwatch.gateway.intake import Intake
-    from groundwatch.gateway.live import Live
+    from groundwatch.gateway.auth.callers import Tokens
+    from groundwatch.gateway.intake.intake import Intake
+    from groundwatch.gateway.live.backlog import Backlog
+    from groundwatch.gateway.live.live import Live
     from groundwatch.gateway.replays import Replays
-    from groundwatch.runtime.bus import Bus
-    from groundwatch.runtime.settings import GatewaySettings
+    from groundwatch.runtime.delivery.bus import Bus
+    from groundwatch.runtime.settings.tree import GatewaySettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
 HEALTH_SECONDS = 0.5

@@ -7,9 +7,9 @@ from google.protobuf import duration_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from groundwatch.gateway.callers import NotAllowed
-from groundwatch.gateway.replies import RETRY_AFTER, one_line
-from groundwatch.gateway.results import Reason, Refused
+from groundwatch.gateway.auth.callers import NotAllowed
+from groundwatch.gateway.http.replies import RETRY_AFTER, one_line
+from groundwatch.gateway.intake.results import Reason, Refused
 
 DOMAIN = "groundwatch"
 DETAILS = "grpc-status-details-bin"

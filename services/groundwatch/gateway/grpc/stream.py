@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from groundwatch.gateway.backlog import Backlog
-from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.auth.callers import Caller
 from groundwatch.gateway.grpc.admission import NO_MESSAGE
 from groundwatch.gateway.grpc.convert import result, submission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.statuses import Failure, failure_of, unavailable
-from groundwatch.gateway.intake import Intake
-from groundwatch.gateway.results import Recorded, Refused
-from groundwatch.gateway.window import PATIENCE, Window
+from groundwatch.gateway.intake.intake import Intake
+from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.window import PATIENCE, Window
+from groundwatch.gateway.live.backlog import Backlog
 from groundwatch.records import Limits
-from groundwatch.runtime.bus import Receipt
+from groundwatch.runtime.delivery.bus import Receipt
 
 TOGETHER = 256
 """Results in one message at most."""

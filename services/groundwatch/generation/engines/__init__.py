@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from groundwatch.errors import SettingsError
 from groundwatch.generation.engines.base import GenerationEngine
-from groundwatch.models.chat_settings import ChatSettings, OnCall
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.settings import ImagesSettings, StageSettings
+from groundwatch.models.openai.settings import ChatSettings, OnCall
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.settings.tree import ImagesSettings, StageSettings
 
 if TYPE_CHECKING:
     from groundwatch.generation.engines.parts import Eye
-    from groundwatch.models.served import Served
+    from groundwatch.models.triton.served import Served
 
 DEFAULT = "none"
 
@@ -61,7 +61,7 @@ def _on_openai(
 ) -> GenerationEngine:
     from groundwatch.generation.engines.parts import OpenAiPainter
     from groundwatch.generation.engines.served import ServedGenerationEngine
-    from groundwatch.models.openai_images import ImagesModel
+    from groundwatch.models.openai.images import ImagesModel
 
     served = None if images.encoder_url else _served(triton, [triton.image_encoder], on_call)
     painter = OpenAiPainter(ImagesModel(chat, size=images.size, on_call=on_call))
@@ -82,15 +82,15 @@ def _on_triton(images: ImagesSettings, triton: TritonSettings, on_call: OnCall |
 
 
 def _served(triton: TritonSettings, names: list[str], on_call: OnCall | None) -> Served:
-    from groundwatch.models.served import Served
-    from groundwatch.models.triton import TritonModels
+    from groundwatch.models.triton.client import TritonModels
+    from groundwatch.models.triton.served import Served
 
     return Served(TritonModels(triton, on_call=on_call), names)
 
 
 def _eye(images: ImagesSettings, served: Served | None, on_call: OnCall | None) -> Eye:
     from groundwatch.generation.engines.parts import OpenAiEye, TritonEye
-    from groundwatch.models.openai_images import ImageVectors
+    from groundwatch.models.openai.images import ImageVectors
 
     if images.encoder_url:
         chat = ChatSettings(

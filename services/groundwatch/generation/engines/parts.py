@@ -7,8 +7,8 @@ from typing import Protocol
 from groundwatch.errors import Unscorable
 from groundwatch.events import Usage
 from groundwatch.generation.engines.base import Generated, Vector
-from groundwatch.models.openai_images import ImagesModel, ImageVectors
-from groundwatch.models.served import Served
+from groundwatch.models.openai.images import ImagesModel, ImageVectors
+from groundwatch.models.triton.served import Served
 
 
 class Painter(Protocol):

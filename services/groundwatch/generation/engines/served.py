@@ -9,7 +9,7 @@ from groundwatch.errors import GroundwatchError
 from groundwatch.events import Judge
 from groundwatch.generation.engines.base import Generated, Vector
 from groundwatch.generation.engines.parts import Eye, Painter
-from groundwatch.models.served import Served
+from groundwatch.models.triton.served import Served
 
 VERSION = "1"
 """Part of the judge's name: raised when the same models could be asked in another way."""

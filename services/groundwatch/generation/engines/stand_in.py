@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Judge, Usage
 from groundwatch.generation.engines.base import Generated, Vector
-from groundwatch.models.stand_in import embed, paint
+from groundwatch.models.fake import embed, paint
 
 
 class StandInGenerationEngine:

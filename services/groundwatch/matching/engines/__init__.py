@@ -5,8 +5,8 @@ from __future__ import annotations
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.matching.engines.listed import ListedFirst
-from groundwatch.models.chat_settings import OnCall
-from groundwatch.runtime.settings import StageSettings
+from groundwatch.models.openai.settings import OnCall
+from groundwatch.runtime.settings.tree import StageSettings
 
 DEFAULT = "semantic"
 
@@ -38,7 +38,7 @@ def _named(settings: StageSettings, on_call: OnCall | None) -> MatchingEngine:
                 raise SettingsError(f"setting 'matching.embedding_model': {error}") from error
         case "llm":
             from groundwatch.matching.engines.llm import LlmMatchingEngine
-            from groundwatch.models.openai_compatible import ChatModel
+            from groundwatch.models.openai.judge import ChatModel
 
             if settings.llm is None:
                 raise SettingsError("setting 'matching.llm': engine llm needs base_url and model here")

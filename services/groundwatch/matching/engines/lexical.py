@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
+from groundwatch.language.lexicon import lexicon, noun_phrases, tokenise
 from groundwatch.matching.engines.base import Matching
-from groundwatch.models.lexicon import lexicon, noun_phrases, tokenise
 from groundwatch.protocols.base import EvaluationProtocol
 
 VERSION = "1"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge
 from groundwatch.matching.engines.base import Matching
-from groundwatch.models.openai_compatible import ChatModel
+from groundwatch.models.openai.judge import ChatModel
 from groundwatch.protocols.base import EvaluationProtocol, MatchingQuestions, Stage
 
 VERSION = "1"

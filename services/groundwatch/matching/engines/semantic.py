@@ -14,10 +14,10 @@ from typing import Literal
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
+from groundwatch.language.nouns.compare import Likeness, likenesses
+from groundwatch.language.nouns.statements import compare_pair, compare_relation
 from groundwatch.matching.engines.base import Matching
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.models.nouns.compare import Likeness, likenesses
-from groundwatch.models.nouns.statements import compare_pair, compare_relation
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.valor.features import (
     ATTRIBUTE,

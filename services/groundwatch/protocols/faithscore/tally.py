@@ -8,8 +8,8 @@ from statistics import fmean
 import msgspec
 
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
-from groundwatch.protocols.statistics import Interval, Moments, mean_interval
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
+from groundwatch.statistics.intervals import Interval, Moments, mean_interval
 
 
 def tally_answers(answers: Sequence[AnnotatedAnswer]) -> Result:

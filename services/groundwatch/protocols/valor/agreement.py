@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from groundwatch.protocols.agreement import f1
 from groundwatch.protocols.published import json_lines
+from groundwatch.statistics.agreement import f1
 
 Decision = Literal["matched", "broader", "none"]
 DECISIONS: tuple[str, ...] = get_args(Decision)

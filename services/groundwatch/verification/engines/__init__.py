@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
-from groundwatch.models.chat_settings import OnCall
-from groundwatch.models.triton_settings import TritonSettings
-from groundwatch.runtime.settings import StageSettings, VisualSettings
+from groundwatch.models.openai.settings import OnCall
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.runtime.settings.tree import StageSettings, VisualSettings
 from groundwatch.verification.engines.base import VerificationEngine
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def build(
 
             return ReferenceEngine()
         case "llm":
-            from groundwatch.models.openai_compatible import ChatModel
+            from groundwatch.models.openai.judge import ChatModel
             from groundwatch.verification.engines.llm import LlmVerificationEngine
 
             if settings.llm is None:
                 raise SettingsError("setting 'verification.llm': engine llm needs base_url and model here")
             return LlmVerificationEngine(ChatModel(settings.llm, on_call=on_call), load_image)
         case "visual":
-            from groundwatch.models.openai_yes_no import YesNoModel
+            from groundwatch.models.openai.yes_no import YesNoModel
             from groundwatch.verification.engines.visual import VisualVerificationEngine
 
             if settings.llm is None:
@@ -63,7 +63,7 @@ def build(
             model = YesNoModel(settings.llm, top_logprobs=visual.top_logprobs, on_call=on_call)
             return VisualVerificationEngine(model, load_image, threshold=visual.threshold)
         case "triton":
-            from groundwatch.models.triton import TritonModels
+            from groundwatch.models.triton.client import TritonModels
             from groundwatch.verification.engines.triton import TritonVerificationEngine
 
             models = TritonModels(triton, on_call=on_call)

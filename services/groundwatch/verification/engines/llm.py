@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, ResponseRecorded
-from groundwatch.models.openai_compatible import ChatModel, Image
+from groundwatch.models.openai.judge import ChatModel, Image
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.verification.engines.base import Verification
 

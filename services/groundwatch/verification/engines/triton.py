@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, Usage, Verdict
-from groundwatch.models.served import Served
-from groundwatch.models.triton import TritonModels
+from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton.served import Served
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.looking import LoadImage, look, statements, verdict, verification

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ClaimsExtracted, Decision, Judge, Usage, Verdict
-from groundwatch.models.openai_yes_no import YesNo, YesNoModel
+from groundwatch.models.openai.yes_no import YesNo, YesNoModel
 from groundwatch.protocols import prompts
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import Verification

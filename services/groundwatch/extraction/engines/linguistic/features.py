@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from groundwatch.events import Claim
-from groundwatch.models.lexicon import lexicon, tokenise
-from groundwatch.models.nouns.compare import Likeness, compare, likenesses
-from groundwatch.models.nouns.statements import DIRECTIONS, NEARNESS, read_relation
+from groundwatch.language.lexicon import lexicon, tokenise
+from groundwatch.language.nouns.compare import Likeness, compare, likenesses
+from groundwatch.language.nouns.statements import DIRECTIONS, NEARNESS, read_relation
 from groundwatch.protocols.valor.features import ATTRIBUTE, OBJECT, RANK, RELATION, pair_text
 from groundwatch.protocols.valor.scoring import Subset
 

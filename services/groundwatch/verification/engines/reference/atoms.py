@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from groundwatch.models.lexicon import Attribute
+from groundwatch.language.lexicon import Attribute
 
 
 class Exists(msgspec.Struct, frozen=True, tag=True):

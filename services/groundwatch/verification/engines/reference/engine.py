@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, Reference, Verdict
-from groundwatch.models.lexicon import lexicon
+from groundwatch.language.lexicon import lexicon
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.reference.judge import rule

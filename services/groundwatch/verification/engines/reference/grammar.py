@@ -6,8 +6,8 @@ content to understand less: words beyond it end in a concept or a value that not
 
 from __future__ import annotations
 
-from groundwatch.models.lexicon import Attribute, Lexicon, NounPhrase, noun_phrases
-from groundwatch.models.lexicon.phrases import DETERMINERS
+from groundwatch.language.lexicon import Attribute, Lexicon, NounPhrase, noun_phrases
+from groundwatch.language.lexicon.phrases import DETERMINERS
 from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
 
 _AUXILIARIES = frozenset({"does", "do", "has", "have", "had"})

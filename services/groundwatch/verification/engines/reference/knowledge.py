@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from groundwatch.events import Reference
-from groundwatch.models.lexicon import Lexicon, lexicon
+from groundwatch.language.lexicon import Lexicon, lexicon
 from groundwatch.verification.engines.reference.atoms import (
     Atom,
     Exists,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwatch.models.lexicon import Lexicon
+from groundwatch.language.lexicon import Lexicon
 from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
 
 

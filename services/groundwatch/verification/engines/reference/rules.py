@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from groundwatch.events import Decision
-from groundwatch.models.lexicon import Attribute
+from groundwatch.language.lexicon import Attribute
 from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
 from groundwatch.verification.engines.reference.counting import is_unique, other_number, supporting_number
 from groundwatch.verification.engines.reference.knowledge import Knowledge

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from groundwatch.models.lexicon import Lexicon, lexicon, noun_phrases, tokenise
-from groundwatch.models.lexicon.phrases import DETERMINERS, MAX_WORDS
+from groundwatch.language.lexicon import Lexicon, lexicon, noun_phrases, tokenise
+from groundwatch.language.lexicon.phrases import DETERMINERS, MAX_WORDS
 from groundwatch.verification.engines.reference.atoms import Exists, Number, Statement, about
 from groundwatch.verification.engines.reference.grammar import Reader
 

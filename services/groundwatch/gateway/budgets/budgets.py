@@ -1,0 +1,356 @@
+"""The budgets of one gateway: which one decides, what is left of it, and what judging has cost.
+
+The rules and all counts are in one bucket that every gateway follows, so a change is known everywhere at
+once and needs no restart. Nothing here is asked of the server response by response: see `budgets_meters`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.events import LIVE, OutcomeKind, ResponseScored
+from groundwatch.gateway.budgets.counters import FAULTS, Limit, Meter
+from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
+from groundwatch.gateway.budgets.signals import Signals
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.follow import follow
+from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS
+from groundwatch.topology import BUDGETS_BUCKET
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+TICK_SECONDS = 1.0
+START_SECONDS = 10.0
+PROBE = 20
+"""Responses that may be in judging at once while nobody knows yet what one costs."""
+
+WITHOUT_END = 10**9
+MAX_SCOPES = 10_000
+
+Key = tuple[str, str, str]
+
+
+class Pot:
+    """One budget with its meters and what was spent of it."""
+
+    def __init__(self, name: str, budget: Budget, store: KeyValue, clock: Callable[[], float]) -> None:
+        self.name = name
+        self.budget = budget
+        self.spent = Spent()
+        self.changed = False
+        self._clock = clock
+        self.minute = Meter(f"minute.{name}", MINUTE, store, self._of_minute)
+        self.day = Meter(f"day.{name}", DAY, store, self._of_day)
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """Whom the budget tells apart."""
+        return (ORDINARY, SUSPICIOUS) if self.budget.reserve else ("",)
+
+    @property
+    def meters(self) -> list[Meter]:
+        """Those that limit something."""
+        found = [self.minute] if self.budget.responses_per_minute is not None else []
+        return [*found, self.day] if self.budget.by_day else found
+
+    def probability(self, stratum: str, now: float) -> float:
+        """With which probability a response of the stratum is judged, as far as the budget goes."""
+        return min((meter.probability(stratum, now) for meter in self.meters), default=1.0)
+
+    def today(self, now: float) -> Spent:
+        """What was spent today."""
+        day = int(now // DAY)
+        return self.spent if self.spent.day >= day else self.spent.turned(day)
+
+    def charge(self, event: ResponseScored, sequence: int) -> None:
+        """Count what an outcome has cost; one that was counted before, by whichever gateway, is left out."""
+        day = int(event.scored_at // DAY)
+        if sequence <= self.spent.sequence or day < self.spent.day:
+            return
+        if day > self.spent.day:
+            self.spent = self.spent.turned(day)
+        spent, usage = self.spent, event.usage
+        own = event.drawn.budget == self.name and int(event.recorded_at // DAY) == day
+        self.spent = msgspec.structs.replace(
+            spent,
+            tokens=spent.tokens + usage.input_tokens + usage.output_tokens,
+            cost=spent.cost + usage.cost,
+            judged=spent.judged + 1,
+            drawn=spent.drawn + own,
+            sequence=sequence,
+        )
+        self.changed = True
+
+    def _of_minute(self) -> Limit:
+        number = self.budget.responses_per_minute or 0
+        most = self._split(number)
+        return Limit(most, {stratum: float(one) for stratum, one in most.items()})
+
+    def _of_day(self) -> Limit:
+        """What is left in money, as responses at what one has cost on average."""
+        spent = self.today(self._clock())
+        left, known = float(WITHOUT_END), bool(spent.judged)
+        for limit, used, usual in (
+            (self.budget.tokens_per_day, spent.tokens, spent.usual_tokens),
+            (self.budget.cost_per_day, spent.cost, spent.usual_cost),
+        ):
+            if limit is None:
+                continue
+            if used >= limit:
+                return Limit(self._split(0), {})
+            if each := used / spent.judged if spent.judged else usual:
+                left, known = min(left, (limit - used) / each), True
+        if not known:
+            left = PROBE
+        first_day = not (spent.usual_tokens or spent.usual_cost)
+        at_once = min(left, max(PROBE, spent.judged)) if first_day else left
+        return Limit(
+            self._split(spent.drawn + max(1, int(at_once))),
+            {stratum: share * (spent.drawn + left) for stratum, share in self._shares().items()},
+        )
+
+    def _shares(self) -> dict[str, float]:
+        reserve = self.budget.reserve
+        return {ORDINARY: 1 - reserve, SUSPICIOUS: reserve} if reserve else {"": 1.0}
+
+    def _split(self, number: int) -> dict[str, int]:
+        if not self.budget.reserve:
+            return {"": number}
+        kept = round(self.budget.reserve * number)
+        return {ORDINARY: number - kept, SUSPICIOUS: kept}
+
+
+class Budgets:
+    """Follows the bucket, leases ahead of need, and charges outcomes. `clock` gives seconds since 1970."""
+
+    def __init__(self, bus: Bus, metrics: Metrics, *, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.signals = Signals()
+        self._bus = bus
+        self._metrics = metrics
+        self._store: KeyValue | None = None
+        self._raw: dict[str, tuple[bytes, int]] = {}
+        self._budgets: dict[str, Budget] = {}
+        self._pots: dict[str, Pot] = {}
+        self._scopes: dict[Key, Pot | None] = {}
+        self._known = asyncio.Event()
+        self._tasks = (
+            SupervisedTask("gateway-budgets-follow", self._follow),
+            SupervisedTask("gateway-budgets-tick", self._tick),
+        )
+        self._returning: set[asyncio.Task[None]] = set()
+        self._leasing = ""
+        self._unknown = "budgets are not known yet"
+
+    async def start(self) -> None:
+        """Read the budgets, then follow them. What cannot be read is a `problem`, not an error."""
+        for task in self._tasks:
+            task.start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await self._known.wait()
+
+    async def stop(self) -> None:
+        """Give back what is leased, and follow no more."""
+        for task in self._tasks:
+            await task.stop()
+        await cancelled(self._returning)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK_SECONDS):
+                await self._settle()
+                for pot in self._pots.values():
+                    for meter in pot.meters:
+                        await self._tried(meter.give_back(meter.withdraw()))
+
+    @property
+    def problem(self) -> str:
+        """Why what may be spent, or was, is not known; empty while it is."""
+        return self._unknown or next((task.problem for task in self._tasks if task.problem), "")
+
+    def pot(self, tenant: str, model: str, protocol: str) -> Pot | None:
+        """The budget that decides; None where none does."""
+        if not self._pots:
+            return None
+        key = (tenant, model, protocol)
+        if key not in self._scopes:
+            if len(self._scopes) >= MAX_SCOPES:
+                self._scopes.clear()
+            self._scopes[key] = self._pots.get(matching(self._budgets, *key))
+        return self._scopes[key]
+
+    def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> bool:
+        """Whether `lease` should be waited for before a response of these is decided."""
+        if not self._pots:
+            return False
+        now = self.clock()
+        return any(
+            meter.dry(now)
+            for protocol in protocols
+            if (pot := self.pot(tenant, model, protocol)) is not None
+            for meter in pot.meters
+        )
+
+    async def lease(self, tenant: str, model: str, protocols: tuple[str, ...]) -> None:
+        """Lease what these need, many responses at once. Where that fails nothing more is judged for now."""
+        for protocol in protocols:
+            pot = self.pot(tenant, model, protocol)
+            for meter in pot.meters if pot is not None else ():
+                if meter.dry(self.clock()):
+                    await self._tried(meter.lease(self.clock()))
+
+    def charge(self, event: ResponseScored, sequence: int) -> None:
+        """Count what an outcome of live traffic has cost."""
+        if not self._pots or event.outcome is OutcomeKind.DECLINED or event.run != LIVE:
+            return
+        pot = self._pots.get(event.drawn.budget) or self.pot(event.tenant, event.model, event.protocol)
+        if pot is not None and pot.budget.by_day:
+            pot.charge(event, sequence)
+
+    def forget(self) -> None:
+        """The outcomes are another stream's, whose numbers begin anew."""
+        for pot in self._pots.values():
+            pot.spent = msgspec.structs.replace(pot.spent, sequence=0)
+
+    async def _follow(self) -> None:
+        while True:
+            async for batch in follow(self._bus.js, STREAM, f"{PREFIX}>", on_fault=self._fault):
+                for sequence, subject, data in batch.messages:
+                    try:
+                        await self._learn(subject.removeprefix(PREFIX), data, sequence)
+                    except UNDECODED as error:
+                        logger.error("budgets.unreadable", key=subject, error=str(error))
+                if batch.pending == 0:
+                    self._unknown = ""
+                    self._known.set()
+            # The bucket is not the one that was followed so far.
+            self._raw.clear()
+            for name in list(self._pots):
+                self._set(name, None)
+
+    async def _learn(self, key: str, data: bytes, sequence: int) -> None:
+        self._raw[key] = (data, sequence)
+        kind, _, name = key.partition(".")
+        if self._store is None:
+            self._store = await self._bus.js.key_value(BUDGETS_BUCKET)
+        if kind == "rule":
+            self._set(name, msgspec.json.decode(data, type=Budget) if data else None)
+        elif (pot := self._pots.get(name)) is not None:
+            self._inform(pot, kind)
+
+    def _inform(self, pot: Pot, kind: str) -> None:
+        data, sequence = self._raw.get(f"{kind}.{pot.name}", (b"", 0))
+        match kind:
+            case "minute":
+                pot.minute.learn(data, sequence)
+            case "day":
+                pot.day.learn(data, sequence)
+            case "spent" if data:
+                found = msgspec.json.decode(data, type=Spent)
+                if found.sequence >= pot.spent.sequence:
+                    pot.spent = found
+
+    def _set(self, name: str, budget: Budget | None) -> None:
+        """Begin, change or end a budget. What was leased under the old one is given back at once."""
+        assert self._store is not None or budget is None
+        pot = self._pots.get(name)
+        if pot is not None and pot.budget != budget:
+            for meter in pot.meters:
+                self._return(meter)
+        if budget is None:
+            self._budgets.pop(name, None)
+            self._pots.pop(name, None)
+            self._metrics.forget_budget(name)
+        else:
+            self._budgets[name] = budget
+            if pot is None and self._store is not None:
+                pot = self._pots[name] = Pot(name, budget, self._store, lambda: self.clock())
+                for kind in ("minute", "day", "spent"):
+                    self._inform(pot, kind)
+            elif pot is not None:
+                pot.budget = budget
+                self._metrics.forget_budget(name)
+        self._scopes.clear()
+        logger.info("budgets.changed", budget=name, removed=budget is None)
+
+    def _return(self, meter: Meter) -> None:
+        task = asyncio.ensure_future(self._tried(meter.give_back(meter.withdraw())))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            await self._settle()
+            self._show()
+
+    async def _settle(self) -> None:
+        """Tell the others what came here, and write down what was spent."""
+        for pot in list(self._pots.values()):
+            for meter in pot.meters:
+                meter.turn(self.clock())
+                await self._tried(meter.tell())
+            if pot.changed:
+                pot.changed = False
+                await self._tried(self._write(pot))
+
+    async def _write(self, pot: Pot) -> None:
+        """Of several gateways the one that has read furthest is right: all count the same outcomes."""
+        assert self._store is not None
+        key = f"spent.{pot.name}"
+        try:
+            entry = await self._store.get(key)
+            found = msgspec.json.decode(entry.value or b"{}", type=Spent)
+            if found.sequence < pot.spent.sequence:
+                await self._store.update(key, msgspec.json.encode(pot.spent), entry.revision)
+            return
+        except nats.js.errors.KeyNotFoundError:
+            # Removed by somebody, and the budget with it: that will be heard of.
+            return
+        except nats.js.errors.KeyWrongLastSequenceError:
+            pot.changed = True
+        except FAULTS as error:
+            pot.changed = True
+            raise TransientError(f"cannot write {key}: {error!r}") from error
+
+    async def _tried(self, work: Coroutine[Any, Any, None]) -> None:
+        """Faults are told once until it works again; meanwhile nothing is leased, so nothing goes over."""
+        try:
+            await work
+            self._leasing = ""
+        except TransientError as error:
+            if not self._leasing:
+                logger.warning("budgets.unavailable", error=str(error))
+            self._leasing = str(error)
+
+    def _show(self) -> None:
+        now = self.clock()
+        for pot in self._pots.values():
+            budget, today = pot.budget, pot.today(now)
+            for resource, limit, used in (
+                ("responses_per_minute", budget.responses_per_minute, pot.minute.used(now)),
+                ("tokens_per_day", budget.tokens_per_day, today.tokens),
+                ("cost_per_day", budget.cost_per_day, today.cost),
+            ):
+                if limit is not None:
+                    self._metrics.budget(pot.name, resource, limit, used)
+
+    def _fault(self, problem: str) -> None:
+        if problem and not self._unknown:
+            logger.warning("budgets.unknown", problem=problem)
+        if problem:
+            self._unknown = f"budgets: {problem}: run groundwatch provision if the bucket does not exist"
+            self._known.set()
+        elif self._known.is_set():
+            self._unknown = ""

@@ -1,0 +1,234 @@
+"""Budgets as people set them: what may be spent on judging whom, kept in a bucket that all gateways watch."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.errors import UsageError
+from groundwatch.gateway.budgets.signals import SIGNALS
+from groundwatch.protocols import registry
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.topology import BUDGETS_BUCKET, OUTCOMES, is_token
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+STREAM = f"KV_{BUDGETS_BUCKET}"
+PREFIX = f"$KV.{BUDGETS_BUCKET}."
+MINUTE, DAY = 60, 86_400
+MAX_NAME = 64
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What may be spent on judging some responses; empty `tenant`, `model` and `protocol` match all.
+
+    A limit that is None is none. Minutes and days are those of the clock, in UTC; cost is in US dollars.
+    `rate` takes the place of `gateway.sampling`'s. `reserve` is the share of every limit that is kept for
+    responses of which one of the `signals` says `threshold` or more.
+    """
+
+    tenant: str = ""
+    model: str = ""
+    protocol: str = ""
+    responses_per_minute: int | None = None
+    tokens_per_day: int | None = None
+    cost_per_day: float | None = None
+    rate: float | None = None
+    salt: str = ""
+    reserve: float = 0.0
+    signals: tuple[str, ...] = ()
+    threshold: float = 0.5
+
+    def covers(self, tenant: str, model: str, protocol: str) -> bool:
+        """Whether it is about these."""
+        return self.tenant in ("", tenant) and self.model in ("", model) and self.protocol in ("", protocol)
+
+    @property
+    def scope(self) -> tuple[str, str, str]:
+        """Whom it is about."""
+        return self.tenant, self.model, self.protocol
+
+    @property
+    def by_day(self) -> bool:
+        """Whether it limits what is spent in a day."""
+        return self.tokens_per_day is not None or self.cost_per_day is not None
+
+
+class Count(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What all gateways have taken and seen in one window, by stratum.
+
+    `window` counts minutes or days since the epoch; `leased` responses were given out to gateways, `seen`
+    have come; `before` had come in the window before.
+    """
+
+    window: int = 0
+    leased: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    before: dict[str, float] = {}
+
+
+class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What judging has cost in one day (UTC), by the outcomes up to `sequence` of their stream.
+
+    `judged` counts outcomes that were not declined, `drawn` those of them that this budget had let through.
+    `usual_tokens` and `usual_cost` are what one cost on average on the day before, 0 where nobody knows.
+    """
+
+    day: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    judged: int = 0
+    drawn: int = 0
+    usual_tokens: float = 0.0
+    usual_cost: float = 0.0
+    sequence: int = 0
+
+    def turned(self, day: int) -> Spent:
+        """The beginning of a later day."""
+        return Spent(
+            day=day,
+            usual_tokens=self.tokens / self.judged if self.judged else self.usual_tokens,
+            usual_cost=self.cost / self.judged if self.judged else self.usual_cost,
+            sequence=self.sequence,
+        )
+
+
+class Told(msgspec.Struct, kw_only=True):
+    """A budget with what is used of it now: responses this minute, tokens and US dollars today."""
+
+    name: str
+    budget: Budget
+    responses: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+def check(name: str, budget: Budget) -> None:
+    """Raise `UsageError` with what is wrong with a budget."""
+    if not is_token(name) or len(name) > MAX_NAME:
+        raise UsageError(f"budget '{name}': a name is of letters, digits, - and _, at most {MAX_NAME}")
+    per_minute, tokens, cost = budget.responses_per_minute, budget.tokens_per_day, budget.cost_per_day
+    if per_minute is None and budget.rate is None and not budget.by_day:
+        raise UsageError(
+            f"budget '{name}' limits nothing: give --responses-per-minute, --tokens-per-day, --cost-per-day "
+            "or --rate"
+        )
+    if budget.protocol and budget.protocol not in registry.names():
+        raise UsageError(f"no protocol '{budget.protocol}'; known are {', '.join(registry.names())}")
+    for option, limit in (("responses-per-minute", per_minute), ("tokens-per-day", tokens)):
+        if limit is not None and limit < 0:
+            raise UsageError(f"--{option} {limit}: must not be negative; 0 judges nothing")
+    if cost is not None and not (math.isfinite(cost) and cost >= 0):
+        raise UsageError(f"--cost-per-day {cost}: must be a number of US dollars, not negative")
+    for option, share in (
+        ("rate", budget.rate),
+        ("reserve", budget.reserve),
+        ("threshold", budget.threshold),
+    ):
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"--{option} {share}: must be from 0 to 1")
+    for signal in budget.signals:
+        if signal not in SIGNALS:
+            raise UsageError(f"no signal '{signal}'; known are {', '.join(SIGNALS)}")
+    if bool(budget.reserve) != bool(budget.signals):
+        raise UsageError("--reserve and --signal go together: how much is kept, and for whom")
+    if budget.reserve and per_minute is None and not budget.by_day:
+        raise UsageError("--reserve is a share of a limit: give --responses-per-minute or a limit of a day")
+    if budget.reserve and per_minute and not 1 <= round(budget.reserve * per_minute) < per_minute:
+        raise UsageError(
+            f"--reserve {budget.reserve}: of {per_minute} responses a minute that leaves "
+            f"{'none for suspicious ones' if budget.reserve < 0.5 else 'none for ordinary ones'}"
+        )
+
+
+def matching(budgets: dict[str, Budget], tenant: str, model: str, protocol: str) -> str:
+    """The name of the one budget that decides: the one that names most of the three, then tenant, model.
+
+    Empty where none covers these.
+    """
+    found = [name for name, budget in budgets.items() if budget.covers(tenant, model, protocol)]
+    if not found:
+        return ""
+
+    def precision(name: str) -> tuple[int, bool, bool, str]:
+        one = budgets[name]
+        return sum(map(bool, one.scope)), bool(one.tenant), bool(one.model), name
+
+    return max(found, key=precision)
+
+
+async def bucket(js: JetStreamContext) -> KeyValue:
+    """The bucket. Raises `UsageError` where it was never provisioned."""
+    try:
+        return await js.key_value(BUDGETS_BUCKET)
+    except nats.js.errors.BucketNotFoundError as error:
+        raise UsageError(
+            f"bucket {BUDGETS_BUCKET} is missing on this server: run groundwatch provision first"
+        ) from error
+
+
+async def told(js: JetStreamContext, now: float | None = None) -> list[Told]:
+    """Every budget with its use, by name."""
+    moment = time.time() if now is None else now
+    held: dict[str, bytes] = {}
+    await bucket(js)
+    async for read in read_stream(js, STREAM, subjects=[f"{PREFIX}>"]):
+        held[read.subject.removeprefix(PREFIX)] = read.data
+    rows = []
+    for key in sorted(held):
+        kind, _, name = key.partition(".")
+        if kind != "rule" or not held[key]:
+            continue
+        row = Told(name=name, budget=msgspec.json.decode(held[key], type=Budget))
+        count = _read(held.get(f"minute.{name}"), Count)
+        if count is not None and count.window == int(moment // MINUTE):
+            row.responses = sum(count.leased.values())
+        spent = _read(held.get(f"spent.{name}"), Spent)
+        if spent is not None and spent.day == int(moment // DAY):
+            row.tokens, row.cost = spent.tokens, spent.cost
+        rows.append(row)
+    return rows
+
+
+async def put(js: JetStreamContext, name: str, budget: Budget) -> bool:
+    """Set a budget, of a new name or in place of the old; whether it is new. Raises `UsageError`.
+
+    What was spent before a new one was set does not count against it.
+    """
+    check(name, budget)
+    store = await bucket(js)
+    for one in await told(js):
+        if one.name != name and one.budget.scope == budget.scope:
+            raise UsageError(f"budget '{one.name}' has the same tenant, model and protocol: change that one")
+    try:
+        await store.get(f"rule.{name}")
+    except nats.js.errors.KeyNotFoundError:
+        last = (await js.stream_info(OUTCOMES)).state.last_seq
+        spent = Spent(day=int(time.time() // DAY), sequence=last)
+        await store.put(f"spent.{name}", msgspec.json.encode(spent))
+        new = True
+    else:
+        new = False
+    await store.put(f"rule.{name}", msgspec.json.encode(budget))
+    return new
+
+
+async def remove(js: JetStreamContext, name: str) -> None:
+    """Remove a budget and its counts. Raises `UsageError` where there is none of this name."""
+    store = await bucket(js)
+    names = [one.name for one in await told(js)]
+    if name not in names:
+        known = f"; there are {', '.join(names)}" if names else ": there is none"
+        raise UsageError(f"no budget '{name}'{known}")
+    for kind in ("rule", "minute", "day", "spent"):
+        await store.purge(f"{kind}.{name}")
+
+
+def _read(data: bytes | None, kind: Any) -> Any:
+    return msgspec.json.decode(data, type=kind) if data else None

@@ -1,0 +1,112 @@
+"""Which responses are judged: decided by hashing below a probability, and by what a budget has left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from groundwatch.events import Drawn, ResponseRecorded
+from groundwatch.gateway.budgets.budgets import Budgets, Pot
+from groundwatch.gateway.budgets.counters import Meter
+from groundwatch.runtime.settings.tree import SamplingRule
+from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform
+
+SAMPLED_OUT = "sampled_out"
+OVER_BUDGET = "over_budget"
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a response has used of a budget, until it is known not to have been there before."""
+
+    stratum: str
+    taken: bool
+    windows: tuple[tuple[Meter, int], ...]
+
+    def undo(self) -> None:
+        """The response was there before, or will never be: it used nothing."""
+        for meter, window in self.windows:
+            meter.undo(self.stratum, window, taken=self.taken)
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not judged and why, by protocol; how it was drawn; and what that has used of budgets."""
+
+    declined: dict[str, str] = {}
+    drawn: dict[str, Drawn] = {}
+    held: tuple[Held, ...] = ()
+
+
+def position(salt: str, tenant: str, model: str, protocol: str, response_id: str) -> float:
+    """Where a response stands in [0, 1), uniformly over ids and for ever.
+
+    A response is chosen when this is below the rate; so whatever a rate chooses, every higher rate under
+    the same salt chooses too.
+    """
+    return uniform(salt, tenant, model, protocol, response_id)
+
+
+def rule_for(rules: Sequence[SamplingRule], tenant: str, model: str, protocol: str) -> SamplingRule | None:
+    """The first rule whose fields all match; None: everything is judged."""
+    for rule in rules:
+        if rule.tenant in ("", tenant) and rule.model in ("", model) and rule.protocol in ("", protocol):
+            return rule
+    return None
+
+
+def decide(
+    rules: Sequence[SamplingRule],
+    budgets: Budgets | None,
+    response: ResponseRecorded,
+    protocols: Sequence[str],
+    now: float,
+) -> Decided:
+    """Which of the protocols are judged for a response that comes at `now`, in seconds since 1970.
+
+    The most precise budget decides, the settings' rules where it has no rate of its own; without a budget
+    they decide alone. Every probability is fixed before the response's position is looked at.
+    """
+    declined: dict[str, str] = {}
+    drawn: dict[str, Drawn] = {}
+    held: list[Held] = []
+    tenant, model = response.tenant, response.model
+    for protocol in protocols:
+        rule = rule_for(rules, tenant, model, protocol)
+        pot = budgets.pot(tenant, model, protocol) if budgets is not None else None
+        rate, salt = (1.0, "") if rule is None else (rule.rate, rule.salt)
+        if pot is not None:
+            rate = rate if pot.budget.rate is None else pot.budget.rate
+            salt = pot.budget.salt or salt
+        elif rate >= 1.0:
+            continue
+        place = position(salt, tenant, model, protocol, response.id)
+        if pot is None or budgets is None:
+            drawn[protocol] = Drawn(probability=rate, lowest=rate)
+            if place >= rate:
+                declined[protocol] = SAMPLED_OUT
+            continue
+        stratum = _stratum(pot, budgets, response)
+        chances = {one: min(rate, pot.probability(one, now)) for one in pot.strata}
+        chance = chances[stratum]
+        drawn[protocol] = Drawn(
+            probability=chance, lowest=min(chances.values()), stratum=stratum, budget=pot.name
+        )
+        taken = place < chance
+        if not taken:
+            declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
+        windows = []
+        for meter in pot.meters:
+            windows.append((meter, meter.turn(now)))
+            meter.see(stratum)
+            if taken:
+                meter.take(stratum)
+        held.append(Held(stratum, taken, tuple(windows)))
+    return Decided(declined=declined, drawn=drawn, held=tuple(held))
+
+
+def _stratum(pot: Pot, budgets: Budgets, response: ResponseRecorded) -> str:
+    budget = pot.budget
+    if not budget.reserve:
+        return ""
+    suspicion = budgets.signals.largest(budget.signals, response)
+    return SUSPICIOUS if suspicion >= budget.threshold else ORDINARY

@@ -1,0 +1,381 @@
+"""The gateway's door for HTTP: thin translations between requests and what `Intake` and `Live` do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from groundwatch.errors import InputError, TransientError
+from groundwatch.gateway.auth.callers import Caller, NotAllowed, Tokens
+from groundwatch.gateway.http.authentication import Doorkeeper, caller_of, not_allowed
+from groundwatch.gateway.http.bodies import TooLarge, read_body
+from groundwatch.gateway.http.guard import Guard
+from groundwatch.gateway.http.receiving import STATUS as NOT_READ
+from groundwatch.gateway.http.receiving import ByteBudget, Receiving, SlowSender, share_of
+from groundwatch.gateway.http.replies import RETRY_AFTER, json, one_line, problem, refused
+from groundwatch.gateway.intake.attachments import DIGEST
+from groundwatch.gateway.intake.bulk import Bulk, CutShort
+from groundwatch.gateway.intake.intake import Intake
+from groundwatch.gateway.intake.parsing import limits, read_question, read_submission
+from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.waiting import bounded
+from groundwatch.gateway.live.backlog import Backlog
+from groundwatch.gateway.live.live import Filter, Live
+from groundwatch.gateway.live.lookup import look_up
+from groundwatch.gateway.pages import Page
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.security.same_origin import SameOrigin
+from groundwatch.runtime.settings.tree import GatewaySettings
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.server import telemetry_routes
+
+NDJSON = frozenset(
+    {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+)
+PIECE = 64 * 1024
+FORM_SLACK = 64 * 1024
+"""Bytes that a multipart form may have around its image."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Application(Starlette):
+    """Without the layer that answers for exceptions in plain text: the guard does."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return ExceptionMiddleware(self.router, self.exception_handlers)
+
+
+class _Watching(StreamingResponse):
+    """Says when it is over, however that comes: who reads the past is counted as who waits for more."""
+
+    def __init__(self, over: Callable[[], None], content: AsyncIterator[bytes], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
+
+
+class Door:
+    """Every endpoint."""
+
+    def __init__(
+        self,
+        *,
+        settings: GatewaySettings,
+        bus: Bus,
+        metrics: Metrics,
+        store: ImageStore,
+        intake: Intake,
+        backlog: Backlog,
+        live: Live,
+        tokens: Tokens,
+        problems: Callable[[], list[str]],
+    ) -> None:
+        self._settings = settings.intake
+        self._limits = settings.http
+        self._hosts = (*settings.hosts, settings.host)
+        self._watching = 0
+        self._bounds = limits(settings.intake)
+        self._bus = bus
+        self._metrics = metrics
+        self._store = store
+        self._intake = intake
+        self._backlog = backlog
+        self._live = live
+        self._tokens = tokens
+        self._problems = problems
+        self._page = Page()
+
+    def app(self) -> Guard:
+        """The application, with every failure answered in one line of JSON."""
+        routes: list[tuple[str, Handler, str]] = [
+            ("/", self.page, "GET"),
+            ("/v1/responses", self.post_responses, "POST"),
+            ("/v1/responses/{id:path}", self.get_response, "GET"),
+            ("/v1/questions", self.post_question, "POST"),
+            ("/v1/images", self.post_image, "POST"),
+            ("/v1/images/{sha256}", self.get_image, "GET"),
+            ("/v1/scores", self.scores, "GET"),
+            ("/v1/report", self.report, "GET"),
+            ("/v1/alarms", self.alarms, "GET"),
+        ]
+        app = _Application(
+            routes=[
+                *(Route(path, handler, methods=[method]) for path, handler, method in routes),
+                *telemetry_routes(self._metrics, self._problems, lambda: self._bus.lost),
+            ],
+            exception_handlers={
+                HTTPException: _http_problem,
+                InputError: _wrong,
+                TransientError: _not_now,
+                SlowSender: _not_now,
+                CutShort: _not_now,
+            },
+        )
+        app.router.redirect_slashes = False
+        limits = self._limits
+        receiving = Receiving(
+            app, ByteBudget(limits.max_receiving), timeout=limits.body_timeout, min_rate=limits.min_rate
+        )
+        guarded = SameOrigin(Doorkeeper(receiving, self._tokens), self._hosts, setting="gateway.hosts")
+        return Guard(guarded)
+
+    async def post_responses(self, request: Request) -> Response:
+        """One response as JSON, or many as lines of JSON."""
+        if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
+            return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
+        kind = _media_type(request)
+        if kind in NDJSON:
+            caller, in_flight = caller_of(request), self._settings.in_flight
+            hold = share_of(request).hold
+            bulk = Bulk(self._intake, self._backlog, self._bounds, caller, in_flight=in_flight, hold=hold)
+            return json(await bulk.read(_chunks(request)))
+        if kind != "application/json":
+            return problem(
+                415, "send application/json for one response, application/x-ndjson for one on each line"
+            )
+        body = await _body(request, self._bounds.line)
+        if isinstance(body, TooLarge):
+            return refused(self._intake.refuse(_too_large(body)))
+        ended = await self._record(body, caller_of(request))
+        if isinstance(ended, Refused):
+            return refused(ended)
+        return json(ended, 202 if ended.status == "recorded" else 200)
+
+    async def post_question(self, request: Request) -> Response:
+        """A question for a model under test; its answer is recorded and judged under the same id."""
+        if _media_type(request) != "application/json":
+            return problem(415, "send application/json")
+        body = await _body(request, self._bounds.line)
+        if isinstance(body, TooLarge):
+            return refused(self._intake.refuse(_too_large(body)))
+        if closed := self._closed():
+            return refused(self._intake.refuse(closed))
+        question = read_question(body, self._bounds, caller_of(request))
+        if isinstance(question, Refused):
+            return refused(self._intake.refuse(question))
+        ended = await self._intake.ask(
+            question.response, question.images, question.strategy, sender=question.sender
+        )
+        if isinstance(ended, Refused):
+            return refused(ended)
+        return json(ended, 202 if ended.status == "recorded" else 200)
+
+    async def get_response(self, request: Request) -> Response:
+        """A recorded response with its outcomes."""
+        name = request.path_params["id"]
+        try:
+            tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
+        except NotAllowed as error:
+            return not_allowed(error)
+        found = await look_up(self._bus, tenant, name)
+        if found is None:
+            return problem(404, f"no response '{name}' of tenant '{tenant}' is recorded")
+        return json(found)
+
+    async def post_image(self, request: Request) -> Response:
+        """Store an image, sent as it is or in a multipart form."""
+        kind = _media_type(request)
+        if kind == "multipart/form-data":
+            data = await self._form_image(request)
+        elif kind.startswith("image/") or kind == "application/octet-stream":
+            data = await _body(request, self._settings.max_image_bytes)
+        else:
+            return problem(415, "send the bytes of the image as image/*, or a multipart form with one file")
+        if isinstance(data, TooLarge):
+            self._metrics.images.labels("refused").inc()
+            return problem(413, f"image is larger than {data.limit} bytes")
+        if isinstance(data, Response):
+            return data
+        try:
+            async with bounded():
+                image, _ = await self._intake.attachments.store(data, caller_of(request).sender)
+        except InputError as error:
+            return problem(422, str(error))
+        told = {
+            "sha256": image.sha256,
+            "media_type": image.media_type,
+            "width": image.width,
+            "height": image.height,
+        }
+        # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
+        return json(told)
+
+    async def get_image(self, request: Request) -> Response:
+        """A stored image. Its name is its content, so it may be kept for ever."""
+        digest = request.path_params["sha256"]
+        try:
+            async with bounded():
+                data, media_type = await self._store.load(digest if DIGEST.match(digest) else "none")
+        except LookupError:
+            return problem(404, f"no image '{digest}' is stored")
+        share_of(request).hold(len(data))
+        headers = {
+            # Not `public`: what is between us and a caller with a token must not keep it for others.
+            "Cache-Control": "private, max-age=31536000, immutable",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return StreamingResponse(
+            _pieces(data), 200, headers | {"Content-Length": str(len(data))}, media_type=media_type
+        )
+
+    async def scores(self, request: Request) -> Response:
+        """Live scores as server-sent events."""
+        query = request.query_params
+        try:
+            tenant = caller_of(request).tenant(query.get("tenant", ""))
+        except NotAllowed as error:
+            return not_allowed(error)
+        # A browser that reconnects asks the same address again: the header knows better than `since`.
+        since = request.headers.get("last-event-id") or query.get("since") or ""
+        if since and not (since.isascii() and since.isdigit() and len(since) < 19):
+            return problem(422, "is not the sequence of an event", field="since")
+        most = self._limits.watchers
+        if self._watching >= most:
+            headers = {"Retry-After": RETRY_AFTER}
+            return problem(503, f"{most} others watch already", headers=headers, reason="unavailable")
+        wanted = Filter(model=query.get("model", ""), tenant=tenant, protocol=query.get("protocol", ""))
+        self._watching += 1
+        return _Watching(
+            self._watched,
+            self._live.frames(wanted, int(since) if since else None),
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            media_type="text/event-stream",
+        )
+
+    def _watched(self) -> None:
+        self._watching -= 1
+
+    async def report(self, request: Request) -> Response:
+        """What live traffic looks like per model."""
+        return json(await self._live.report(), headers={"Cache-Control": "no-store"})
+
+    async def alarms(self, request: Request) -> Response:
+        """Which model got worse, in which category, since when; and what is watched."""
+        return json(self._live.alarms(), headers={"Cache-Control": "no-store"})
+
+    async def page(self, request: Request) -> Response:
+        """The live page."""
+        return Response(self._page.html, 200, self._page.headers, "text/html")
+
+    async def _record(self, body: bytes, caller: Caller) -> Recorded | Refused:
+        if closed := self._closed():
+            return self._intake.refuse(closed)
+        submission = read_submission(body, self._bounds, caller)
+        if isinstance(submission, Refused):
+            return self._intake.refuse(submission)
+        ended = await self._intake.record(submission.response, submission.images, sender=submission.sender)
+        if isinstance(ended, Recorded) and ended.status == "recorded":
+            self._backlog.sent()
+        return ended
+
+    def _closed(self) -> Refused | None:
+        if self._backlog.closed:
+            return Refused(reason="unavailable", message="the gateway is going down")
+        if self._backlog.full:
+            return Refused(reason="backlog", message=self._backlog.refusal())
+        return None
+
+    async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
+        limit = self._settings.max_image_bytes
+        body = await _body(request, limit + FORM_SLACK)
+        if isinstance(body, TooLarge):
+            return TooLarge(limit)
+
+        async def parts() -> AsyncGenerator[bytes, None]:
+            yield body
+
+        try:
+            form = await MultiPartParser(request.headers, parts(), max_files=1, max_fields=8).parse()
+        except MultiPartException as error:
+            return problem(422, f"not a form with one image: {error.message}")
+        except (LookupError, ValueError) as error:
+            # A character set that there is not, or text that is none in it.
+            return problem(422, f"not a form with one image: {error}")
+        try:
+            files = [item for item in form.values() if isinstance(item, UploadFile)]
+            if len(files) != 1:
+                return problem(422, "the form has no file", field="image")
+            data = await files[0].read(limit + 1)
+        finally:
+            await form.close()
+        return TooLarge(limit) if len(data) > limit else data
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    """So that a slow reader leaves no copy of it in the connection's buffer."""
+    for start in range(0, len(data), PIECE):
+        yield data[start : start + PIECE]
+
+
+async def _body(request: Request, limit: int) -> bytes | TooLarge:
+    declared, share = _declared(request), share_of(request)
+    if declared > limit:
+        return TooLarge(limit)
+    share.expect(declared)
+    return await read_body(_chunks(request), limit, share.hold)
+
+
+def _declared(request: Request) -> int:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() else 0
+
+
+async def _chunks(request: Request) -> AsyncIterator[bytes]:
+    async for chunk in request.stream():
+        if chunk:
+            yield chunk
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _too_large(body: TooLarge) -> Refused:
+    return Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
+
+
+async def _wrong(request: Request, error: Exception) -> Response:
+    return problem(422, str(error))
+
+
+async def _not_now(request: Request, error: Exception) -> Response:
+    """A request that is not served now, or not to its end: then with what became of its lines."""
+    summary: dict[str, Any] = {}
+    if isinstance(error, CutShort):
+        summary, error = msgspec.structs.asdict(error.summary), error.why
+    if isinstance(error, SlowSender):
+        # What still comes belongs to no request.
+        reason, headers = "slow", {"Connection": "close"}
+    else:
+        reason, headers = "unavailable", {"Retry-After": RETRY_AFTER}
+    return json({"error": one_line(str(error)), "reason": reason, **summary}, NOT_READ[reason], headers)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        return problem(404, f"nothing is at {request.url.path}", headers=headers)
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "another method")
+        return problem(405, f"{request.method} is not for {request.url.path}: use {allowed}", headers=headers)
+    return problem(error.status_code, str(error.detail), headers=headers)

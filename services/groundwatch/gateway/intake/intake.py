@@ -1,0 +1,378 @@
+"""Recording responses, whatever door they came through: HTTP and gRPC call this.
+
+A response is recorded once its event is in the stream, under a subject that its tenant and id make and
+that holds one event for ever. So the answer to "is this a repeat?" is the server's own, and stays right
+with many gateways and after any restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import TypeGuard, get_args
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import InputError, NotStored, SettingsError, TransientError, Unacknowledged
+from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
+from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.budgets.sampling import OVER_BUDGET, Held, decide
+from groundwatch.gateway.intake.attachments import Attachment, Attachments
+from groundwatch.gateway.intake.results import Reason, Recorded, Refused
+from groundwatch.gateway.intake.waiting import bounded
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import Stage
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
+from groundwatch.runtime.delivery.recording import digest_of, recorded
+from groundwatch.runtime.settings.tree import GatewaySettings
+from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.stores.tombstones import Erased
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import (
+    ASKED,
+    HEADER_DIGEST,
+    HEADER_PROTOCOLS,
+    RESPONSES,
+    asked_subject,
+    recorded_subject,
+)
+
+RETRY_SECONDS = 0.25
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A response, or a question, that only has to be sent. `digest` is of what the caller said.
+
+    `held` is what it has used of budgets, to be undone if it turns out to be a repeat.
+    """
+
+    response: ResponseRecorded
+    outgoing: Outgoing
+    digest: str
+    stream: str = RESPONSES
+    held: tuple[Held, ...] = ()
+
+
+class Intake:
+    """Checks, samples and publishes responses."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        bus: Bus,
+        metrics: Metrics,
+        store: ImageStore,
+        budgets: Budgets | None = None,
+        erased: Erased | None = None,
+    ) -> None:
+        known = registry.names()
+        for protocol in settings.protocols:
+            if protocol not in known:
+                raise SettingsError(
+                    f"setting 'gateway.protocols': no protocol '{protocol}'; known are {', '.join(known)}"
+                )
+        self._settings = settings
+        self._bus = bus
+        self._metrics = metrics
+        self._budgets = budgets
+        self._erased = erased
+        self.attachments = Attachments(store, settings.intake, metrics, erased)
+        for reason in get_args(Reason):
+            metrics.refused.labels(reason)
+
+    async def record(
+        self,
+        response: ResponseRecorded,
+        images: Sequence[Attachment] = (),
+        *,
+        sender: str = "",
+        patience: float = 0.0,
+    ) -> Recorded | Refused:
+        """Record a response; `images` take the place of its own, and wait behind others of `sender`.
+
+        `recorded_at`, `declined`, `drawn` and `run` are ours to say and are replaced. Faults that pass are
+        tried again for `patience` seconds.
+        """
+        deadline = time.monotonic() + patience
+        refused = self._gone(response)
+        while refused is not None and refused.passing and time.monotonic() < deadline:
+            await asyncio.sleep(RETRY_SECONDS)
+            refused = self._gone(response)
+        if refused is not None:
+            return self.refuse(refused)
+        try:
+            async with bounded():
+                digests = await self._digests(response, images, sender)
+                while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
+                    await asyncio.sleep(RETRY_SECONDS)
+                    digests = await self._digests(response, images, sender)
+                if isinstance(digests, Refused):
+                    return self.refuse(digests)
+                if self.must_lease(response):
+                    await self.lease(response)
+        except TransientError as error:
+            return self.refuse(_unavailable(response.id, error))
+        ready = self.prepare(msgspec.structs.replace(response, images=digests))
+        if isinstance(ready, Refused):
+            return self.refuse(ready)
+        return await self.settle(
+            ready, await self.send(ready), patience=max(0.0, deadline - time.monotonic())
+        )
+
+    async def ask(
+        self,
+        response: ResponseRecorded,
+        images: Sequence[Attachment],
+        strategy: Strategy,
+        *,
+        sender: str = "",
+    ) -> Recorded | Refused:
+        """Put a question to the response's model, whose answer will be recorded in its place.
+
+        Nothing is sampled out: who asks wants the answer judged.
+        """
+        if refused := self._gone(response):
+            return self.refuse(refused)
+        try:
+            async with bounded():
+                digests = await self._digests(response, images, sender)
+        except TransientError as error:
+            return self.refuse(_unavailable(response.id, error))
+        if isinstance(digests, Refused):
+            return self.refuse(digests)
+        if refused := self._unknown(response):
+            return self.refuse(refused)
+        said = QuestionAsked(
+            response=msgspec.structs.replace(
+                response,
+                images=digests,
+                protocols=tuple(dict.fromkeys(response.protocols)) or self._settings.protocols,
+                recorded_at=0.0,
+                declined={},
+                drawn={},
+                run=LIVE,
+            ),
+            strategy=strategy,
+        )
+        key, said_digest = response.key, digest_of(said)
+        subject = asked_subject(LIVE, Stage.CAPTIONING.value, key)
+        ready = Ready(
+            response=said.response,
+            digest=said_digest,
+            stream=ASKED,
+            outgoing=Outgoing(
+                subject=subject,
+                payload=ENCODER.encode(said),
+                message_id=digest(key, "asked")[:32],
+                headers={
+                    HEADER_PROTOCOLS: ",".join(said.response.protocols),
+                    HEADER_DIGEST: said_digest,
+                },
+            ),
+        )
+        try:
+            async with bounded():
+                taken = await self._bus.holds(RESPONSES, recorded_subject(LIVE, key))
+                if taken and not await self._bus.holds(ASKED, subject):
+                    return self.refuse(_conflict(ready))
+        except TransientError as error:
+            return self.refuse(_unavailable(response.id, error))
+        return await self.settle(ready, await self.send(ready))
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing is taken for now, since it is not known what was erased."""
+        return self._erased is not None and bool(self._erased.problem)
+
+    def _gone(self, response: ResponseRecorded) -> Refused | None:
+        """Why a response is not taken although it is right: it, its tenant or an image of it was erased.
+
+        While nobody knows what was erased, nothing is taken.
+        """
+        if self._erased is None:
+            return None
+        if problem := self._erased.problem:
+            return Refused(id=response.id, reason="unavailable", message=f"not recorded: {problem}")
+        if why := self._erased.why(response):
+            return Refused(id=response.id, reason="erased", field="id", message=why)
+        return None
+
+    def _unknown(self, response: ResponseRecorded) -> Refused | None:
+        if gone := self._gone(response):
+            return gone
+        for protocol in response.protocols:
+            if protocol not in registry.names():
+                return Refused(
+                    id=response.id,
+                    reason="unknown_protocol",
+                    field="protocols",
+                    message=f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}",
+                )
+        return None
+
+    def must_lease(self, response: ResponseRecorded) -> bool:
+        """Whether to wait for `lease` before the response is prepared: once for many responses."""
+        if self._budgets is None:
+            return False
+        return self._budgets.dry(response.tenant, response.model, self._protocols(response))
+
+    async def lease(self, response: ResponseRecorded) -> None:
+        """Have enough of the response's budgets at hand, if there is any left."""
+        if self._budgets is not None:
+            await self._budgets.lease(response.tenant, response.model, self._protocols(response))
+
+    def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
+
+    def prepare(self, response: ResponseRecorded) -> Ready | Refused:
+        """Decide everything about a response whose images are stored; waits for nothing.
+
+        What is prepared must be sent and settled: it may have used something of a budget.
+        """
+        if refused := self._unknown(response):
+            return refused
+        protocols = self._protocols(response)
+        said = msgspec.structs.replace(response, recorded_at=0.0, declined={}, drawn={}, run=LIVE)
+        said_digest = digest_of(said)
+        now = time.time() if self._budgets is None else self._budgets.clock()
+        decided = decide(self._settings.sampling, self._budgets, said, protocols, now)
+        event = msgspec.structs.replace(
+            said, protocols=protocols, declined=decided.declined, drawn=decided.drawn, recorded_at=now
+        )
+        return Ready(
+            response=event,
+            digest=said_digest,
+            outgoing=recorded(event, said_digest),
+            held=decided.held,
+        )
+
+    async def send(self, ready: Ready) -> Receipt | Refused:
+        """Put it on the wire. What comes back must be given to `settle`."""
+        try:
+            if why := self._bus.storage.pausing(ready.outgoing.subject):
+                raise NotStored(why)
+            return await self._bus.start_create(ready.outgoing)
+        except InputError as error:
+            return Refused(id=ready.response.id, reason="too_large", message=str(error))
+        except TransientError as error:
+            return _unavailable(ready.response.id, error)
+
+    async def settle(
+        self, ready: Ready, waiting: Receipt | Refused, *, patience: float = 0.0
+    ) -> Recorded | Refused:
+        """Wait until the stream has it, sending it again for `patience` seconds if the stream refuses.
+
+        Nothing is sent any more once this has returned.
+        """
+        deadline = time.monotonic() + patience
+        silence = _unconfirmed(ready, "no answer came back")
+        unsure: Refused | None = None
+        ended: Recorded | Refused = silence if isinstance(waiting, Receipt) else waiting
+        with contextlib.suppress(TransientError):
+            async with bounded():
+                ended = await self._confirm(ready, waiting)
+                while _worth_trying(ended) and time.monotonic() < deadline:
+                    unsure = ended if ended.unsure else unsure
+                    await asyncio.sleep(RETRY_SECONDS)
+                    ended = silence
+                    ended = await self._confirm(ready, await self.send(ready), again=True)
+        if isinstance(ended, Refused):
+            # An earlier attempt may have got through, although the last one did not.
+            ended = unsure or ended if ended.passing else ended
+            if not ended.unsure:
+                _undo(ready)
+            return self.refuse(ended)
+        if ended.status == "duplicate":
+            _undo(ready)
+        elif ready.stream == RESPONSES:
+            self._metrics.response(ready.response)
+            for protocol, reason in ready.response.declined.items():
+                if reason == OVER_BUDGET:
+                    drawn = ready.response.drawn[protocol]
+                    self._metrics.over_budget(drawn.budget, drawn.stratum)
+        return ended
+
+    def refuse(self, refused: Refused) -> Refused:
+        """Count a refusal."""
+        self._metrics.refused.labels(refused.reason).inc()
+        return refused
+
+    async def _digests(
+        self, response: ResponseRecorded, images: Sequence[Attachment], sender: str
+    ) -> tuple[str, ...] | Refused:
+        try:
+            return await self.attachments.digests(response.id, images or response.images, sender)
+        except TransientError as error:
+            return Refused(id=response.id, reason="unavailable", message=str(error))
+
+    async def _confirm(
+        self, ready: Ready, waiting: Receipt | Refused, *, again: bool = False
+    ) -> Recorded | Refused:
+        """`again`: an earlier attempt may have got through without our hearing of it."""
+        if isinstance(waiting, Refused):
+            return waiting
+        name, subject = ready.response.id, ready.outgoing.subject
+        try:
+            if await waiting is Stored.NEW:
+                return Recorded(id=name, status="recorded")
+        except Unacknowledged as error:
+            return _unconfirmed(ready, error)
+        except TransientError as error:
+            return _unavailable(name, error)
+        try:
+            try:
+                existing = await self._bus.js.get_last_msg(ready.stream, subject)
+            except nats.js.errors.NotFoundError:
+                # The server remembers the message id of an event that has since been erased.
+                anonymous = msgspec.structs.replace(ready.outgoing, message_id="")
+                if await self._bus.create(anonymous) is Stored.NEW:
+                    return Recorded(id=name, status="recorded")
+                existing = await self._bus.js.get_last_msg(ready.stream, subject)
+        except (TransientError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+            # Something is on this subject; whether it is this response is what could not be read.
+            return _unconfirmed(ready, error)
+        if again and existing.data == ready.outgoing.payload:
+            return Recorded(id=name, status="recorded")
+        if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
+            return Recorded(id=name, status="duplicate")
+        return _conflict(ready)
+
+
+def _worth_trying(ended: Recorded | Refused) -> TypeGuard[Refused]:
+    return isinstance(ended, Refused) and ended.passing and not ended.lasting
+
+
+def _undo(ready: Ready) -> None:
+    for held in ready.held:
+        held.undo()
+
+
+def _conflict(ready: Ready) -> Refused:
+    name = ready.response.id
+    return Refused(
+        id=name,
+        reason="conflict",
+        field="id",
+        message=f"another response of tenant '{ready.response.tenant}' has the id '{name}'",
+    )
+
+
+def _unavailable(name: str, error: Exception) -> Refused:
+    return Refused(
+        id=name,
+        reason="unavailable",
+        message=f"not recorded: {error}",
+        lasting=isinstance(error, NotStored),
+    )
+
+
+def _unconfirmed(ready: Ready, error: Exception | str) -> Refused:
+    return Refused(
+        id=ready.response.id,
+        reason="unconfirmed",
+        message=f"not known whether it is recorded ({error}): send it again under this id",
+    )

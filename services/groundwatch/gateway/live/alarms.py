@@ -1,0 +1,208 @@
+"""Alarms of live traffic: shown while they last, and announced once, whoever restarts.
+
+An alarm is announced by putting it into the stream `GW_ALARMS`; only then is it logged and counted. All
+alarms of one model and category have one subject there, and the server takes the next one only from a
+gateway that has seen the one before: of several gateways one announces, and one that reads the outcomes
+again after a restart finds its alarms announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from functools import partial
+from typing import Any
+
+import msgspec
+import nats.js.errors
+
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
+from groundwatch.events import AlarmRaised, ResponseScored, digest
+from groundwatch.reporting.alarms import Alarms, Raised, moment
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.runtime.delivery.follow import FAULTS
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings.tree import AlarmSettings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import ALARMS, alarm_subject
+
+PAUSE = 2.0
+"""Seconds until an announcement that failed is tried again."""
+
+QUIET = 86_400.0
+"""A model without an outcome for so many seconds has no alarm raised in the metrics: it is not used."""
+
+SOURCES = 1_000
+"""What one series of the gauge counts: of more than so many, those that are not watched any more go."""
+
+_DECODER = msgspec.json.Decoder(AlarmRaised)
+
+
+class AlarmDesk:
+    """Watches outcomes, announces what turns, and says what is raised now."""
+
+    def __init__(
+        self, settings: AlarmSettings, bus: Bus, metrics: Metrics, *, most: int | None = None
+    ) -> None:
+        """`most`: so many models are watched, those that come most often."""
+        self._bus = bus
+        self._metrics = metrics
+        self._rule = settings.rule
+        self._most = most
+        self._alarms = Alarms(self._rule, most)
+        self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
+        self._generation = metrics.generation
+        self._waiting: deque[AlarmRaised] = deque()
+        self._awake = asyncio.Event()
+        self._unannounced = ""
+        self._task = SupervisedTask("gateway-alarms", self._run)
+
+    def start(self) -> None:
+        """Begin to announce."""
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Announce no more; what was not announced is found again at the next start."""
+        await self._task.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why alarms are not announced; empty while they are."""
+        return self._task.problem or self._unannounced
+
+    def reset(self) -> None:
+        """Begin anew: the outcomes are another stream's."""
+        self._alarms = Alarms(self._rule, self._most)
+
+    def take(self, event: ResponseScored, *, new: bool) -> None:
+        """Count an outcome; `new` when it was not there before the gateway started."""
+        for found in self._alarms.add(event):
+            if found.recovered_at is None:
+                self._waiting.append(found.alarm)
+                self._awake.set()
+            elif new:
+                _tell_recovery(found)
+        self._show(event)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every alarm, the oldest first."""
+        return self._alarms.rows()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Alarms, the rule and what is watched."""
+        return self._alarms.to_dict()
+
+    def alarmed(self) -> set[str]:
+        """The models with an alarm that is raised."""
+        return self._alarms.alarmed()
+
+    def _show(self, event: ResponseScored) -> None:
+        """Make sure that the gauge has every category of this model; it is computed when it is read."""
+        if self._generation != self._metrics.generation:
+            # Some labels are others' now, and their series have ended.
+            self._generation = self._metrics.generation
+            self._shown.clear()
+            for model, protocol in self._alarms.models():
+                self._show_model(model, protocol)
+        self._show_model(event.model, event.protocol)
+
+    def _show_model(self, model: str, protocol: str) -> None:
+        for category in self._alarms.raised_now(model, protocol):
+            names = (model, protocol, category)
+            labels = self._metrics.alarm_labels(*names)
+            sources = self._shown.setdefault(labels, set())
+            if not sources:
+                self._metrics.alarm_raised.labels(*labels).set_function(partial(self._count, labels))
+            sources.add(names)
+            if len(sources) > SOURCES:
+                sources -= {one for one in sources if not self._alarms.watches(one[0], one[1])}
+
+    def _count(self, labels: tuple[str, str, str]) -> float:
+        since = time.time() - QUIET
+        return float(
+            sum(
+                self._alarms.raised_now(model, protocol, since=since).get(category, 0)
+                for model, protocol, category in self._shown.get(labels, ())
+            )
+        )
+
+    async def _run(self) -> None:
+        while True:
+            if not self._waiting:
+                self._awake.clear()
+                await self._awake.wait()
+            try:
+                await self._announce(self._waiting[0])
+            except (TransientError, *FAULTS) as error:
+                if not self._unannounced:
+                    logger.warning("alarm.not_announced", error=repr(error))
+                self._unannounced = f"an alarm waits to be announced: {error!r}"
+                await asyncio.sleep(PAUSE)
+                continue
+            except GroundwatchError as error:
+                logger.error("alarm.lost", error=str(error), model=self._waiting[0].model)
+            self._unannounced = ""
+            self._waiting.popleft()
+
+    async def _announce(self, alarm: AlarmRaised) -> None:
+        """Put it into the stream unless it, or a later one of its kind, is there."""
+        subject = alarm_subject(alarm.run, alarm.protocol, alarm.key)
+        while True:
+            sequence, last = await self._last(subject)
+            if last is not None and alarm.since <= last.raised_at:
+                return
+            message = Outgoing(
+                subject=subject,
+                payload=ENCODER.encode(alarm),
+                message_id=digest(subject, str(sequence), repr(alarm.raised_at))[:32],
+                expect=sequence,
+            )
+            if await self._bus.create(message) is Stored.NEW:
+                self._metrics.alarms.labels(
+                    *self._metrics.alarm_labels(alarm.model, alarm.protocol, alarm.category)
+                ).inc()
+                _tell_alarm(alarm)
+                return
+            # Another gateway was faster: look at what it has written.
+            await asyncio.sleep(0.05)
+
+    async def _last(self, subject: str) -> tuple[int, AlarmRaised | None]:
+        try:
+            message = await self._bus.js.get_last_msg(ALARMS, subject)
+        except nats.js.errors.NotFoundError:
+            return 0, None
+        try:
+            return message.seq or 0, _DECODER.decode(message.data or b"")
+        except UNDECODED as error:
+            logger.warning("alarm.unreadable", subject=subject, error=str(error))
+            return message.seq or 0, None
+
+
+def _tell_alarm(alarm: AlarmRaised) -> None:
+    logger.warning(
+        "alarm.raised",
+        model=alarm.model,
+        protocol=alarm.protocol,
+        category=alarm.category,
+        since=moment(alarm.since),
+        raised_at=moment(alarm.raised_at),
+        responses=alarm.raised_response - alarm.since_response + 1,
+        before=alarm.before,
+        after=alarm.after,
+        base=alarm.base,
+        response_id=alarm.response_id,
+    )
+
+
+def _tell_recovery(raised: Raised) -> None:
+    alarm = raised.alarm
+    logger.info(
+        "alarm.recovered",
+        model=alarm.model,
+        protocol=alarm.protocol,
+        category=alarm.category,
+        raised_at=moment(alarm.raised_at),
+        recovered_at=moment(raised.recovered_at or 0.0),
+    )

@@ -1,0 +1,377 @@
+"""Live scores: one reading of the outcomes, fanned out to everybody who watches.
+
+Nobody who watches can hold up the others: each has a queue of its own, and who falls behind is told how
+many outcomes were left out and from where to ask for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from groundwatch.errors import UNDECODED
+from groundwatch.events import LIVE, ResponseScored
+from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.gateway.live.report import Board
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.follow import FAULTS, follow
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import OUTCOMES, PREFIX
+
+SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
+HEARTBEAT_SECONDS = 15.0
+QUEUE = 1_000
+TOGETHER = 64
+HEARTBEAT = b": heartbeat\n\n"
+
+Item = TypeVar("Item")
+
+_DECODER = msgspec.json.Decoder(ResponseScored)
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watcher wants to see; empty matches everything."""
+
+    model: str = ""
+    tenant: str = ""
+    protocol: str = ""
+
+    def matches(self, event: ResponseScored) -> bool:
+        """Whether this outcome is wanted."""
+        return (
+            self.model in ("", event.model)
+            and self.tenant in ("", event.tenant)
+            and self.protocol in ("", event.protocol)
+        )
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """So many outcomes were left out because they were not read in time; those behind `after` are kept."""
+
+    count: int
+    after: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """Nothing for a while: what was wanted up to `position` has been sent."""
+
+    position: int
+
+
+class Watcher(Generic[Item]):
+    """One who watches: a bounded queue, and how many did not fit.
+
+    What is at `after` or before it was seen already, perhaps at a gateway that had read further.
+    """
+
+    def __init__(self, wanted: Filter, size: int = QUEUE, after: int = 0) -> None:
+        self.wanted = wanted
+        self.after = after
+        self._size = size
+        self._queue: deque[tuple[int, Item]] = deque()
+        self._awake = asyncio.Event()
+        self._missed = 0
+        self._last = 0
+
+    def offer(self, sequence: int, item: Item) -> None:
+        """Take an outcome, or count it as missed until the queue has been emptied."""
+        if sequence <= self.after:
+            return
+        if self._missed or len(self._queue) >= self._size:
+            self._missed += 1
+        else:
+            self._queue.append((sequence, item))
+        self._awake.set()
+
+    def wake(self) -> None:
+        """Let it look whether it should end."""
+        self._awake.set()
+
+    async def next(self, patience: float) -> tuple[list[tuple[int, Item]], Missed | None]:
+        """What to send next and what was missed behind it; nothing if nothing came for `patience` seconds."""
+        if not self._queue and not self._missed:
+            self._awake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._awake.wait()
+        found: list[tuple[int, Item]] = []
+        while self._queue and len(found) < TOGETHER:
+            found.append(self._queue.popleft())
+            self._last = found[-1][0]
+        missed = None
+        if not self._queue and self._missed:
+            missed = Missed(self._missed, self._last)
+            self._missed = 0
+        return found, missed
+
+
+class Live:
+    """Reads the outcomes of live traffic once, for the report and for all watchers."""
+
+    def __init__(
+        self, bus: Bus, alarms: AlarmDesk, budgets: Budgets | None = None, *, most: int | None = None
+    ) -> None:
+        """`most`: so many models have rows of their own in the report."""
+        self._bus = bus
+        self._alarms = alarms
+        self._budgets = budgets
+        self._heartbeat = HEARTBEAT_SECONDS
+        self._queue = QUEUE
+        self._watchers: set[Watcher[bytes]] = set()
+        self._listeners: set[Watcher[ResponseScored]] = set()
+        self._most = most
+        self._board = self._new_board()
+        self._counting = SupervisedTask("gateway-live", self._count)
+        self._showing_ahead: SupervisedTask | None = None
+        self._caught_up = asyncio.Event()
+        self._showing = asyncio.Event()
+        self._closing = False
+        self._counted = 0
+        self._unread = ""
+        self.position = 0
+        """Up to where outcomes were shown to those who watch, or lie in the stream for them to be read."""
+
+    def start(self) -> None:
+        """Begin to read, from the beginning of the stream."""
+        self._alarms.start()
+        self._counting.start()
+
+    def close(self) -> None:
+        """End every watcher's stream."""
+        self._closing = True
+        for watcher in self._watchers:
+            watcher.wake()
+        for listener in self._listeners:
+            listener.wake()
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        self.close()
+        await self._counting.stop()
+        await self._stop_ahead()
+        await self._alarms.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why outcomes are not shown or counted; empty while they are."""
+        ahead = self._showing_ahead.problem if self._showing_ahead is not None else ""
+        return self._unread or self._counting.problem or ahead or self._alarms.problem
+
+    @property
+    def watchers(self) -> int:
+        """How many watch now."""
+        return len(self._watchers) + len(self._listeners)
+
+    async def report(self) -> dict[str, Any]:
+        """The report of live traffic. `sequence` is how far it goes, `complete` whether all was read."""
+        told = await self._board.tell()
+        return {**told, "alarms": self._alarms.rows(), "complete": self._caught_up.is_set()}
+
+    def alarms(self) -> dict[str, Any]:
+        """The alarms of live traffic, and what is watched for them."""
+        return {
+            **self._alarms.to_dict(),
+            "sequence": self._counted,
+            "complete": self._caught_up.is_set(),
+        }
+
+    async def frames(self, wanted: Filter, since: int | None) -> AsyncIterator[bytes]:
+        """Server-sent events: outcomes after sequence `since`, or from now on, until the gateway closes."""
+        yield b"retry: 2000\n: groundwatch\n\n"
+        while not await self._ready():
+            yield HEARTBEAT
+        after = 0 if since is None else await self._floor(since)
+        if since is not None:
+            async for past in self._past(wanted, after):
+                yield b": waiting\n\n" if past is None else _frame(past[0], past[2])
+        watcher = Watcher[bytes](wanted, self._queue, after)
+        self._watchers.add(watcher)
+        try:
+            while not self._closing:
+                found, missed = await watcher.next(self._heartbeat)
+                frames = [frame for _, frame in found]
+                if missed:
+                    told = b'event: missed\ndata: {"count":%d,"since":%d}\n\n'
+                    frames.append(told % (missed.count, missed.after))
+                if frames or not self._closing:
+                    yield b"".join(frames) or HEARTBEAT
+        finally:
+            self._watchers.discard(watcher)
+
+    async def outcomes(
+        self, wanted: Filter, after: int | None
+    ) -> AsyncGenerator[tuple[int, ResponseScored] | Missed | Heartbeat, None]:
+        """The same as values: an outcome with its sequence, what was missed, a heartbeat."""
+        while not await self._ready():
+            yield Heartbeat(after or 0)
+        floor = 0 if after is None else await self._floor(after)
+        if after is not None:
+            position = floor
+            async for past in self._past(wanted, floor):
+                position = position if past is None else past[0]
+                yield Heartbeat(position) if past is None else past[:2]
+        watcher = Watcher[ResponseScored](wanted, self._queue, floor)
+        self._listeners.add(watcher)
+        try:
+            while not self._closing:
+                found, missed = await watcher.next(self._heartbeat)
+                for one in found:
+                    yield one
+                if missed:
+                    yield missed
+                elif not (found or self._closing):
+                    yield Heartbeat(max(self.position, watcher.after))
+        finally:
+            self._listeners.discard(watcher)
+
+    async def _ready(self) -> bool:
+        """Wait until it is known from where on outcomes are shown, at most for a heartbeat."""
+        if not self._closing:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat):
+                    await self._showing.wait()
+        return self._closing or self._showing.is_set()
+
+    async def _floor(self, since: int) -> int:
+        """Up to where one who comes back has seen everything; what is behind our reading may be at another's.
+
+        Ours, when the stream has never come so far: it was made anew.
+        """
+        if since <= self.position:
+            return since
+        with contextlib.suppress(*FAULTS):
+            if (await self._bus.js.stream_info(OUTCOMES)).state.last_seq < since:
+                return self.position
+        return since
+
+    async def _past(
+        self, wanted: Filter, since: int
+    ) -> AsyncIterator[tuple[int, ResponseScored, bytes] | None]:
+        """From the stream itself, until nothing lies between it and what is fanned out; None: must wait."""
+        position = min(since, self.position)
+        while position < self.position and not self._closing:
+            last = self.position
+            try:
+                async for read in read_stream(
+                    self._bus.js,
+                    OUTCOMES,
+                    subjects=[SUBJECT],
+                    start_sequence=position + 1,
+                    last_sequence=last,
+                ):
+                    event = _decode(read.subject, read.data)
+                    if event is not None and wanted.matches(event):
+                        yield read.sequence, event, read.data
+                    position = read.sequence
+            except FAULTS:
+                yield None
+                await asyncio.sleep(1.0)
+                continue
+            position = last
+
+    def _new_board(self) -> Board:
+        return Board(self._most, self._alarms.alarmed)
+
+    async def _count(self) -> None:
+        """Report, alarms and budgets: every outcome once, in the order of the stream."""
+        while True:
+            # Begun again after a failure, the report is read beside the one that is shown.
+            board, behind = self._new_board(), True
+            if not self._caught_up.is_set():
+                self._board = board
+            async for batch in follow(self._bus.js, OUTCOMES, SUBJECT, on_fault=self._fault):
+                for sequence, subject, data in batch.messages:
+                    self._take(board, sequence, subject, data)
+                if behind and batch.pending == 0:
+                    behind, self._board = False, board
+                    self._caught_up.set()
+                    self._showing.set()
+                    await self._stop_ahead()
+                elif behind and self._showing_ahead is None:
+                    self._showing_ahead = SupervisedTask("gateway-live-ahead", self._show_ahead)
+                    self._showing_ahead.start()
+            await self._begin_anew()
+
+    async def _begin_anew(self) -> None:
+        """The stream is not the one that was read so far."""
+        await self._stop_ahead()
+        self.position = self._counted = 0
+        self._alarms.reset()
+        for watcher in self._watchers:
+            watcher.after = 0
+        for listener in self._listeners:
+            listener.after = 0
+        if self._budgets is not None:
+            self._budgets.forget()
+        self._caught_up.clear()
+        self._showing.clear()
+
+    async def _show_ahead(self) -> None:
+        """While the history is being counted, those who watch see what comes now."""
+        if not self._showing.is_set():
+            state = (await self._bus.js.stream_info(OUTCOMES)).state
+            self.position = max(self.position, state.last_seq)
+            self._showing.set()
+        async for batch in follow(self._bus.js, OUTCOMES, SUBJECT, after=self.position, on_fault=self._fault):
+            for sequence, subject, data in batch.messages:
+                if sequence > self.position and (event := _decode(subject, data)) is not None:
+                    self._show(sequence, event, data)
+        # It is another stream: the counting finds that too, and begins anew.
+        await asyncio.get_running_loop().create_future()
+
+    async def _stop_ahead(self) -> None:
+        ahead, self._showing_ahead = self._showing_ahead, None
+        if ahead is not None:
+            await ahead.stop()
+
+    def _take(self, board: Board, sequence: int, subject: str, data: bytes) -> None:
+        event = _decode(subject, data)
+        board.add(sequence, subject, event)
+        if sequence > self._counted:
+            self._counted = sequence
+            if event is not None:
+                self._alarms.take(event, new=self._caught_up.is_set())
+                if self._budgets is not None:
+                    self._budgets.charge(event, sequence)
+        if sequence > self.position:
+            self._show(sequence, event, data)
+
+    def _show(self, sequence: int, event: ResponseScored | None, data: bytes) -> None:
+        """To everybody who watches. Only once: of the two who read, whoever comes first."""
+        self.position = sequence
+        if event is None:
+            return
+        for listener in self._listeners:
+            if listener.wanted.matches(event):
+                listener.offer(sequence, event)
+        if not self._watchers:
+            return
+        frame = _frame(sequence, data)
+        for watcher in self._watchers:
+            if watcher.wanted.matches(event):
+                watcher.offer(sequence, frame)
+
+    def _fault(self, problem: str) -> None:
+        if problem and not self._unread:
+            logger.warning("gateway.live", problem=problem)
+        self._unread = problem
+
+
+def _frame(sequence: int, data: bytes) -> bytes:
+    return b"id: %d\nevent: outcome\ndata: %b\n\n" % (sequence, data)
+
+
+def _decode(subject: str, data: bytes) -> ResponseScored | None:
+    try:
+        return _DECODER.decode(data)
+    except UNDECODED as error:
+        logger.warning("gateway.outcome", subject=subject, error=str(error))
+        return None

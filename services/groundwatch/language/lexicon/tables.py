@@ -1,0 +1,275 @@
+"""The lexicon's tables, read once from the data beside this file."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from importlib import resources
+from typing import NamedTuple
+
+import msgspec
+
+from groundwatch.events import digest
+from groundwatch.language.lexicon.morphology import guessed_base, inflections, singular
+
+_FILES = ("nouns.json", "attributes.json", "relations.json")
+
+
+class Attribute(NamedTuple):
+    """A property's value, such as ("color", "light blue"). `kind` is "" where the data knows none."""
+
+    kind: str
+    value: str
+
+
+class _Nouns(msgspec.Struct):
+    synonyms: list[list[str]]
+    narrower: dict[str, list[str]]
+    irregular_plurals: dict[str, str]
+    uninflected: frozenset[str]
+    pairs: frozenset[str]
+    quantities: frozenset[str]
+    plural_quantities: frozenset[str]
+    generic: frozenset[str]
+    indefinite: frozenset[str]
+    wildcards: frozenset[str]
+    pronouns: dict[str, str]
+    places: frozenset[str]
+    settings: frozenset[str]
+    parts: dict[str, list[str]]
+    roles: dict[str, list[str]]
+
+
+class _Kind(msgspec.Struct):
+    exclusive: bool
+    values: list[list[str]]
+    narrower: dict[str, list[str]]
+    near: list[list[str]]
+    neutral: list[str]
+
+
+class _Attributes(msgspec.Struct):
+    kinds: dict[str, _Kind]
+    shades: list[str]
+    kind_words: dict[str, str]
+    numbers: dict[str, int]
+    vague: dict[str, tuple[int, int | None]]
+    inherent: dict[str, list[str]]
+
+
+class _Preposition(msgspec.Struct):
+    forms: list[str]
+    inverse: str
+    entails: list[str]
+
+
+class _Relations(msgspec.Struct):
+    prepositions: dict[str, _Preposition]
+    spatial: frozenset[str]
+    exclusive: list[list[str]]
+    verbs: list[list[str]]
+    weak: frozenset[str]
+    postures: frozenset[str]
+    entails: dict[str, list[str]]
+    carries_position: dict[str, str]
+    possession: frozenset[str]
+    conflicts: list[list[str]]
+    irregular_verbs: dict[str, str]
+    swaps: dict[str, list[str]]
+    fills: frozenset[str]
+    everywhere: dict[str, str]
+    copulas: frozenset[str]
+    showing: frozenset[str]
+    adverbs: frozenset[str]
+
+
+_PALE = frozenset({"light", "pale", "bright", "pastel"})
+_DEEP = frozenset({"dark", "deep"})
+
+
+class Lexicon:
+    """Answers what a word is and how two words relate.
+
+    A *concept* is the first word of a synonym group, or the word itself in the singular; concepts of
+    several words are narrower than their last word unless the data says otherwise.
+    """
+
+    def __init__(
+        self, nouns: _Nouns, attributes: _Attributes, relations: _Relations, data_digest: str
+    ) -> None:
+        self.digest = data_digest
+        self.nouns, self.attributes, self.relations = nouns, attributes, relations
+        self._concepts = {word: group[0] for group in nouns.synonyms for word in group}
+        self._parents: dict[str, set[str]] = {}
+        for broad, narrow in nouns.narrower.items():
+            for word in narrow:
+                self._parents.setdefault(self._canonical(word), set()).add(self._canonical(broad))
+        self.known = frozenset(self._concepts) | frozenset(self._parents) | frozenset(nouns.narrower)
+        self.longest = max(word.count(" ") for word in self.known) + 1
+        self.parts: dict[str, list[str]] = {}
+        for whole, parts in nouns.parts.items():
+            for part in parts:
+                self.parts.setdefault(self._canonical(part), []).append(self._canonical(whole))
+        self._values = {
+            word: Attribute(kind, group[0])
+            for kind, entry in attributes.kinds.items()
+            for group in entry.values
+            for word in group
+        }
+        self._verbs = dict(relations.irregular_verbs)
+        self._verb_concepts: dict[str, str] = {}
+        for group in relations.verbs:
+            for base in group:
+                self._verb_concepts.setdefault(base, group[0])
+                for form in inflections(base):
+                    self._verbs.setdefault(form, base)
+        for base in relations.weak:
+            for form in inflections(base):
+                self._verbs.setdefault(form, base)
+        self.prepositions = {
+            form: name for name, entry in relations.prepositions.items() for form in entry.forms
+        }
+        self.longest_preposition = max(form.count(" ") for form in self.prepositions) + 1
+        self._verb_conflicts = {
+            frozenset((one, other)) for group in relations.conflicts for one in group for other in group
+        }
+        self._preposition_conflicts = {frozenset(pair) for pair in relations.exclusive}
+        self.social = frozenset(role for role, tools in nouns.roles.items() if not tools)
+        self.ancestors = lru_cache(maxsize=8192)(self._ancestors)
+
+    def _canonical(self, phrase: str) -> str:
+        return self._concepts.get(phrase, phrase)
+
+    def singular(self, word: str) -> str:
+        """The singular of a lower-case noun."""
+        return singular(word, self.nouns.irregular_plurals, self.nouns.uninflected)
+
+    def concept(self, words: tuple[str, ...]) -> str:
+        """The concept that lower-case words name, the last of them being the head."""
+        if not words:
+            return ""
+        lemmas = (*words[:-1], self.singular(words[-1]))
+        for start in range(len(words)):
+            phrase = " ".join(lemmas[start:])
+            if phrase not in self.known:
+                phrase = " ".join(words[start:])
+            if phrase in self.known:
+                before = (self._canonical(lemma) for lemma in lemmas[:start])
+                return self._canonical(" ".join((*before, self._canonical(phrase))))
+        return " ".join(lemmas)
+
+    def _ancestors(self, concept: str) -> frozenset[str]:
+        """Every broader concept, however far up."""
+        found: set[str] = set()
+        open_ = [concept]
+        while open_:
+            current = open_.pop()
+            parents = self._parents.get(current)
+            if parents is None and " " in current and current not in self._concepts:
+                parents = {self._canonical(current.split(" ", 1)[1])}
+            elif parents is None and current not in self._concepts:
+                parents = {gender for gender in ("woman", "man") if current.endswith(gender)} - {current}
+                parents = {max(parents, key=len)} if parents else None
+            for parent in parents or ():
+                if parent not in found and parent != concept:
+                    found.add(parent)
+                    open_.append(parent)
+        return frozenset(found)
+
+    def is_a(self, narrow: str, broad: str) -> bool:
+        """Whether every `narrow` is a `broad`."""
+        return narrow == broad or broad in self.ancestors(narrow)
+
+    def attribute(self, word: str) -> Attribute | None:
+        """The value that a word names, if it is one."""
+        return self._values.get(word)
+
+    def entails_value(self, narrow: Attribute, broad: Attribute) -> bool:
+        """Whether what is `narrow` ("light blue") is `broad` ("blue") too."""
+        if narrow == broad:
+            return True
+        if narrow.kind != broad.kind:
+            return False
+        _, base = self._shade(narrow)
+        shade, broad_base = self._shade(broad)
+        if shade:
+            return False
+        entry = self.attributes.kinds.get(narrow.kind)
+        return base == broad_base or (entry is not None and base in entry.narrower.get(broad_base, ()))
+
+    def conflicting_values(self, one: Attribute, other: Attribute) -> bool:
+        """Whether one thing cannot have both values: red and green, but not red and maroon."""
+        entry = self.attributes.kinds.get(one.kind)
+        if one.kind != other.kind or entry is None or not entry.exclusive:
+            return False
+        shade, base = self._shade(one)
+        other_shade, other_base = self._shade(other)
+        if base == other_base:
+            return bool(
+                (shade in _PALE and other_shade in _DEEP) or (shade in _DEEP and other_shade in _PALE)
+            )
+        if base in entry.neutral or other_base in entry.neutral:
+            return False
+        if base in entry.narrower.get(other_base, ()) or other_base in entry.narrower.get(base, ()):
+            return False
+        return not any(
+            base in group and other_base in group and group[0] in (base, other_base) for group in entry.near
+        )
+
+    def _shade(self, attribute: Attribute) -> tuple[str, str]:
+        shade, _, base = attribute.value.rpartition(" ")
+        return (shade, base) if shade in self.attributes.shades else ("", attribute.value)
+
+    def verb(self, form: str) -> str | None:
+        """The verb's concept, if the form is of a verb that the data knows; weak verbs give themselves."""
+        base = self._verbs.get(form)
+        return None if base is None else self._verb_concepts.get(base, base)
+
+    def guessed_verb(self, form: str) -> str:
+        """The verb's concept, by rule when the data does not know it."""
+        return self.verb(form) or guessed_base(form)
+
+    def knows_verb(self, concept: str) -> bool:
+        """Whether the data has this verb, so that its absence from a complete reference says something."""
+        return concept in self._verb_concepts
+
+    @cache  # noqa: B019 - one lexicon lives as long as the process
+    def entailed_verbs(self, verb: str) -> frozenset[str]:
+        """The verb and everything that doing it implies: who carries a bag holds and has it."""
+        found = {verb}
+        open_ = [verb]
+        while open_:
+            for implied in self.relations.entails.get(open_.pop(), ()):
+                if implied not in found:
+                    found.add(implied)
+                    open_.append(implied)
+        return frozenset(found)
+
+    def conflicting_verbs(self, one: str, other: str) -> bool:
+        """Whether nobody does both at once."""
+        return one != other and frozenset((one, other)) in self._verb_conflicts
+
+    def conflicting_prepositions(self, one: str, other: str) -> bool:
+        """Whether both cannot hold of the same pair in the same order: left and right of."""
+        return frozenset((one, other)) in self._preposition_conflicts
+
+    def number(self, word: str) -> tuple[int, int | None] | None:
+        """How many a word means, as lowest and highest (None: no bound)."""
+        if word in self.attributes.numbers:
+            value = self.attributes.numbers[word]
+            return value, value
+        if word.isascii() and word.isdigit() and len(word) < 10:
+            return int(word), int(word)
+        return self.attributes.vague.get(word)
+
+
+@cache
+def lexicon() -> Lexicon:
+    """The one lexicon of this process."""
+    folder = resources.files(__package__ or "groundwatch.language.lexicon")
+    texts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES]
+    return Lexicon(
+        msgspec.json.decode(texts[0], type=_Nouns),
+        msgspec.json.decode(texts[1], type=_Attributes),
+        msgspec.json.decode(texts[2], type=_Relations),
+        digest(*texts)[:12],
+    )

@@ -1,0 +1,10 @@
+"""Nouns and what they are kinds of: a part of WordNet 3.0, and what people take for the same thing.
+
+`wordnet.json` is derived by `derive` from Debian's package `wordnet-base`; its licence is `LICENSE.md`.
+`likeness.json` is our own.
+"""
+
+from groundwatch.language.nouns.compare import Likeness, compare
+from groundwatch.language.nouns.wordnet import Nouns, nouns
+
+__all__ = ["Likeness", "Nouns", "compare", "nouns"]

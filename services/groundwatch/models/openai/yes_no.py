@@ -1,0 +1,155 @@
+"""Yes or no from any OpenAI-compatible endpoint: by the probabilities of its first word where it gives them.
+
+A judge that says only "yes" hides how sure it is. Servers that tell the log-probabilities of the likeliest
+tokens let the two answers be weighed: P(yes) is what falls to yes of what falls to yes and no together. The
+others are asked for a word, which a schema constrains.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from groundwatch.errors import Unscorable
+from groundwatch.events import Usage
+from groundwatch.models.asking.retry_policy import CallKind
+from groundwatch.models.openai.answers import Answer
+from groundwatch.models.openai.endpoint import Endpoint, Image, Message, said_by_user
+from groundwatch.models.openai.judge import ChatModel
+from groundwatch.models.openai.settings import ChatSettings, OnCall
+from groundwatch.models.replies import encodable
+from groundwatch.protocols.base import Step
+
+LEAST_MASS = 0.1
+"""What must fall to yes and no together: below it the model is not answering the question."""
+
+ANSWER_TOKENS = 8
+
+_AROUND = re.compile(r"^[\W_Ġ]+|[\W_]+$")
+_ALONE = re.compile(r"\W{0,20}(yes|no)\W{0,20}", re.IGNORECASE)
+_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "enum": ["yes", "no"]}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+
+
+class YesNo(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer. `probability` is that of yes, None where the endpoint told only the word."""
+
+    yes: bool
+    probability: float | None = None
+    usage: Usage = Usage()
+
+
+class YesNoModel:
+    """A model that answers yes or no; one for each endpoint and loop, for any number of tasks."""
+
+    def __init__(
+        self,
+        settings: ChatSettings,
+        *,
+        top_logprobs: int = 10,
+        on_call: OnCall | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`top_logprobs` is how many alternatives are asked for; 0 asks for the word alone."""
+        self._endpoint = Endpoint(settings, on_call=on_call, environment=environment)
+        self._chat = ChatModel(settings, endpoint=self._endpoint)
+        self._top = 0 if {"logprobs", "top_logprobs"} & set(settings.omit) else top_logprobs
+
+    @property
+    def model(self) -> str:
+        """The model's name, as scores carry it."""
+        return self._endpoint.model
+
+    async def ask(self, system: str, user: str, images: Sequence[Image] = ()) -> YesNo:
+        """Ask with `images` in front of `user`.
+
+        Raises `Unscorable` (unparsable_reply, cut_off, refused, empty_reply, judge_rejected_request),
+        `RateLimited` with the wait asked for, or `TransientError`.
+        """
+        usage = Usage()
+        if self._top:
+            try:
+                answer, seconds = await self._weigh(system, user, images)
+            except Unscorable as error:
+                if "logprob" not in error.detail.lower():
+                    raise
+                # The server knows no such parameter: nobody need ask it again.
+                self._top = 0
+            else:
+                usage = answer.usage
+                try:
+                    found = _read(answer)
+                except Unscorable as error:
+                    self._endpoint.tell(CallKind(error.reason), seconds, usage)
+                    raise
+                self._endpoint.tell(CallKind.OK if found else CallKind.UNPARSABLE_REPLY, seconds, usage)
+                if found is not None:
+                    return found
+        return await self._constrained(system, user, images, usage)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._endpoint.close()
+
+    async def _weigh(self, system: str, user: str, images: Sequence[Image]) -> tuple[Answer, float]:
+        endpoint = self._endpoint
+        form: dict[str, object] = {"logprobs": True, "top_logprobs": self._top}
+        if endpoint.settings.token_limit == "max_tokens":
+            form["max_tokens"] = min(ANSWER_TOKENS, endpoint.settings.max_tokens)
+        instructions: Message = {"role": "system", "content": encodable(system)}
+        messages = [instructions, said_by_user(user, images)]
+        return await endpoint.ask(messages, endpoint.patience(), **form)
+
+    async def _constrained(self, system: str, user: str, images: Sequence[Image], usage: Usage) -> YesNo:
+        form = f'{system}\n\nGive the word as a JSON object: {{"answer": "yes"}} or {{"answer": "no"}}.'
+        step = Step(name="yes_no", system=form, user=user, schema=_SCHEMA)
+        completion = await self._chat.complete(step, images)
+        reply = completion.reply
+        assert isinstance(reply, dict)
+        return YesNo(yes=reply["answer"] == "yes", usage=usage + completion.usage)
+
+
+def probability(places: Sequence[Sequence[tuple[str, float]]]) -> float | None:
+    """P(yes) at the first place of an answer that holds a word; None where it is neither yes nor no.
+
+    `places` are the likeliest tokens of each place with their log-probabilities. Tokens that differ in case,
+    spaces or punctuation alone are added up.
+    """
+    for place in places:
+        if place and not any(letter.isalnum() for letter in place[0][0]):
+            # White space, a quotation mark, or bold type in front of the word.
+            continue
+        mass = {"yes": 0.0, "no": 0.0}
+        for token, logprob in place:
+            if (word := _word(token)) in mass and not math.isnan(logprob):
+                mass[word] += math.exp(min(0.0, logprob))
+        whole = mass["yes"] + mass["no"]
+        return mass["yes"] / whole if whole >= LEAST_MASS else None
+    return None
+
+
+def _word(token: str) -> str:
+    """The token without the space that tokenizers write as a letter, and without punctuation."""
+    return _AROUND.sub("", token).casefold()
+
+
+def _read(answer: Answer) -> YesNo | None:
+    """None when it is neither; raises `Unscorable` when there is nothing to read."""
+    if answer.refusal:
+        raise Unscorable(CallKind.REFUSED, answer.refusal)
+    found = probability(answer.tokens)
+    if found is not None:
+        return YesNo(yes=found >= 0.5, probability=found, usage=answer.usage)
+    if answer.tokens:
+        return None
+    if not answer.text.strip():
+        raise Unscorable(CallKind.EMPTY_REPLY)
+    alone = _ALONE.fullmatch(answer.text.strip()) if len(answer.text) < 60 else None
+    return YesNo(yes=alone[1].casefold() == "yes", usage=answer.usage) if alone else None

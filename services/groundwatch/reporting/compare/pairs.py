@@ -1,0 +1,235 @@
+"""The outcomes of two runs in pairs: each outcome made small, and what a pair's claims say. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from groundwatch.events import Decision, Drawn, Judge, OutcomeKind, ResponseScored
+from groundwatch.reporting.tally import fingerprint
+from groundwatch.statistics.sampling import weight
+
+_CODES = {Decision.UNDECIDED: 0, Decision.SUPPORTED: 1, Decision.REFUTED: 2}
+_REFUTED = _CODES[Decision.REFUTED]
+
+
+class SaidClaim(msgspec.Struct, frozen=True, gc=False):
+    """Of a judged claim, what is compared."""
+
+    text: str
+    category: str
+    decision: Decision = Decision.UNDECIDED
+
+
+class SaidOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Of an outcome on the wire, what is compared: decoding the rest would take as long again."""
+
+    id: str
+    model: str
+    protocol: str
+    outcome: OutcomeKind
+    tenant: str = "default"
+    score: float | None = None
+    reason: str = ""
+    judges: dict[str, Judge] = {}
+    claims: tuple[SaidClaim, ...] = ()
+    eligible: int = 0
+    decided: int = 0
+    drawn: Drawn = Drawn()
+
+
+class Side(msgspec.Struct, frozen=True, gc=False):
+    """What a comparison needs of one outcome; claims as hashes with their decisions, ten bytes each."""
+
+    key: str
+    id: str
+    tenant: str
+    model: str
+    protocol: str
+    outcome: OutcomeKind
+    reason: str
+    score: float | None
+    weight: float
+    judges: str
+    eligible: int
+    decided: int
+    claims: array[int]
+    categories: array[int]
+
+    @property
+    def scored(self) -> bool:
+        """Whether it has a score."""
+        return self.outcome is OutcomeKind.SCORED
+
+
+class Sides:
+    """Makes outcomes small. The same names are kept once, however many outcomes carry them."""
+
+    def __init__(self) -> None:
+        self.judges: dict[str, dict[str, Judge]] = {}
+        self.categories: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._fingerprints: dict[tuple[tuple[str, Judge], ...], str] = {}
+
+    def of(self, event: ResponseScored | SaidOutcome, key: str) -> Side:
+        """The side of one outcome of the response that is named `key` inside subjects."""
+        several = tuple(event.judges.items())
+        if (name := self._fingerprints.get(several)) is None:
+            name = self._fingerprints[several] = fingerprint(event.judges)
+            self.judges.setdefault(name, dict(event.judges))
+        claims, categories = array("Q"), array("H")
+        seen: Counter[str] = Counter()
+        if event.outcome is OutcomeKind.SCORED:
+            for claim in event.claims:
+                text = f"{claim.category}\0{claim.text}"
+                seen[text] += 1
+                hashed = blake2b(f"{text}\0{seen[text]}".encode("utf-8", "surrogatepass"), digest_size=8)
+                claims.append(int.from_bytes(hashed.digest(), "big") & ~3 | _CODES[claim.decision])
+                categories.append(self._number(claim.category))
+        return Side(
+            key,
+            event.id,
+            self._one(event.tenant),
+            self._one(event.model),
+            self._one(event.protocol),
+            event.outcome,
+            self._one(event.reason),
+            event.score,
+            weight(event.drawn),
+            self._one(name),
+            event.eligible,
+            event.decided,
+            claims,
+            categories,
+        )
+
+    def within(self, name: str, other: str) -> bool:
+        """Whether the judges of the set `name` are all in the set `other`."""
+        mine, others = self.judges.get(name, {}), self.judges.get(other, {})
+        return all(others.get(stage) == judge for stage, judge in mine.items())
+
+    def _one(self, name: str) -> str:
+        return self._names.setdefault(name, name)
+
+    def _number(self, category: str) -> int:
+        if category not in self._numbers:
+            self._numbers[category] = len(self.categories)
+            self.categories.append(category)
+        return self._numbers[category]
+
+
+class Facts(msgspec.Struct, gc=False):
+    """Facts of a pair: refuted and decided on each side; decided on both, and then refuted on one only."""
+
+    refuted_first: int = 0
+    decided_first: int = 0
+    refuted_second: int = 0
+    decided_second: int = 0
+    both: int = 0
+    only_first: int = 0
+    only_second: int = 0
+
+
+def facts(first: Side, second: Side, categories: Sequence[str]) -> tuple[dict[str, Facts], int]:
+    """The facts of a pair by category, and how many claims stand in both."""
+    found: dict[str, Facts] = {}
+    codes: dict[int, int] = {}
+    matched = 0
+    for claim, number in zip(first.claims, first.categories, strict=True):
+        code = claim & 3
+        codes[claim >> 2] = code
+        if code:
+            name = categories[number]
+            if (one := found.get(name)) is None:
+                one = found[name] = Facts()
+            one.decided_first += 1
+            one.refuted_first += code == _REFUTED
+    for claim, number in zip(second.claims, second.categories, strict=True):
+        code, before = claim & 3, codes.get(claim >> 2)
+        matched += before is not None
+        if code:
+            name = categories[number]
+            if (one := found.get(name)) is None:
+                one = found[name] = Facts()
+            one.decided_second += 1
+            one.refuted_second += code == _REFUTED
+            if before:
+                one.both += 1
+                one.only_first += before == _REFUTED != code
+                one.only_second += code == _REFUTED != before
+    return found, matched
+
+
+def total_of(found: Mapping[str, Facts]) -> Facts:
+    """Over all categories."""
+    sums = Facts()
+    for one in found.values():
+        sums.refuted_first += one.refuted_first
+        sums.decided_first += one.decided_first
+        sums.refuted_second += one.refuted_second
+        sums.decided_second += one.decided_second
+        sums.both += one.both
+        sums.only_first += one.only_first
+        sums.only_second += one.only_second
+    return sums
+
+
+class Pair(msgspec.Struct, frozen=True, gc=False):
+    """A response scored by both runs; `total` is that of `facts`."""
+
+    first: Side
+    second: Side
+    weight: float
+    facts: dict[str, Facts]
+    total: Facts
+    matched: int
+    unit: str
+
+
+def change_of(pair: Pair) -> float:
+    """How much of a response's facts changed; of its score, where facts do not tell."""
+    total = pair.total
+    if total.decided_first and total.decided_second:
+        before = total.refuted_first / total.decided_first
+        return total.refuted_second / total.decided_second - before
+    if pair.first.score is not None and pair.second.score is not None:
+        return pair.first.score - pair.second.score
+    return 0.0
+
+
+def differs(pair: Pair) -> bool:
+    """Whether the two runs say something else of the response."""
+    return pair.first.score != pair.second.score or sorted(pair.first.claims) != sorted(pair.second.claims)
+
+
+class ChangedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim with what each run said of it; empty where a run has no such claim."""
+
+    text: str
+    category: str
+    first: str
+    second: str
+
+
+def changed_claims(first: ResponseScored, second: ResponseScored) -> tuple[ChangedClaim, ...]:
+    """Claims of which the runs say something else, and those that one run alone has."""
+    sides: list[dict[tuple[str, str, int], str]] = []
+    for event in (first, second):
+        seen: Counter[tuple[str, str]] = Counter()
+        found: dict[tuple[str, str, int], str] = {}
+        for claim in event.claims:
+            seen[claim.category, claim.text] += 1
+            found[claim.category, claim.text, seen[claim.category, claim.text]] = claim.decision.value
+        sides.append(found)
+    return tuple(
+        ChangedClaim(
+            text=name[1], category=name[0], first=sides[0].get(name, ""), second=sides[1].get(name, "")
+        )
+        for name in dict.fromkeys([*sides[0], *sides[1]])
+        if sides[0].get(name) != sides[1].get(name)
+    )

@@ -1,0 +1,328 @@
+"""A user's models beside the published ones: the same arithmetic, put into the papers' tables.
+
+The judges and the images differ, so every table comes with lines that say what does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from groundwatch.errors import UsageError
+from groundwatch.events import Judge, OutcomeKind, ResponseScored
+from groundwatch.reporting.published import Column, Group, PublishedTable, tables
+from groundwatch.reporting.tally import fingerprint
+from groundwatch.statistics.intervals import Interval
+from groundwatch.statistics.sampling import (
+    WeightedMoments,
+    WeightedSums,
+    weight,
+    weighted_mean_interval,
+    weighted_rate,
+)
+
+Who = tuple[str, str]
+"""A model and the fingerprint of the judges that met it."""
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A number in the table's unit; one of the user's has its 95 % interval and how many answers (or
+    images, where images are averaged) it rests on."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+class BesideRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's numbers by column; a published one is of the paper, the others are the user's."""
+
+    model: str
+    published: bool
+    cells: dict[str, Cell]
+    judges: dict[str, str] = {}
+
+
+class BesideGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands side by side: the rows in order of the column `sorted_by`, the best first."""
+
+    title: str
+    sorted_by: str
+    columns: tuple[str, ...]
+    rows: tuple[BesideRow, ...]
+
+
+class BesideTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A published table with the user's rows in it; `differs` says why they are not the same measurement."""
+
+    paper: str
+    table: str
+    title: str
+    unit: str
+    decimals: int
+    higher_is_better: bool
+    columns: dict[str, str]
+    headings: dict[str, str]
+    groups: tuple[BesideGroup, ...]
+    differs: tuple[str, ...]
+
+
+class Beside:
+    """Takes in outcomes one by one; `tables` puts the models into every published table of the protocol.
+
+    `protocol` is one that a paper has a table of, or a part of it, such as `valor-object-existence` of
+    `valor`. Raises `UsageError` for any other.
+    """
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        self._published = [table for table in tables() if protocol in {table.protocol, *table.protocols}]
+        if not self._published:
+            known = ", ".join(sorted({table.protocol for table in tables()}))
+            raise UsageError(f"no published table of '{protocol}'; there are tables of {known}")
+        whole = protocol == self._published[0].protocol
+        self._protocols = self._published[0].protocols if whole else frozenset({protocol})
+        self._entries: dict[Who, _Entry] = {}
+        self._others: Counter[OutcomeKind] = Counter()
+
+    def add(self, event: ResponseScored) -> None:
+        """Count one outcome; those of other protocols, and those without a score, are in no number."""
+        if event.protocol not in self._protocols:
+            return
+        if event.outcome is not OutcomeKind.SCORED:
+            self._others[event.outcome] += 1
+            return
+        who = (event.model, fingerprint(event.judges))
+        if who not in self._entries:
+            self._entries[who] = _Entry(event, self._published)
+        self._entries[who].add(event)
+
+    def tables(self) -> tuple[BesideTable, ...]:
+        """The tables; raises `UsageError` when no outcome of the protocol has a score."""
+        if not self._entries:
+            others = ", ".join(f"{number} {kind.value}" for kind, number in sorted(self._others.items()))
+            raise UsageError(
+                f"no scored outcome of protocol '{self.protocol}' to put beside the published ones"
+                + (f" ({others})" if others else "")
+            )
+        rows = _joined(list(self._entries.values()))
+        return tuple(self._table(index, table, rows) for index, table in enumerate(self._published))
+
+    def _table(self, index: int, table: PublishedTable, entries: Sequence[Sequence[_Entry]]) -> BesideTable:
+        mine = [
+            BesideRow(
+                model=parts[0].model,
+                published=False,
+                cells=_cells(table, [part.sums[index] for part in parts]),
+                judges=_judges(parts),
+            )
+            for parts in entries
+        ]
+        names = [column.name for column in table.columns]
+        printed = [
+            BesideRow(
+                model=row.model,
+                published=True,
+                cells={
+                    name: Cell(value=value)
+                    for name, value in zip(names, row.values, strict=True)
+                    if value is not None
+                },
+            )
+            for row in table.rows
+        ]
+        return BesideTable(
+            paper=table.source.paper,
+            table=table.source.table,
+            title=table.title,
+            unit=table.unit,
+            decimals=table.decimals,
+            higher_is_better=table.higher_is_better,
+            columns={
+                column.name: column.meaning + (f" ({column.unit})" if column.unit else "")
+                for column in table.columns
+            },
+            headings={column.name: column.heading for column in table.columns},
+            groups=tuple(
+                _sorted(group, mine, printed, table.higher_is_better) for group in _shown(table.groups, mine)
+            ),
+            differs=self._differs(table, mine),
+        )
+
+    def _differs(self, table: PublishedTable, mine: Iterable[BesideRow]) -> tuple[str, ...]:
+        judges = {
+            ", ".join(f"{stage} {judge}" for stage, judge in row.judges.items()) or "none named"
+            for row in mine
+        }
+        lines = [
+            f"Not the same measurement. Judges: yours {'; '.join(sorted(judges))}. "
+            f"The paper's: {table.judge}.",
+            f"Data: yours are the answers you recorded. The paper's: {table.data}.",
+            *table.notes,
+        ]
+        if self._others:
+            told = " and ".join(f"{number} {kind.value}" for kind, number in sorted(self._others.items()))
+            lines.append(f"In no number: {told}.")
+        return tuple(lines)
+
+
+class _Image:
+    """The answers about one image."""
+
+    def __init__(self) -> None:
+        self.values = WeightedMoments()
+        self.weights = 0.0
+
+    def add(self, value: float, each: float) -> None:
+        self.values.add(value, each)
+        self.weights += each
+
+
+class _Sums:
+    """What one column needs of one model's outcomes.
+
+    One that was judged with probability p stands for 1 / p. Where images are averaged, one stands for as many
+    as its judged answers do in the mean.
+    """
+
+    def __init__(self) -> None:
+        self.values = WeightedMoments()
+        self.ratio = WeightedSums()
+        self.groups: dict[str, _Image] = {}
+
+    def add(self, column: Column, event: ResponseScored) -> None:
+        each = weight(event.drawn)
+        if column.pooled is not None:
+            numerator, denominator = (event.values.get(name) for name in column.pooled)
+            if numerator is not None and denominator is not None:
+                self.ratio.add(int(numerator), int(denominator), each)
+            return
+        value = event.values.get(column.mean)
+        if value is None:
+            return
+        if not column.per:
+            self.values.add(value, each)
+        elif group := next((event.tags[tag] for tag in column.per if event.tags.get(tag)), ""):
+            self.groups.setdefault(group, _Image()).add(value, each)
+
+    def interval(self, column: Column, bounds: tuple[float, float]) -> Interval | None:
+        if column.pooled is not None:
+            found = weighted_rate(self.ratio)
+            return None if found is None else msgspec.structs.replace(found, n=self.ratio.plain.clusters)
+        values = self.values
+        if column.per:
+            values = WeightedMoments()
+            for group in self.groups.values():
+                values.add(group.values.mean, group.weights / group.values.n)
+        return weighted_mean_interval(values, bounds=bounds)
+
+
+class _Entry:
+    """One model as one set of judges saw it: for each table the sums of each column."""
+
+    def __init__(self, first: ResponseScored, published: Sequence[PublishedTable]) -> None:
+        self.model = first.model
+        self.judges = first.judges
+        self.protocol = first.protocol
+        self.outcomes = 0
+        self.sums: list[dict[str, _Sums]] = [{} for _ in published]
+        self._published = published
+
+    def add(self, event: ResponseScored) -> None:
+        self.outcomes += 1
+        for table, sums in zip(self._published, self.sums, strict=True):
+            for column in table.columns:
+                if (column.mean or column.pooled) and _counts(column, event):
+                    sums.setdefault(column.name, _Sums()).add(column, event)
+
+
+def _counts(column: Column, event: ResponseScored) -> bool:
+    if column.protocol != event.protocol:
+        return False
+    if column.judge and (column.judge == "llm") != _by_llm(event.judges):
+        return False
+    return all(event.tags.get(tag, "").strip().casefold() in values for tag, values in column.where.items())
+
+
+def _by_llm(judges: Mapping[str, Judge]) -> bool:
+    return any(judge.engine == "llm" for stage, judge in judges.items() if stage != "extraction")
+
+
+def _joined(entries: list[_Entry]) -> list[list[_Entry]]:
+    """A model's entries of several protocols as one row, if the same engines judged them.
+
+    Prompts differ between protocols, and so do fingerprints. Within one protocol different fingerprints
+    are different judges: their scores are not pooled, and each has a row.
+    """
+    rows: dict[tuple[str, str, int], list[_Entry]] = {}
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for entry in sorted(entries, key=lambda entry: -entry.outcomes):
+        engines = str(_judges([entry]))
+        turn = seen[entry.model, engines, entry.protocol]
+        seen[entry.model, engines, entry.protocol] += 1
+        rows.setdefault((entry.model, engines, turn), []).append(entry)
+    return [rows[key] for key in sorted(rows)]
+
+
+def _judges(parts: Sequence[_Entry]) -> dict[str, str]:
+    return {
+        stage: "/".join(filter(None, (judge.engine, judge.model)))
+        for part in parts
+        for stage, judge in sorted(part.judges.items())
+    }
+
+
+def _cells(table: PublishedTable, parts: Sequence[Mapping[str, _Sums]]) -> dict[str, Cell]:
+    found: dict[str, Interval] = {}
+    for column in table.columns:
+        for part in parts:
+            if column.name in part and (one := part[column.name].interval(column, table.bounds)):
+                found[column.name] = one
+    for column in table.columns:
+        if column.average and all(name in found for name in column.average):
+            found[column.name] = _average([found[name] for name in column.average])
+    scale = table.scale
+    return {
+        name: Cell(value=scale * one.value, low=scale * one.low, high=scale * one.high, n=one.n)
+        for name, one in found.items()
+    }
+
+
+def _average(intervals: Sequence[Interval]) -> Interval:
+    """The mean of independent estimates; the distances to their limits add as squares (Zou and Donner
+    2008)."""
+    k = len(intervals)
+    value = math.fsum(one.value for one in intervals) / k
+    below = math.hypot(*(one.value - one.low for one in intervals)) / k
+    above = math.hypot(*(one.high - one.value for one in intervals)) / k
+    return Interval(value, value - below, value + above, sum(one.n for one in intervals))
+
+
+def _shown(groups: Sequence[Group], mine: Sequence[BesideRow]) -> Sequence[Group]:
+    """Those in which the user has a number; the first where there is none."""
+    found = [group for group in groups if any(row.cells.keys() & set(group.columns) for row in mine)]
+    return found or groups[:1]
+
+
+def _sorted(
+    group: Group, mine: Sequence[BesideRow], printed: Sequence[BesideRow], higher_is_better: bool
+) -> BesideGroup:
+    """By the headline, or where none of the user's models has it by the first column that one has."""
+    choices = (group.headline, *group.columns)
+    by = next((name for name in choices if any(name in row.cells for row in mine)), group.headline)
+    sign = -1 if higher_is_better else 1
+
+    def place(row: BesideRow) -> tuple[bool, float]:
+        cell = row.cells.get(by)
+        return cell is None, 0.0 if cell is None else sign * cell.value
+
+    return BesideGroup(
+        title=group.title,
+        sorted_by=by,
+        columns=group.columns,
+        rows=tuple(sorted([*mine, *printed], key=place)),
+    )

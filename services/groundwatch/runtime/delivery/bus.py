@@ -1,0 +1,281 @@
+"""The connection to NATS and the one way to publish: at most one message on a subject, acknowledged.
+
+`Bus.create` is what makes a stage exactly once: the server itself refuses a second event on the same
+subject, so a redelivered input adds nothing however late it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from groundwatch.addresses import concealed, shown_address
+from groundwatch.errors import ConnectionLost, TransientError, Unavailable, UsageError
+from groundwatch.runtime.delivery.connection import Broker, Connection
+from groundwatch.runtime.delivery.publisher import Publisher, Receipt, Stored, settle
+from groundwatch.runtime.delivery.storage import StorageHealth
+from groundwatch.runtime.security.connecting import Refusals, security, why_not_connected
+from groundwatch.runtime.settings.nats_addresses import nats_servers
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+    from groundwatch.runtime.settings.tree import NatsSettings
+
+__all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "settle"]
+
+ENCODER = msgspec.json.Encoder()
+
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
+
+RECONNECT_POLL = 0.05
+
+CLOSE_SECONDS = 4.0
+"""With the drain before it, below Kubernetes' 30 seconds between SIGTERM and SIGKILL."""
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """An event on its way out. `expect` is the sequence its subject must be at; 0: nothing there yet.
+
+    `whole` is for dead letters: they may be as large as the server takes.
+    """
+
+    subject: str
+    payload: bytes
+    message_id: str = ""
+    headers: dict[str, str] = {}
+    expect: int | None = 0
+    whole: bool = False
+
+
+class Bus:
+    """A FastStream broker with the JetStream calls that the runtime needs beside it.
+
+    `user` is whose rights it works with, where that is not the `name` it is shown under.
+    """
+
+    def __init__(self, settings: NatsSettings, *, name: str, user: str = "") -> None:
+        self._settings = settings
+        self._name = name
+        self._refusals = Refusals(user or name)
+        self.storage = StorageHealth()
+        self.inbox = f"{inbox_prefix(user or name)}.".encode()
+        self.broker = Broker(
+            nats_servers(settings.url) or [DEFAULT_SERVER],
+            name=name,
+            apply_types=False,
+            logger=None,
+            graceful_timeout=None,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=1,
+            connect_timeout=5,
+            # A server that has frozen or gone without a word is noticed in seconds, not in four minutes.
+            ping_interval=5,
+            max_outstanding_pings=2,
+            allow_reconnect=True,
+            drain_timeout=15,
+            pending_size=64 * 1024 * 1024,
+            inbox_prefix=inbox_prefix(user or name),
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+            **security(settings),
+        )
+        self._js: JetStreamContext | None = None
+        self._publisher: Publisher | None = None
+        self._closing = False
+        self._trouble = ""
+        self.reconnects = 0
+
+    @property
+    def publish_timeout(self) -> float:
+        """Seconds that a stream has to confirm an event."""
+        return self._settings.publish_timeout
+
+    @property
+    def client(self) -> Connection:
+        """The client under the broker; it reconnects by itself, until it is closed."""
+        connection = self.broker.connection
+        assert isinstance(connection, Connection)
+        return connection
+
+    @property
+    def js(self) -> JetStreamContext:
+        """JetStream over the same connection."""
+        if self._js is None:
+            self._js = self.client.jetstream(timeout=self._settings.publish_timeout)
+        return self._js
+
+    @property
+    def connected(self) -> bool:
+        """Whether the socket is up. Says nothing of consumers: see `health`."""
+        return self._publisher is not None and self.client.is_connected
+
+    @property
+    def lost(self) -> str:
+        """Why the connection will never be open again, in one line; empty while it is, or may be."""
+        if self._closing or self._publisher is None or not self.client.closed.is_set():
+            return ""
+        return (
+            f"the connection to NATS at {shown_address(self._settings.url or DEFAULT_SERVER)} was closed "
+            f"for good ({self.client.last_error or self._trouble or 'nobody said why'})"
+        )
+
+    async def until_lost(self) -> NoReturn:
+        """Wait until the connection is closed for good. Raises `ConnectionLost` then."""
+        await self.client.closed.wait()
+        raise ConnectionLost(self.lost or "the connection to NATS was closed")
+
+    async def until_connected(self, timeout: float) -> None:
+        """Wait while it connects again, at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if self.connected or self.lost:
+                return
+            await asyncio.sleep(RECONNECT_POLL)
+
+    async def connect(self, *, patience: float = 10.0) -> None:
+        """Connect, trying for `patience` seconds. Raises `UsageError` naming the address."""
+        try:
+            await asyncio.wait_for(self.broker.connect(), patience)
+        except (OSError, TimeoutError, nats.errors.Error, asyncio.CancelledError) as error:
+            if _cancelled():
+                raise
+            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+                await asyncio.wait_for(self.broker.stop(), 5)
+            raise UsageError(why_not_connected(self._settings, self._trouble)) from error
+        if self._settings.tls_ca and not self.encrypted:
+            await self.close()
+            raise UsageError(
+                f"the NATS server at {shown_address(self._settings.url)} speaks no TLS, and nats.tls_ca "
+                "demands it: give it a tls block (groundwatch provision --auth DIR --tls HOST), or "
+                "unset nats.tls_ca"
+            )
+        _ = self.js
+        publisher = Publisher(self.client, timeout=self._settings.publish_timeout, storage=self.storage)
+        try:
+            await publisher.start()
+        except (nats.errors.Error, OSError) as error:
+            await self.close()
+            raise UsageError(why_not_connected(self._settings, self._trouble or repr(error))) from error
+        self._publisher = publisher
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the server wants TLS, which the client then speaks or fails."""
+        return bool(self.client._server_info.get("tls_required"))
+
+    def problems(self) -> list[str]:
+        """Why whoever works over this connection is not ready: gone, or refused something it needs."""
+        if lost := self.lost:
+            return [lost]
+        if not self.connected:
+            return ["not connected to NATS"]
+        if self._settings.tls_ca and not self.encrypted:
+            return ["the NATS server speaks no TLS any more, and nats.tls_ca demands it"]
+        return [*self._refusals.told(), *self.storage.problems()]
+
+    @contextlib.asynccontextmanager
+    async def unless_refused(self) -> AsyncIterator[None]:
+        """End the block at once when NATS refuses a subject, which otherwise shows as a timeout only.
+
+        Raises `UsageError` with what was refused and what to do.
+        """
+        try:
+            async with asyncio.timeout(None) as limit:
+                with self._refusals.telling(lambda: limit.reschedule(0)):
+                    yield
+        except (nats.errors.Error, TimeoutError, TransientError) as error:
+            if refused := self._refusals.told():
+                raise UsageError(refused[0]) from error
+            raise
+
+    async def close(self) -> None:
+        """Drain and close, within `CLOSE_SECONDS`. A broken connection is closed without waiting for it."""
+        self._closing = True
+        # From here on the broker has no connection to ask about.
+        self._publisher = None
+        # A task of its own: nats-py swallows that it is cancelled while it drains, and waits on.
+        stopping = asyncio.create_task(self.broker.stop())
+        try:
+            await asyncio.wait({stopping}, timeout=CLOSE_SECONDS)
+        finally:
+            failed = not stopping.done() or stopping.cancelled() or stopping.exception() is not None
+            if failed and self.broker.last_connection is not None:
+                stopping.cancel()
+                await self.broker.last_connection.abandon()
+                await asyncio.wait({stopping}, timeout=CLOSE_SECONDS)
+                # Whatever it is: what was done over the connection is done.
+                logger.debug("nats.not_closed", service=self._name)
+
+    async def create(self, outgoing: Outgoing) -> Stored:
+        """Publish unless the subject has a message already; return when the stream has it.
+
+        Raises `InputError` when the event is too large to ever fit, `Unavailable` otherwise.
+        """
+        return await (await self.start_create(outgoing))
+
+    async def start_create(self, outgoing: Outgoing) -> Receipt:
+        """Like `create`, but return once the event is sent, with what waits for the acknowledgement.
+
+        Many can be in the air at once; the caller must await or `settle` each.
+        """
+        headers = dict(outgoing.headers)
+        if outgoing.message_id:
+            headers[HEADER_MESSAGE_ID] = outgoing.message_id
+        if outgoing.expect is not None:
+            headers[HEADER_EXPECT_SEQUENCE] = str(outgoing.expect)
+        if self._publisher is None:
+            raise Unavailable("not connected to NATS yet")
+        return await self._publisher.send(
+            outgoing.subject, outgoing.payload, headers or None, whole=outgoing.whole
+        )
+
+    async def holds(self, stream: str, subject: str) -> bool:
+        """Whether the stream has a message on this subject."""
+        return await self.headers_of(stream, subject) is not None
+
+    async def headers_of(self, stream: str, subject: str) -> Mapping[str, str] | None:
+        """The headers of the stream's message on this subject; None when it has none there."""
+        try:
+            found = await self.js.get_last_msg(stream, subject)
+        except nats.js.errors.NotFoundError:
+            return None
+        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+            raise Unavailable(f"cannot look up {subject}: {error!r}") from error
+        return found.headers or {}
+
+    async def _on_error(self, error: Exception) -> None:
+        self._trouble = concealed(str(error) or repr(error))
+        if self._closing or self._publisher is None:
+            # While connecting, the one line that `connect` raises tells it.
+            return
+        if self._refusals.add(self._trouble):
+            return
+        logger.warning("nats.error", service=self._name, error=repr(error))
+
+    async def _on_disconnected(self) -> None:
+        if self._closing:
+            return
+        logger.warning("nats.disconnected", service=self._name)
+
+    async def _on_reconnected(self) -> None:
+        self.reconnects += 1
+        self._refusals.clear()
+        self.storage.forget()
+        logger.info("nats.reconnected", service=self._name)
+
+
+def _cancelled() -> bool:
+    """Whether this task was cancelled, and not only a future that the client library gave up."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

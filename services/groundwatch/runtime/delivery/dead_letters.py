@@ -1,0 +1,223 @@
+"""The dead letters: every event that could not be processed, whole, with its reason.
+
+Burying writes the dead letter first and then the outcome that stands for it, so the ledger balances at
+every moment. `send_again` gives a dead letter back to its stage; if that succeeds, its outcome replaces
+the one that stood for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError, Unavailable
+from groundwatch.events import (
+    ChainAdvanced,
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    OutcomeKind,
+    QuestionAsked,
+    ResponseRecorded,
+    digest,
+)
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
+from groundwatch.runtime.delivery.outcomes import (
+    DEAD_LETTER,
+    UNDECODABLE,
+    outgoing,
+    replace_dead,
+    without_score,
+)
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.work import Arrived
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import (
+    DEAD,
+    HEADER_ORIGIN,
+    HEADER_PROTOCOLS,
+    HEADER_REASON,
+    HEADER_RETRY,
+    RESPONSES,
+    dead_subject,
+    is_token,
+    parse_subject,
+    recorded_subject,
+    retry_subject,
+)
+
+UNKNOWN = "unknown"
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter as people see it. `sequence` is what `groundwatch dead retry` takes."""
+
+    sequence: int
+    stage: str
+    reason: str
+    subject: str
+    protocols: tuple[str, ...]
+    retries: int
+    time: float
+    payload: bytes
+
+
+class DeadLetters:
+    """Buries what one stage could not process."""
+
+    def __init__(self, bus: Bus, stage: str, metrics: Metrics) -> None:
+        self._bus = bus
+        self._stage = stage
+        self._metrics = metrics
+
+    async def bury(self, arrived: Arrived, event: Any, failed: tuple[str, ...], error: Exception) -> None:
+        """Write the dead letter, then an unscored outcome for each protocol that failed.
+
+        A question has none yet: only its answer is recorded, and only what is recorded has outcomes.
+        `failed` empty means: every protocol of the message. A message whose protocols end one after the other
+        leaves a letter for each time. Raises `Unavailable` when the streams
+        cannot be reached; the message is then still the server's.
+        """
+        address = arrived.address
+        run = address.run if address else UNKNOWN
+        response = _response_of(event)
+        protocols = (
+            failed or arrived.protocols or ((address.protocol,) if address and address.protocol else ())
+        )
+        if not protocols and response is not None:
+            protocols = tuple(name for name in response.protocols if name not in response.declined)
+        # Whoever writes beside the gateway may name anything; what cannot be in a subject has no outcome.
+        protocols = tuple(filter(is_token, protocols))
+        headers = {
+            HEADER_ORIGIN: arrived.origin,
+            HEADER_REASON: _one_line(f"{_kind(error)}: {error}"),
+            HEADER_RETRY: arrived.headers.get(HEADER_RETRY, "0"),
+        }
+        if protocols:
+            headers[HEADER_PROTOCOLS] = ",".join(protocols)
+        letter_key = digest(arrived.fingerprint, *sorted(failed))[:32] if failed else arrived.fingerprint
+        letter = Outgoing(
+            subject=dead_subject(self._stage, run, letter_key),
+            payload=arrived.message.data,
+            message_id=digest("dead", self._stage, letter_key)[:32],
+            headers=headers,
+            whole=True,
+        )
+        try:
+            stored = await self._bus.create(letter)
+        except InputError as too_large:
+            where = f"; its bytes stay in {arrived.stream} at sequence {arrived.sequence}"
+            headers[HEADER_REASON] = _one_line(f"{_kind(error)}: {error} ({too_large}{where})")
+            stored = await self._bus.create(msgspec.structs.replace(letter, payload=b"", headers=headers))
+        if stored is Stored.NEW:
+            self._metrics.dead_letters.labels(self._stage, _kind(error)).inc()
+            logger.error(
+                "dead_letter", stage=self._stage, subject=arrived.origin, reason=headers[HEADER_REASON]
+            )
+        if address is not None and protocols and address.kind != "asked":
+            await self._outcomes(arrived, address.run, address.key, response, protocols, error)
+
+    async def _outcomes(
+        self,
+        arrived: Arrived,
+        run: str,
+        key: str,
+        response: ResponseRecorded | None,
+        protocols: tuple[str, ...],
+        error: Exception,
+    ) -> None:
+        response = response or await self._recorded(run, key)
+        reason = UNDECODABLE if isinstance(error, DecodeError) else DEAD_LETTER
+        for protocol in protocols:
+            outcome = without_score(
+                response, protocol, OutcomeKind.UNSCORED, reason, detail=f"{self._stage}: {error}"
+            )
+            message = outgoing(outcome, key=key)
+            stored = await self._bus.create(message)
+            if stored is Stored.EXISTED:
+                stored = await replace_dead(self._bus, message)
+            if stored is Stored.NEW:
+                self._metrics.outcome(outcome)
+
+    async def _recorded(self, run: str, key: str) -> ResponseRecorded:
+        """The response as recorded, when the event at hand cannot say whose it is."""
+        try:
+            found = await self._bus.js.get_last_msg(RESPONSES, recorded_subject(run, key))
+            return msgspec.json.decode(found.data or b"", type=ResponseRecorded)
+        except (nats.js.errors.NotFoundError, *UNDECODED):
+            return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise Unavailable(f"cannot read the recorded response: {error!r}") from error
+
+
+async def dead_letters(bus: Bus) -> AsyncIterator[DeadLetter]:
+    """All dead letters, oldest first."""
+    async for message in read_stream(bus.js, DEAD):
+        address = parse_subject(message.subject)
+        headers = message.headers
+        yield DeadLetter(
+            sequence=message.sequence,
+            stage=address.stage if address else UNKNOWN,
+            reason=headers.get(HEADER_REASON, ""),
+            subject=headers.get(HEADER_ORIGIN, ""),
+            protocols=tuple(filter(None, headers.get(HEADER_PROTOCOLS, "").split(","))),
+            retries=int(headers.get(HEADER_RETRY, "0")),
+            time=message.time,
+            payload=message.data,
+        )
+
+
+async def send_again(bus: Bus, letter: DeadLetter) -> None:
+    """Give a dead letter back to its stage, then remove it.
+
+    A crash in between leaves both; the message id keeps the second try from doubling the first.
+    """
+    address = parse_subject(letter.subject)
+    run, key = (address.run, address.key) if address else (UNKNOWN, digest(letter.subject)[:32])
+    headers = {HEADER_ORIGIN: letter.subject, HEADER_RETRY: str(letter.retries + 1)}
+    if letter.protocols:
+        headers[HEADER_PROTOCOLS] = ",".join(letter.protocols)
+    await bus.create(
+        Outgoing(
+            subject=retry_subject(letter.stage, run, key),
+            payload=letter.payload,
+            message_id=digest("retry", str(letter.sequence), str(letter.time))[:32],
+            headers=headers,
+            expect=None,
+            whole=True,
+        )
+    )
+    await asyncio.wait_for(bus.js.delete_msg(DEAD, letter.sequence), 10)
+
+
+def _response_of(event: Any) -> ResponseRecorded | None:
+    match event:
+        case ResponseRecorded():
+            return event
+        case ClaimsExtracted() | ChainAdvanced() | QuestionAsked():
+            return event.response
+        case ClaimsVerified() | ClaimsMatched():
+            return event.extracted.response
+    return None
+
+
+def _kind(error: Exception) -> str:
+    match error:
+        case DecodeError():
+            return "undecodable"
+        case InputError():
+            return "bad_input"
+        case TransientError():
+            return "gave_up"
+    return "bug"
+
+
+def _one_line(text: str) -> str:
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return printable.encode("utf-8", "replace").decode("utf-8")[:1_000]

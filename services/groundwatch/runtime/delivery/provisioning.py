@@ -1,0 +1,259 @@
+"""Creating streams and consumers as `topology` declares them, and changing them without losing data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import nats.js.errors
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+
+from groundwatch.errors import ProvisionRefused
+from groundwatch.runtime.settings.tree import CacheSettings
+from groundwatch.topology import (
+    BUCKETS,
+    CONSUMERS,
+    STREAMS,
+    BucketSpec,
+    ConsumerSpec,
+    StreamSpec,
+    streams_of,
+)
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+CACHE = CacheSettings()
+
+Change = Literal["created", "updated", "unchanged"]
+
+
+class Provisioned(msgspec.Struct, frozen=True):
+    """What became of one stream, consumer or bucket."""
+
+    kind: str
+    name: str
+    change: Change
+
+
+async def provision(
+    js: JetStreamContext, *, replicas: int = 1, cache: CacheSettings = CACHE
+) -> list[Provisioned]:
+    """Make the server hold what `topology` declares. Safe to repeat and while services work.
+
+    `cache` says how much of what can be had again is kept, and for how long.
+
+    Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
+    recorded events or skip waiting ones.
+    """
+    existing = {spec.name: await _stream_config(js, spec.name) for spec in STREAMS}
+    for spec in STREAMS:
+        found = existing[spec.name]
+        if found is not None:
+            _refuse_loss(spec, found, messages=(await js.stream_info(spec.name)).state.messages)
+    for consumer in CONSUMERS:
+        await _refuse_skipping(js, consumer)
+    done = [await _put_stream(js, spec, existing[spec.name], replicas) for spec in STREAMS]
+    done += [await _put_consumer(js, spec, replicas) for spec in CONSUMERS]
+    done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
+    return done
+
+
+async def missing(js: JetStreamContext, user: str = "") -> list[str]:
+    """Names of declared streams, consumers and buckets that the server lacks: all, or those of one user."""
+    streams = streams_of(user) if user else [spec.name for spec in STREAMS]
+    absent = [name for name in streams if await _stream_config(js, name) is None]
+    for spec in CONSUMERS:
+        if user in ("", spec.service) and await _consumer_config(js, spec) is None:
+            absent.append(spec.name)
+    for bucket in BUCKETS:
+        if user in ("", *bucket.writers) and await _stream_config(js, bucket.stream) is None:
+            absent.append(bucket.name)
+    return absent
+
+
+def stream_config(spec: StreamSpec, replicas: int) -> StreamConfig:
+    """The declaration as nats-py wants it."""
+    return StreamConfig(
+        name=spec.name,
+        description=spec.description,
+        subjects=list(spec.subjects),
+        retention=RetentionPolicy.WORK_QUEUE if spec.work_queue else RetentionPolicy.LIMITS,
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.NEW if spec.refuse_when_full else DiscardPolicy.OLD,
+        max_age=spec.max_age or None,
+        max_bytes=spec.max_bytes or -1,
+        max_msgs=-1,
+        max_msgs_per_subject=spec.max_per_subject or -1,
+        duplicate_window=spec.duplicate_window,
+        num_replicas=replicas,
+        allow_direct=True,
+    )
+
+
+def consumer_config(spec: ConsumerSpec, replicas: int) -> ConsumerConfig:
+    """The declaration as nats-py wants it."""
+    return ConsumerConfig(
+        durable_name=spec.name,
+        description=spec.description,
+        filter_subjects=list(spec.filters),
+        ack_policy=AckPolicy.EXPLICIT,
+        deliver_policy=DeliverPolicy.ALL,
+        ack_wait=spec.ack_wait,
+        max_deliver=-1,
+        max_ack_pending=spec.max_ack_pending,
+        num_replicas=replicas,
+    )
+
+
+async def _stream_config(js: JetStreamContext, name: str) -> StreamConfig | None:
+    try:
+        return (await js.stream_info(name)).config
+    except nats.js.errors.NotFoundError:
+        return None
+
+
+async def _consumer_config(js: JetStreamContext, spec: ConsumerSpec) -> ConsumerConfig | None:
+    try:
+        config: ConsumerConfig | None = (await js.consumer_info(spec.stream, spec.name)).config
+        return config
+    except nats.js.errors.NotFoundError:
+        return None
+
+
+def _refuse_loss(spec: StreamSpec, found: StreamConfig, *, messages: int) -> None:
+    """Shrinking a limit, or no longer keeping a subject, drops what is there."""
+    if messages == 0:
+        return
+    for field, wanted, current in (
+        ("max_age", spec.max_age, found.max_age),
+        ("max_bytes", spec.max_bytes, found.max_bytes),
+        ("max_msgs_per_subject", spec.max_per_subject, found.max_msgs_per_subject),
+    ):
+        limit, old = wanted or 0, max(current or 0, 0)
+        if limit and (old == 0 or limit < old):
+            raise ProvisionRefused(
+                f"stream {spec.name}: {field} would shrink from {old or 'no limit'} to {limit} and drop "
+                f"recorded events ({messages} held); purge or export them first"
+            )
+    gone = set(found.subjects or ()) - set(spec.subjects)
+    if gone:
+        raise ProvisionRefused(f"stream {spec.name}: would no longer keep {', '.join(sorted(gone))}")
+    retention = RetentionPolicy.WORK_QUEUE if spec.work_queue else RetentionPolicy.LIMITS
+    if found.retention != retention:
+        raise ProvisionRefused(
+            f"stream {spec.name}: retention cannot change while it holds {messages} events"
+        )
+
+
+async def _refuse_skipping(js: JetStreamContext, spec: ConsumerSpec) -> None:
+    found = await _consumer_config(js, spec)
+    if found is None:
+        return
+    filters = set(found.filter_subjects or ([found.filter_subject] if found.filter_subject else []))
+    if filters != set(spec.filters):
+        raise ProvisionRefused(
+            f"consumer {spec.name}: its filter would change from {sorted(filters)} to {sorted(spec.filters)} "
+            "and skip waiting events; drain it, delete it, then provision again"
+        )
+
+
+async def _put_stream(
+    js: JetStreamContext, spec: StreamSpec, found: StreamConfig | None, replicas: int
+) -> Provisioned:
+    wanted = stream_config(spec, replicas)
+    if found is None:
+        await js.add_stream(wanted)
+        return Provisioned("stream", spec.name, "created")
+    same = all(
+        _plain(getattr(found, field)) == _plain(getattr(wanted, field))
+        for field in (
+            "description",
+            "subjects",
+            "discard",
+            "max_age",
+            "max_bytes",
+            "max_msgs_per_subject",
+            "duplicate_window",
+            "num_replicas",
+            "allow_direct",
+        )
+    )
+    if same:
+        return Provisioned("stream", spec.name, "unchanged")
+    await js.update_stream(wanted)
+    return Provisioned("stream", spec.name, "updated")
+
+
+async def _put_consumer(js: JetStreamContext, spec: ConsumerSpec, replicas: int) -> Provisioned:
+    found = await _consumer_config(js, spec)
+    wanted = consumer_config(spec, replicas)
+    same = found is not None and all(
+        _plain(getattr(found, field)) == _plain(getattr(wanted, field))
+        for field in ("description", "ack_wait", "max_ack_pending", "max_deliver")
+    )
+    if same:
+        return Provisioned("consumer", spec.name, "unchanged")
+    await js.add_consumer(spec.stream, wanted)
+    return Provisioned("consumer", spec.name, "created" if found is None else "updated")
+
+
+async def _put_bucket(
+    js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
+) -> Provisioned:
+    if spec.drop_old:
+        return await _put_dropping(js, spec, replicas, cache)
+    kind = "images" if spec.kind == "objects" else "bucket"
+    try:
+        await js.stream_info(spec.stream)
+    except nats.js.errors.NotFoundError:
+        if spec.kind == "objects":
+            await js.create_object_store(spec.name, description=spec.description, replicas=replicas)
+        else:
+            await js.create_key_value(bucket=spec.name, description=spec.description, replicas=replicas)
+        return Provisioned(kind, spec.name, "created")
+    return Provisioned(kind, spec.name, "unchanged")
+
+
+async def _put_dropping(
+    js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
+) -> Provisioned:
+    """A bucket that makes room: the client library's own refuse when they are full."""
+    max_age = spec.max_age or cache.ttl
+    wanted = StreamConfig(
+        name=spec.stream,
+        description=spec.description,
+        subjects=[f"$KV.{spec.name}.>"],
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.OLD,
+        max_age=max_age,
+        max_bytes=spec.max_bytes or cache.max_bytes,
+        max_msgs=-1,
+        max_msgs_per_subject=1,
+        duplicate_window=min(120.0, max_age),
+        num_replicas=replicas,
+        allow_direct=True,
+        allow_rollup_hdrs=True,
+    )
+    found = await _stream_config(js, spec.stream)
+    if found is None:
+        await js.add_stream(wanted)
+        return Provisioned("bucket", spec.name, "created")
+    fields = ("description", "discard", "max_age", "max_bytes", "duplicate_window", "num_replicas")
+    if all(_plain(getattr(found, field)) == _plain(getattr(wanted, field)) for field in fields):
+        return Provisioned("bucket", spec.name, "unchanged")
+    await js.update_stream(wanted)
+    return Provisioned("bucket", spec.name, "updated")
+
+
+def _plain(value: object) -> object:
+    """The server leaves out what is zero or without limit."""
+    return None if value in (0, -1, 0.0, [], "") else value

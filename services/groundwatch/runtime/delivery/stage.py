@@ -1,0 +1,384 @@
+"""The loop that every stage runs: fetch, decode, handle, publish the results, then acknowledge.
+
+What a handler must know is in `Handler`; what can go wrong is dealt with here, once for all stages:
+
+    the judge or NATS is away   the event waits in hand, nothing more is fetched, and it is handled again
+    a fault that passes         a failed attempt: back to the server with a delay, a dead letter in the end
+    a bug, or no end to it      a failed attempt too, of which fewer are allowed
+    a hopeless event            a dead letter with its reason, at once
+
+A handler that breaks on a batch gets its messages one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import nats.errors
+from faststream import AckPolicy
+from faststream.message import StreamMessage
+from faststream.nats import PullSub
+from nats.aio.msg import Msg
+
+from groundwatch.errors import (
+    UNDECODED,
+    DecodeError,
+    GroundwatchError,
+    InputError,
+    TransientError,
+    Unavailable,
+)
+from groundwatch.models.asking.breaker import ASKED_FOR
+from groundwatch.runtime.delivery import retry
+from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
+from groundwatch.runtime.delivery.away import AwayJudges
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.dead_letters import DeadLetters
+from groundwatch.runtime.delivery.pull import Pull
+from groundwatch.runtime.delivery.storing import NATS_PAUSE, NATS_TRIES, Storing
+from groundwatch.runtime.delivery.timeouts import WorkClock
+from groundwatch.runtime.delivery.work import Arrived, Heartbeat, Result, Work
+from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import ConsumerSpec
+
+E = TypeVar("E")
+
+BUG_ATTEMPTS = 3
+"""How often an unexpected exception is tried again before its message counts as poison."""
+
+BEATS = 3
+"""How often in an acknowledgement wait the server is told that work goes on."""
+
+WORK_TIMEOUT = 1_800.0
+
+Handler = Callable[[Sequence[Work[E]]], Awaitable[Sequence[Result | GroundwatchError]]]
+"""Takes decoded messages; returns one result for each, in order. An error stands for the whole message;
+failures of single protocols stand in the `Result`. What `Arrived.first` is not true of may have been handled
+before, in part: its handler looks what is there before it asks anybody."""
+
+
+class Stage(Generic[E]):
+    """One durable consumer with its handler, `concurrency` loops of `batch` messages each.
+
+    Several loops on one durable keep a slow message from holding up the others. `timeout` is for the handling
+    of one batch, or of one message of a batch that took longer, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        consumer: ConsumerSpec,
+        event: Any,
+        handler: Handler[E],
+        bus: Bus,
+        metrics: Metrics,
+        retries: RetrySettings,
+        batch: int,
+        concurrency: int,
+        timeout: float = WORK_TIMEOUT,
+        judges: AwayJudges | None = None,
+    ) -> None:
+        self.name = name
+        self.consumer = consumer
+        self._decoder: msgspec.json.Decoder[E] = msgspec.json.Decoder(event)
+        self._handler = handler
+        self._bus = bus
+        self._metrics = metrics
+        self._retries = retries
+        self._batch = batch
+        self._dead = DeadLetters(bus, name, metrics)
+        self._counts = AttemptCounts(bus, consumer.name)
+        self._clock = WorkClock(name, metrics, timeout)
+        self._store = Storing(name, bus, retries, self._rest)
+        self._judges = judges or AwayJudges(name, metrics)
+        self._in_flight: set[Arrived] = set()
+        self._draining = asyncio.Event()
+        self._progress = asyncio.Event()
+        metrics.stage(name)
+        self._seconds = metrics.stage_seconds.labels(name)
+        self._done = metrics.stage_messages.labels(name, "done")
+        self.pulls: list[Pull] = []
+        self._subscribers: list[Any] = []
+        for _ in range(concurrency):
+            subscriber = bus.broker.subscriber(
+                consumer.filters[0],
+                stream=consumer.stream,
+                durable=consumer.name,
+                pull_sub=PullSub(batch_size=batch, timeout=1.0, batch=True),
+                ack_policy=AckPolicy.MANUAL,
+                decoder=_raw,
+                inbox_prefix=bus.inbox,
+                title=consumer.name,
+            )
+            subscriber(self._consume)
+            self._subscribers.append(subscriber)
+
+    async def start(self) -> None:
+        """Begin to fetch. The consumer must have been provisioned.
+
+        Raises what the client library does when NATS is away; called again, it goes on from there.
+        """
+        for subscriber in self._subscribers[len(self.pulls) :]:
+            pull = Pull(
+                self._bus.client, stream=self.consumer.stream, consumer=self.consumer.name, batch=self._batch
+            )
+            await pull.start()
+            await subscriber.start()
+            # Before anything else runs: FastStream's loop must not fetch with the original even once.
+            original, subscriber.subscription = subscriber.subscription, pull
+            await original.unsubscribe()
+            self.pulls.append(pull)
+
+    async def drain(self, patience: float) -> None:
+        """Finish what was fetched; hand back what waits for a judge, and what is not done in `patience` s."""
+        self._draining.set()
+        try:
+            async with asyncio.timeout(patience):
+                await asyncio.gather(*(pull.drain() for pull in self.pulls))
+        except TimeoutError:
+            left = list(self._in_flight)
+            logger.warning("stage.handing_back", stage=self.name, messages=len(left))
+            await self._hand_back(left, Unavailable("the stage stops"))
+        for subscriber in self._subscribers:
+            await subscriber.stop()
+
+    @property
+    def in_flight(self) -> int:
+        """Messages fetched and not yet answered for."""
+        return len(self._in_flight)
+
+    def problems(self) -> list[str]:
+        """Work that ran out of its time lately."""
+        return self._clock.problems()
+
+    async def _consume(self, messages: list[Msg]) -> None:
+        began = time.perf_counter()
+        arrivals = [Arrived(message) for message in messages]
+        self._in_flight.update(arrivals)
+        try:
+            with Heartbeat(arrivals, self.consumer.ack_wait / BEATS):
+                works = await self._decode(arrivals)
+                while works:
+                    waiting = await self._settle(works, await self._handle(works))
+                    before = time.perf_counter()
+                    works = await self._wait(waiting)
+                    began += time.perf_counter() - before
+        except Exception as error:
+            # Nothing was acknowledged that is not stored; the server delivers the rest again.
+            logger.error("stage.failed", stage=self.name, error=repr(error), exc_info=True)
+            of_nats = isinstance(error, nats.errors.Error | OSError)
+            await self._hand_back(arrivals, Unavailable(repr(error)) if of_nats else error)
+        finally:
+            self._in_flight.difference_update(arrivals)
+            seconds = time.perf_counter() - began
+            for _ in arrivals:
+                self._seconds.observe(seconds)
+
+    async def _decode(self, arrivals: list[Arrived]) -> list[Work[E]]:
+        await self._count_redeliveries([arrived for arrived in arrivals if arrived.delivered > 1])
+        works = []
+        for arrived in arrivals:
+            try:
+                event = self._decoder.decode(arrived.message.data)
+            except UNDECODED as error:
+                await self._bury(arrived, None, {}, DecodeError(str(error)))
+                continue
+            unanswered = arrived.attempts.unanswered(arrived.delivered)
+            if unanswered > self._retries.attempts:
+                # Whoever had it before never answered: it may be what kills them.
+                poison = InputError(f"gave up after {unanswered} deliveries without an answer")
+                await self._bury(arrived, event, {}, poison)
+                continue
+            works.append(Work(event, arrived))
+        return works
+
+    async def _count_redeliveries(self, arrivals: list[Arrived]) -> None:
+        if not arrivals:
+            return
+        self._metrics.redeliveries.labels(self.name).inc(len(arrivals))
+        known = await asyncio.gather(*(self._counts.of(arrived) for arrived in arrivals))
+        for arrived, attempts in zip(arrivals, known, strict=True):
+            arrived.attempts = attempts
+
+    async def _handle(self, works: list[Work[E]]) -> list[Result | Exception]:
+        for work in works:
+            work.arrived.handled += 1
+            work.arrived.handled_at = time.monotonic()
+        ASKED_FOR.set(works[0].arrived.key if len(works) == 1 else "")
+        try:
+            results: list[Result | Exception] = list(
+                await self._clock.within(self._handler(works), [work.arrived for work in works])
+            )
+            if len(results) != len(works):
+                raise RuntimeError(f"{self.name}: {len(results)} results for {len(works)} messages")
+        except Exception as error:
+            if len(works) == 1:
+                if not isinstance(error, GroundwatchError):
+                    logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
+                return [error]
+            # One bad message must not take its batch along.
+            return [one for work in works for one in await self._handle([work])]
+        return results
+
+    async def _settle(
+        self, works: list[Work[E]], results: list[Result | Exception]
+    ) -> list[tuple[Work[E], Unavailable]]:
+        """Store and answer for what has a result; what waits for a judge or for NATS is returned."""
+        # What was judged while the server restarts is not thrown away.
+        await self._bus.until_connected(self._bus.publish_timeout)
+        failures = [
+            dict(result.failures) if isinstance(result, Result) else {"": result} for result in results
+        ]
+        await self._store.publications(results, failures)
+        waiting = []
+        for work, failed in zip(works, failures, strict=True):
+            if not failed:
+                await work.arrived.ack()
+                self._done.inc()
+                self._clock.ended(work.arrived)
+            elif (error := await self._answer_failures(work, failed)) is not None:
+                waiting.append((work, error))
+                continue
+            if self._judges.away:
+                self._judges.answered(work.arrived.key)
+                self._progress.set()
+                self._progress = asyncio.Event()
+        return waiting
+
+    async def _answer_failures(self, work: Work[E], failures: dict[str, Exception]) -> Unavailable | None:
+        """Bury what is hopeless, hand back what may yet pass; returns what is only to be waited for."""
+        hopeless = {name: error for name, error in failures.items() if self._hopeless(work.arrived, error)}
+        passing = [error for name, error in failures.items() if name not in hopeless]
+        if hopeless:
+            reason = next(iter(hopeless.values()))
+            if not await self._bury(work.arrived, work.event, hopeless, reason, ack=not passing):
+                return None
+        for error in passing:
+            if not isinstance(error, Unavailable):
+                # The message as a whole goes round again; what is stored already is not done twice.
+                await self._hand_back([work.arrived], error)
+                return None
+        return next((error for error in passing if isinstance(error, Unavailable)), None)
+
+    def _hopeless(self, arrived: Arrived, error: Exception) -> bool:
+        """Whether this failed attempt was the last. Deliveries are no attempts: see `Attempts`."""
+        match error:
+            case InputError():
+                return True
+            case Unavailable():
+                return False
+            case TransientError():
+                return arrived.attempts.faults + 1 >= self._retries.attempts
+        return arrived.attempts.bugs + 1 >= BUG_ATTEMPTS
+
+    async def _wait(self, waiting: list[tuple[Work[E], Unavailable]]) -> list[Work[E]]:
+        """Those to be handled again, when it is worth it. Until then this loop fetches nothing.
+
+        One that was let through to a judge that is still away makes room: the next trial is another event's,
+        so that no event can pass for an outage. So does one whose judge is away while others answer.
+        """
+        for work, error in waiting:
+            seconds = time.monotonic() - work.arrived.handled_at
+            self._judges.found_away(work.arrived.key, error, seconds)
+        kept = []
+        for work, error in waiting:
+            elsewhere = bool(error.judge) and not self._judges.nobody_answers
+            if error.trial or elsewhere or (work.arrived.handled > NATS_TRIES and not error.judge):
+                await self._hand_back([work.arrived], error)
+            else:
+                kept.append((work, error))
+        if not kept:
+            return []
+        seconds = max(self._pause(work.arrived, error) for work, error in kept)
+        if await self._rest(seconds, early=all(error.wakes for _, error in kept)):
+            return [work for work, _ in kept]
+        for work, error in kept:
+            await self._hand_back([work.arrived], error)
+        return []
+
+    def _pause(self, arrived: Arrived, error: Unavailable) -> float:
+        if error.retry_after is not None:
+            return error.retry_after * random.uniform(1.0, 1.1) + 0.01
+        pause = retry.delay(arrived.handled, self._retries)
+        return pause if error.judge else min(pause, NATS_PAUSE)
+
+    def _turn(self, arrived: Arrived, error: Unavailable) -> float:
+        """Until an event that made room comes back: all that wait, and one that is new, come first.
+
+        No longer than `max_delay`, but for those that come back again and again.
+        """
+        pause = self._pause(arrived, error)
+        if not error.trial:
+            return pause
+        longest = self._retries.max_delay * (1 + arrived.attempts.released)
+        return max(pause, min(self._judges.round(error.judge, pause), longest))
+
+    async def _rest(self, seconds: float, *, early: bool = False) -> bool:
+        """Sleep, with `early` until somebody's judge has answered. False when the stage is to stop."""
+        events = [self._draining, self._progress] if early else [self._draining]
+        tasks = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return not self._draining.is_set()
+
+    async def _hand_back(self, arrivals: Iterable[Arrived], error: Exception) -> None:
+        await asyncio.gather(*(self._hand_one_back(one, error) for one in arrivals if not one.answered))
+
+    async def _hand_one_back(self, arrived: Arrived, error: Exception) -> None:
+        kind: Kind
+        match error:
+            case Unavailable():
+                kind, result = "released", "handed_back"
+                wait = 0.0 if self._draining.is_set() else self._turn(arrived, error)
+            case _:
+                kind, result = "faults" if isinstance(error, TransientError) else "bugs", "retried"
+                wait = retry.delay(arrived.attempts.failed + 1, self._retries)
+                logger.warning(
+                    "stage.retry",
+                    stage=self.name,
+                    attempt=arrived.attempts.failed + 1,
+                    delay=round(wait, 2),
+                    error=str(error),
+                )
+        self._metrics.stage_messages.labels(self.name, result).inc()
+        # First the count: it is read by whoever gets the message next.
+        arrived.attempts = arrived.attempts.plus(kind)
+        await self._counts.put(arrived, arrived.attempts)
+        await arrived.hand_back(wait)
+
+    async def _bury(
+        self,
+        arrived: Arrived,
+        event: E | None,
+        failures: dict[str, Exception],
+        error: Exception,
+        *,
+        ack: bool = True,
+    ) -> bool:
+        """Write the dead letter of these failures; with `ack` the message is done with. False: not now."""
+        try:
+            await self._dead.bury(arrived, event, tuple(name for name in failures if name), error)
+        except TransientError as broken:
+            await self._hand_back([arrived], broken)
+            return False
+        if ack:
+            await arrived.ack()
+            self._clock.ended(arrived)
+            self._metrics.stage_messages.labels(self.name, "dead").inc()
+        return True
+
+
+async def _raw(message: StreamMessage[list[Msg]]) -> list[Msg]:
+    """Hand the messages through as they came: each is decoded, and can fail, on its own."""
+    return message.raw_message

@@ -1,0 +1,154 @@
+"""One message on its way through a stage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+
+from groundwatch.events import digest
+from groundwatch.runtime.delivery.attempts import Attempts
+from groundwatch.runtime.delivery.bus import Outgoing
+from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, Address, parse_subject
+
+E = TypeVar("E")
+
+
+class Arrived:
+    """A message with what its envelope says; readable even when its body is not."""
+
+    __slots__ = (
+        "attempts",
+        "delivered",
+        "handled",
+        "handled_at",
+        "headers",
+        "message",
+        "origin",
+        "sequence",
+        "stream",
+        "timestamp",
+    )
+
+    def __init__(self, message: Msg) -> None:
+        self.message = message
+        self.headers: Mapping[str, str] = message.headers or {}
+        self.origin: str = self.headers.get(HEADER_ORIGIN) or message.subject
+        # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>…, with two more tokens in a JetStream domain.
+        tokens = message.reply.split(".")
+        first = 2 if len(tokens) == 9 else 4
+        self.stream = tokens[first]
+        self.delivered = int(tokens[first + 2])
+        self.sequence = int(tokens[first + 3])
+        self.timestamp = tokens[first + 5]
+        self.attempts = Attempts()
+        self.handled = 0
+        self.handled_at = 0.0
+
+    @property
+    def key(self) -> str:
+        """A name for this very message."""
+        return f"{self.stream}.{self.sequence}"
+
+    @property
+    def first(self) -> bool:
+        """Whether nobody can have worked at it before, so that nothing of what it leads to can be there."""
+        return self.delivered == 1 and self.handled <= 1
+
+    @property
+    def answered(self) -> bool:
+        """Whether the server has been told what became of it."""
+        return bool(self.message._ackd)
+
+    @property
+    def address(self) -> Address | None:
+        """What the subject says, that of the original for a retried dead letter."""
+        return parse_subject(self.origin)
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for this very message: 32 hex digits over stream and sequence."""
+        return digest(self.stream, str(self.sequence))[:32]
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The protocols that the headers name; empty when they name none."""
+        named = self.headers.get(HEADER_PROTOCOLS, "")
+        return tuple(named.split(",")) if named else ()
+
+    async def ack(self) -> None:
+        """Done with it. What the server does not hear it delivers again, and that adds nothing."""
+        if not self.answered:
+            with contextlib.suppress(nats.errors.Error):
+                await self.message.ack()
+
+    async def hand_back(self, delay: float) -> None:
+        """Give it back to the server, to be delivered again after `delay` seconds; unheard, after a while."""
+        if not self.answered:
+            with contextlib.suppress(nats.errors.Error):
+                await self.message.nak(delay=delay)
+
+
+class Work(msgspec.Struct, Generic[E]):
+    """A decoded event with its envelope."""
+
+    event: E
+    arrived: Arrived
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """An event to create, and what to do once the stream has taken it as new."""
+
+    outgoing: Outgoing
+    counted: Callable[[], None] | None = None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What handling one message led to. `failures` are by protocol; the rest of the message is fine."""
+
+    publications: tuple[Publication, ...] = ()
+    failures: dict[str, Exception] = {}
+
+
+class Heartbeat:
+    """Tells the server that work goes on, so that slow judging is not taken for a crash.
+
+    What is answered drops out. It beats on the event loop: engines that compute do so in threads.
+    """
+
+    def __init__(self, messages: list[Arrived], every: float) -> None:
+        self._messages = messages
+        self._every = every
+        self._handle: asyncio.TimerHandle | None = None
+        self._beats: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> Heartbeat:
+        self._schedule()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        for beat in self._beats:
+            beat.cancel()
+
+    def _schedule(self) -> None:
+        # A timer instead of a task: nearly every batch is done before the first beat.
+        self._handle = asyncio.get_running_loop().call_later(self._every, self._start_beat)
+
+    def _start_beat(self) -> None:
+        beat = asyncio.ensure_future(self._beat())
+        self._beats.add(beat)
+        beat.add_done_callback(self._beats.discard)
+        self._schedule()
+
+    async def _beat(self) -> None:
+        for arrived in self._messages:
+            if not arrived.answered:
+                with contextlib.suppress(nats.errors.Error, OSError):
+                    await arrived.message.in_progress()

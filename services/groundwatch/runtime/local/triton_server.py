@@ -1,0 +1,418 @@
+"""A Triton Inference Server of our own, as a child process, for `groundwatch up --models` and the tests.
+
+The server is the one that nvidia-pytriton carries, with the Python backend; its models run in this Python
+environment. In production any other Triton does the same work at `triton.url`.
+
+Whoever may load a model runs code of their own in it. So there is no HTTP port, which any web page could
+reach, and no gRPC port: gRPC is at a socket in a folder that only this user can enter. What controls the
+server also needs a key, made anew for each server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil  # type: ignore[import-untyped]
+
+from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.models.repository import ServedModel, missing_checkpoints, write_model, write_repository
+from groundwatch.runtime.local.ownership import FolderLock, free_port, is_taken
+from groundwatch.runtime.local.triton_distribution import (
+    environment,
+    find_distribution,
+    package_paths,
+    write_backend,
+)
+from groundwatch.runtime.telemetry.logs import logger
+
+READY_SECONDS = 60.0
+LOAD_SECONDS = 600.0
+STOP_SECONDS = 15.0
+LOOK_SECONDS = 2.0
+LOADS_AT_ONCE = 2
+RESTART_PAUSE = 2.0
+
+CALL_SECONDS = 5.0
+
+LONGEST_FOLDER = 64
+"""Bytes of the path of the folder for sockets: with our own part it stays below the 107 that Linux takes."""
+
+RESTRICTED = ("shared-memory", "model-repository", "statistics", "trace", "logging")
+"""Parts of Triton's gRPC that only this process may use. The others ask about models, and ask models."""
+
+_BINARY = "tritonserver"
+_KEY = "groundwatch-key"
+_HEADER = f"triton-grpc-protocol-{_KEY}"
+_NO_ANSWER = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that is `loaded`, or begins to load: so many are `done` of `total`, after `seconds`."""
+
+    model: str
+    loaded: bool
+    done: int
+    total: int
+    seconds: float
+
+
+OnProgress = Callable[[LoadProgress], None]
+
+
+def _temporary_folder() -> Path:
+    """Where a folder for sockets may lie: their paths must be short, and TMPDIR may not be."""
+    folder = Path(tempfile.gettempdir())
+    return folder if len(os.fsencode(folder)) <= LONGEST_FOLDER else Path("/tmp")
+
+
+class TritonServer:
+    """One tritonserver that serves `models` to processes of this user; its files are under `data_dir`.
+
+    `metrics_port` is its only port, on loopback, and only shows metrics.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        models: Mapping[str, ServedModel],
+        *,
+        cache_bytes: int = 64 * 1024 * 1024,
+        metrics_port: int = 0,
+    ) -> None:
+        self.data_dir = data_dir
+        self.models = dict(models)
+        self.metrics_port = metrics_port or free_port()
+        self._socket_folder = _temporary_folder() / f"groundwatch-{secrets.token_hex(8)}"
+        self._key = secrets.token_urlsafe(32)
+        self._cache_bytes = cache_bytes
+        self._process: asyncio.subprocess.Process | None = None
+        self._connected: Any = None
+        self._lock = FolderLock(
+            data_dir,
+            binary=lambda: _BINARY,
+            stop=_kill_group,
+            patience=STOP_SECONDS,
+            refusal="another groundwatch already serves models from",
+        )
+        self._started = False
+
+    @property
+    def url(self) -> str:
+        """Where gRPC clients of this user connect; the same for as long as this object lives."""
+        return f"unix:{self._socket_folder}/grpc:1"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus finds the server's metrics."""
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
+
+    @property
+    def repository(self) -> Path:
+        """The folder of the model repository."""
+        return self.data_dir / "repository"
+
+    @property
+    def log(self) -> Path:
+        """The server's log, with that of its models."""
+        return self.data_dir / "tritonserver.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id while it runs."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def start(self, *, on_progress: OnProgress | None = None) -> None:
+        """Start the child, and load every model, telling `on_progress` of each.
+
+        Raises `UsageError` with what the server said about a model that does not load.
+        """
+        root = find_distribution()
+        if importlib.util.find_spec("tritonclient") is None:
+            raise MissingExtraError("tritonclient", "models")
+        if absent := missing_checkpoints(self.models):
+            raise UsageError(f"there is no checkpoint {absent[0]}")
+        self._lock.take()
+        try:
+            write_repository(self.repository, self.models, paths=package_paths())
+            self._clear_shared_memory()
+            await self._wait_for_port()
+            await self._launch(root)
+            await self._wait_ready()
+            await self._load_all(on_progress)
+        except BaseException:
+            await self.stop()
+            raise
+        logger.info("triton.started", url=self.url, metrics=self.metrics_url, pid=self.pid)
+
+    async def load(self, name: str) -> None:
+        """Load the model that the repository holds under this name, or load it anew.
+
+        Raises `UsageError` with the reason when that fails.
+        """
+        await self._manage(name, "load")
+
+    async def _load_all(self, on_progress: OnProgress | None) -> None:
+        began, done = time.monotonic(), 0
+        turns = asyncio.Semaphore(LOADS_AT_ONCE)
+
+        def tell(name: str, *, loaded: bool) -> None:
+            if on_progress is not None:
+                seconds = time.monotonic() - began
+                on_progress(
+                    LoadProgress(
+                        model=name, loaded=loaded, done=done, total=len(self.models), seconds=seconds
+                    )
+                )
+
+        async def load_in_turn(name: str) -> None:
+            nonlocal done
+            async with turns:
+                tell(name, loaded=False)
+                await self.load(name)
+                done += 1
+                tell(name, loaded=True)
+
+        await asyncio.gather(*map(load_in_turn, self.models))
+
+    async def unload(self, name: str) -> None:
+        """Take a model out of service."""
+        await self._manage(name, "unload")
+
+    async def replace(self, name: str, model: ServedModel) -> None:
+        """Serve another checkpoint under a name, new or not; one before answers until it is loaded."""
+        await asyncio.to_thread(write_model, self.repository, name, model, paths=package_paths())
+        await self.load(name)
+        # Only now: what is not loaded yet is not looked after either.
+        self.models[name] = model
+
+    async def retire(self, name: str) -> None:
+        """Serve a model no more."""
+        self.models.pop(name, None)
+        await self.unload(name)
+
+    async def loaded(self, name: str) -> bool:
+        """Whether the model can answer: Triton calls it ready even when its process has died."""
+        return await self._is_ready(name) is True and bool(self.processes(name))
+
+    async def _died(self, name: str) -> bool:
+        """Whether a model must be loaded again. A server too busy to tell is no reason to take it away."""
+        ready = await self._is_ready(name)
+        return ready is not None and not (ready and self.processes(name))
+
+    async def _is_ready(self, name: str) -> bool | None:
+        """What Triton says of a model; None when it does not answer."""
+        from tritonclient.utils import InferenceServerException
+
+        try:
+            return bool(await self._client().is_model_ready(name, client_timeout=CALL_SECONDS))
+        except InferenceServerException as error:
+            return None if error.status() in _NO_ANSWER else False
+
+    def processes(self, name: str = "") -> list[int]:
+        """Ids of the living processes of a model, or of all models."""
+        place = f"/{self.repository.name}/{name}/" if name else f"/{self.repository.name}/"
+        found = []
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self.pid).children(recursive=True) if self.pid else ():
+                with contextlib.suppress(psutil.Error):
+                    if child.status() != psutil.STATUS_ZOMBIE and place in " ".join(child.cmdline()):
+                        found.append(child.pid)
+        return found
+
+    async def stop(self) -> None:
+        """Stop the child and the models' processes by their ids, and wait for them."""
+        of_models = self.processes()
+        process, self._process = self._process, None
+        if process is not None:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
+                try:
+                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+            _kill_group(process.pid)
+            await _gone(of_models)
+            self._clear_shared_memory()
+        if self._connected is not None:
+            await self._connected.close()
+            self._connected = None
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
+        self._lock.release()
+
+    async def restart(self) -> None:
+        """Start again on the same ports, after the child has died."""
+        await self.stop()
+        await self.start()
+
+    def kill(self) -> None:
+        """Kill −9, for fault tests."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def wait(self) -> int:
+        """Wait until the child ends, and return its status."""
+        if self._process is None:
+            return 0
+        return await self._process.wait()
+
+    async def look_after(self) -> None:
+        """Start the server again when it dies, and load a model again whose process died. Never ends."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                status = await asyncio.wait_for(self.wait(), LOOK_SECONDS)
+                logger.error("triton.died", status=status, log=str(self.log))
+                await self._again()
+                continue
+            for name in tuple(self.models):
+                if self.pid is not None and await self._died(name):
+                    logger.error("triton.model_died", model=name, log=str(self.log))
+                    with contextlib.suppress(UsageError):
+                        # Triton would not load anew what it takes for loaded.
+                        await self.unload(name)
+                        await self.load(name)
+
+    async def _again(self) -> None:
+        try:
+            await self.restart()
+        except UsageError as error:
+            logger.error("triton.not_restarted", error=str(error))
+            await asyncio.sleep(RESTART_PAUSE)
+
+    async def _manage(self, name: str, action: str) -> None:
+        from tritonclient.utils import InferenceServerException
+
+        client = self._client()
+        call: Callable[..., Awaitable[None]] = client.load_model if action == "load" else client.unload_model
+        try:
+            await call(name, headers={_HEADER: self._key}, client_timeout=LOAD_SECONDS)
+        except InferenceServerException as error:
+            if error.status() in _NO_ANSWER:
+                raise UsageError(
+                    f"Triton did not answer while it was to {action} '{name}' ({error}); see {self.log}"
+                ) from error
+            raise UsageError(f"Triton cannot {action} '{name}': {_reason(error.message())}") from error
+
+    def _client(self) -> Any:
+        if self._connected is None:
+            grpc = importlib.import_module("tritonclient.grpc.aio")
+            # Why a model does not load comes as metadata: a whole traceback.
+            room = [("grpc.max_metadata_size", 1 << 20), ("grpc.absolute_max_metadata_size", 1 << 20)]
+            self._connected = grpc.InferenceServerClient(self.url, channel_args=room)
+        return self._connected
+
+    async def _wait_for_port(self) -> None:
+        """Two servers can listen on one port and share its callers: the one before must be gone."""
+        deadline = time.monotonic() + STOP_SECONDS if self._started else 0.0
+        while is_taken(self.metrics_port):
+            if time.monotonic() > deadline:
+                raise UsageError(f"port {self.metrics_port} belongs to another server; name a free one")
+            await asyncio.sleep(0.05)
+        self._started = True
+
+    async def _launch(self, root: Path) -> None:
+        backends = self.data_dir / "backends"
+        write_backend(root, backends / "python")
+        self._socket_folder.mkdir(mode=0o700, exist_ok=True)
+        address, port = self.url.rsplit(":", 1)
+        options = {
+            "model-repository": self.repository,
+            "backend-directory": backends,
+            "cache-directory": root / "caches",
+            "cache-config": f"local,size={self._cache_bytes}",
+            "model-control-mode": "explicit",
+            "exit-timeout-secs": 3,
+            "allow-http": "false",
+            "grpc-address": address,
+            "grpc-port": port,
+            "grpc-restricted-protocol": f"{','.join(RESTRICTED)}:{_KEY}={self._key}",
+            "metrics-address": "127.0.0.1",
+            "metrics-port": self.metrics_port,
+            "log-info": "false",
+        }
+        settings = (
+            f"shm-region-prefix-name={self._prefix}",
+            # A large checkpoint on a busy machine takes its time.
+            f"stub-timeout-seconds={LOAD_SECONDS:.0f}",
+        )
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                str(root / "bin" / _BINARY),
+                *(f"--{key}={value}" for key, value in options.items()),
+                *(f"--backend-config=python,{setting}" for setting in settings),
+                "--disable-auto-complete-config",
+                stdout=log,
+                stderr=log,
+                env=environment(root),
+                # Ctrl-C in the terminal is ours to answer; and the models' processes are found by the group.
+                start_new_session=True,
+                pass_fds=self._lock.handles,
+            )
+        self._lock.note(self.pid)
+
+    async def _wait_ready(self) -> None:
+        from tritonclient.utils import InferenceServerException
+
+        assert self._process is not None
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.returncode is not None:
+                raise UsageError(f"tritonserver ended with status {self._process.returncode}; see {self.log}")
+            with contextlib.suppress(InferenceServerException):
+                if await self._client().is_server_live(client_timeout=CALL_SECONDS):
+                    return
+            await asyncio.sleep(0.05)
+        raise UsageError(f"tritonserver did not become ready in {READY_SECONDS:.0f} s; see {self.log}")
+
+    @property
+    def _prefix(self) -> str:
+        """Of the shared memory of this folder's server; that of one that was killed has the same name."""
+        return f"groundwatch_{sha256(os.fsencode(self.data_dir.absolute())).hexdigest()[:16]}_"
+
+    def _clear_shared_memory(self) -> None:
+        """What a killed server could not take away itself."""
+        if _SHARED_MEMORY.is_dir():
+            for path in _SHARED_MEMORY.glob(f"{self._prefix}*"):
+                path.unlink(missing_ok=True)
+
+
+def _reason(body: str) -> str:
+    """The last line of what the server says of a model that does not load: before it is a traceback."""
+    for line in body.splitlines():
+        name, found, rest = line.partition("CheckpointError: ")
+        if found and not name.startswith(" "):
+            return rest
+    return body.strip()[:500]
+
+
+def _kill_group(leader: int) -> None:
+    """The models' processes outlive a server that was killed; they are of its process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+async def _gone(processes: list[int]) -> None:
+    """Wait until processes that were killed are gone, or wait as zombies for whoever adopted them."""
+    for pid in processes:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            for _ in range(round(STOP_SECONDS / 0.02)):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    break
+                await asyncio.sleep(0.02)

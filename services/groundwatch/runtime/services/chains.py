@@ -1,0 +1,90 @@
+"""What captioning and generation share: a chain in, the same chain one half-round further out.
+
+The number of the round is part of the subject that an event is created on, so that however often a round
+is delivered, only its first result stays, and the chain goes on from that one alone.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from groundwatch.errors import GroundwatchError, InputError, Unscorable
+from groundwatch.events import ChainAdvanced, Judge, digest
+from groundwatch.protocols.base import ChainProtocol
+from groundwatch.protocols.base import Stage as StageName
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.bus import ENCODER, Outgoing
+from groundwatch.runtime.delivery.work import Arrived, Publication, Result
+from groundwatch.runtime.services.service import StageService, find_protocol
+from groundwatch.topology import ASKED, JUDGED, chain_subject, judged_subject
+
+
+def chain_of(chain: ChainAdvanced, to: StageName) -> Outgoing:
+    """The chain as a message on its way to `to`."""
+    response = chain.response
+    judges = (f"{stage}={judge.fingerprint}" for stage, judge in sorted(chain.judges.items()))
+    return Outgoing(
+        subject=_place(chain, to)[1],
+        payload=ENCODER.encode(chain),
+        message_id=digest(
+            response.key, response.run, chain.protocol, to.value, str(_round(chain, to)), *judges
+        )[:32],
+    )
+
+
+def _round(chain: ChainAdvanced, to: StageName) -> int:
+    """A description begins a round, so a chain that waits for one is already in the next."""
+    return len(chain.steps) + (to is StageName.CAPTIONING)
+
+
+def _place(chain: ChainAdvanced, to: StageName) -> tuple[str, str]:
+    response = chain.response
+    if to is StageName.SCORING:
+        return JUDGED, judged_subject(response.run, to.value, chain.protocol, response.key)
+    subject = chain_subject(response.run, to.value, chain.protocol, response.key, _round(chain, to))
+    return ASKED, subject
+
+
+class ChainService(StageService):
+    """A stage that carries chains on. Subclasses say how."""
+
+    def chain_protocol(self, chain: ChainAdvanced) -> ChainProtocol:
+        """The chain's protocol. Raises `InputError` when it is unknown or not one of chains."""
+        protocol = find_protocol(chain.protocol)
+        if isinstance(protocol, GroundwatchError):
+            raise protocol
+        if not isinstance(protocol, ChainProtocol):
+            raise InputError(f"{protocol.name} is no protocol of chains")
+        return protocol
+
+    async def already_done(self, arrived: Arrived, done: ChainAdvanced, to: StageName) -> bool:
+        """Whether an earlier delivery has carried the chain on; then nobody need be asked again.
+
+        `done` has as many rounds as the result will have.
+        """
+        return not arrived.first and await self.bus.holds(*_place(done, to))
+
+    def carried_on(self, chain: ChainAdvanced, judge: Judge, to: StageName) -> Result:
+        """The chain, with this stage's judge, to the next stage."""
+        judges = {**chain.judges, self.name: judge}
+        return Result(
+            publications=(Publication(chain_of(msgspec.structs.replace(chain, judges=judges), to)),)
+        )
+
+    def check_judge(self, chain: ChainAdvanced, judge: Judge) -> None:
+        """Raises `Unscorable` when earlier rounds had another judge: one score is never of two."""
+        before = chain.judges.get(self.name)
+        if before is not None and before != judge:
+            detail = f"rounds before {_round(chain, StageName(self.name))} were by {before.fingerprint}"
+            raise Unscorable("judge_changed", f"{detail}, now it is {judge.fingerprint}")
+
+    def not_carried_on(
+        self, chain: ChainAdvanced, error: GroundwatchError, judge: Judge | None = None
+    ) -> Result:
+        """The end of the chain for a reason, or a failure that the runtime deals with."""
+        if not isinstance(error, Unscorable):
+            return Result(failures={chain.protocol: error})
+        outcome = outcomes.unscored_chain(chain, error, {self.name: judge} if judge else None)
+        return Result(
+            publications=(Publication(outcomes.outgoing(outcome), lambda: self.metrics.outcome(outcome)),)
+        )

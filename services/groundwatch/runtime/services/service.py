@@ -1,0 +1,306 @@
+"""What every service is, and what the services that consume from a stream share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable
+from groundwatch.events import Judge, ResponseRecorded, Usage
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.base import Stage as StageName
+from groundwatch.runtime.delivery.away import AwayJudges
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import REPLACEABLE
+from groundwatch.runtime.delivery.stage import Handler, Stage
+from groundwatch.runtime.delivery.work import Arrived
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.stores.cache import JudgementCache
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import HEADER_REASON, HEADER_RETRY, OUTCOMES, consumer, outcome_subject
+
+MONITOR_SECONDS = 5.0
+SILENCE_SECONDS = 30.0
+"""A loop that has neither an answer nor work for so long is stuck."""
+
+START_PAUSE = 1.0
+
+REQUESTS = 30
+"""So many requests, each as long as it may be, fit into the time for one message where settings say none."""
+
+COMPUTE_TIMEOUT = 300.0
+"""Seconds for one message of a stage without an engine."""
+
+CHEAP_BATCH = 200
+CHEAP_LOOPS = 2
+
+
+class Service(Protocol):
+    """A part of the system that can run in a process of its own."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Begin to work."""
+        ...
+
+    async def drain(self, patience: float) -> None:
+        """Finish or hand back what is in hand within `patience` seconds, then stop."""
+        ...
+
+    def problems(self) -> list[str]:
+        """Why this service is not ready; empty when it is."""
+        ...
+
+
+class Engine(Protocol):
+    """What all engines have in common.
+
+    One that loads something big also has `async def warm_up()`: its service is ready only after it. One that
+    waits for a server has `at_once`, how many calls that server takes, and one that knows whether its models
+    are there has `problems()`, which are its service's too. `judges` is how many models there are of which
+    an event asks one, where there are several: when one is away, the others' events go on.
+    """
+
+    batch: int
+
+    async def close(self) -> None:
+        """Let go of connections and threads."""
+        ...
+
+
+R = TypeVar("R")
+
+
+class StageService:
+    """A service around one stage: its consumer, and the one for dead letters that were sent again."""
+
+    def __init__(self, name: str, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+        self.name = name
+        self.settings = settings
+        self.bus = bus
+        self.metrics = metrics
+        self.cache = JudgementCache(settings, bus, metrics)
+        self._stages: list[Stage[Any]] = []
+        self._engine: Engine | None = None
+        self._monitor = SupervisedTask(f"{name}-monitor", self._watch)
+        self._started = False
+        self._away = ""
+        self._judges = AwayJudges(name, metrics)
+        self._absent: dict[str, str] = {}
+
+    def consume(self, event: Any, handler: Handler[Any], stage: StageSettings, engine: Engine | None) -> None:
+        """Bind the stage's two consumers to `handler`, as many at once as the engine likes."""
+        self._engine = engine
+        batch = engine.batch if engine else CHEAP_BATCH
+        waits_for_others = engine is not None and engine.batch == 1
+        asked_at_once = stage.llm.concurrency if stage.llm else getattr(engine, "at_once", CHEAP_LOOPS)
+        concurrency = stage.concurrency or (asked_at_once if waits_for_others else CHEAP_LOOPS)
+        self._judges = AwayJudges(self.name, self.metrics, number=getattr(engine, "judges", 1))
+        for durable, loops in ((self.name, concurrency), (f"{self.name}-retry", 1)):
+            self._stages.append(
+                Stage(
+                    name=self.name,
+                    consumer=consumer(durable),
+                    event=event,
+                    handler=handler,
+                    bus=self.bus,
+                    metrics=self.metrics,
+                    retries=self.settings.retry,
+                    batch=batch,
+                    concurrency=loops,
+                    timeout=stage.timeout or self._timeout(stage, engine),
+                    judges=self._judges,
+                )
+            )
+
+    def _timeout(self, stage: StageSettings, engine: Engine | None) -> float:
+        """Generous: beyond anything that slow models and their second tries take."""
+        if engine is None:
+            return COMPUTE_TIMEOUT
+        models = [stage.llm, self.settings.triton, *self.settings.captioning.models.values()]
+        return REQUESTS * max(model.timeout for model in models if model is not None)
+
+    async def start(self) -> None:
+        """Load what the engine needs, then begin to fetch."""
+        if (warm_up := getattr(self._engine, "warm_up", None)) is not None:
+            await warm_up()
+        for stage in self._stages:
+            await self._start_stage(stage)
+        self._monitor.start()
+        self._started = True
+
+    async def _start_stage(self, stage: Stage[Any]) -> None:
+        """NATS may have gone while the engine was loading: wait for it, as if it had gone a second later."""
+        while True:
+            try:
+                await stage.start()
+            except (nats.errors.Error, TimeoutError, ConnectionError) as error:
+                if not self._away:
+                    logger.warning("service.waits_for_nats", service=self.name, error=repr(error))
+                self._away = f"cannot begin to fetch: {str(error) or repr(error)}"
+                await asyncio.sleep(START_PAUSE)
+            else:
+                self._away = ""
+                return
+
+    async def drain(self, patience: float) -> None:
+        """Finish what was fetched, or hand it back; then let go of the engine."""
+        await self._monitor.stop()
+        await asyncio.gather(*(stage.drain(patience) for stage in self._stages))
+        if self._engine is not None:
+            await self._engine.close()
+
+    def problems(self) -> list[str]:
+        """Looks at the consumers and the loops: a socket can be up while nothing is fetched."""
+        found = [f"{self.name}: {why}" for why in self.bus.problems()]
+        found += [f"{self.name}: {why}" for why in self._absent.values()]
+        if not self._started:
+            return [*found, f"{self.name}: {self._away or 'not started'}"]
+        if self._monitor.problem:
+            found.append(f"{self.name}: {self._monitor.problem}")
+        if (of_engine := getattr(self._engine, "problems", None)) is not None:
+            found += [f"{self.name}: {why}" for why in of_engine()]
+        found += [f"{self.name}: {why}" for why in self._judges.problems()]
+        for stage in self._stages:
+            found += [f"{self.name}: {why}" for why in stage.problems()]
+        now = time.monotonic()
+        for stage in self._stages:
+            for pull in stage.pulls:
+                silent = now - pull.last_answer > SILENCE_SECONDS and stage.in_flight == 0
+                if pull.problem or silent:
+                    why = pull.problem or "no answer from the server"
+                    found.append(f"{self.name}: consumer {stage.consumer.name}: {why}")
+                    break
+        return found
+
+    async def done_before(
+        self, arrived: Arrived, response: ResponseRecorded, protocol: str, place: tuple[str, str] | None
+    ) -> bool:
+        """Whether an earlier delivery, or an earlier try at this one, came to an end for this protocol.
+
+        `place` is the stream and subject of what follows from it, where that is no outcome. Nothing is looked
+        up for what was never tried before. A dead letter that was sent again is judged although its outcome
+        is there, which it is to replace.
+        """
+        if arrived.first:
+            return False
+        if place is not None and await self.bus.holds(*place):
+            return True
+        subject = outcome_subject(response.run, protocol, response.key)
+        found = await self.bus.headers_of(OUTCOMES, subject)
+        if found is None:
+            return False
+        return HEADER_RETRY not in arrived.headers or found.get(HEADER_REASON) not in REPLACEABLE
+
+    async def judge_all(
+        self,
+        protocol: EvaluationProtocol,
+        call: Any,
+        items: Sequence[Any],
+        judge_of: Callable[[EvaluationProtocol], Judge],
+        form: type[Any],
+    ) -> Sequence[Any]:
+        """Results of the engine, each a `form` or an error: from the cache, or asked for and counted."""
+
+        async def ask(left: Sequence[Any], protocol: EvaluationProtocol) -> Sequence[Any]:
+            return await self.counted(lambda some: call(some, protocol), left, judge_of(protocol))
+
+        return await self.cache.through(self.name, protocol, judge_of, items, ask, form)
+
+    async def counted(
+        self,
+        call: Callable[[Sequence[Any]], Awaitable[Sequence[R | GroundwatchError]]],
+        items: Sequence[Any],
+        judge: Judge,
+    ) -> Sequence[R | GroundwatchError]:
+        """An engine's results for `items`, each counted with its time and use.
+
+        A call that breaks is made again item by item, and what breaks alone stands for its own item: neither
+        the others of a batch nor other protocols of the same event are asked for twice because of it.
+        """
+        began = time.perf_counter()
+        number = len(items)
+        try:
+            results = await call(items)
+            if len(results) != number:
+                raise InputError(f"engine {judge.engine} gave {len(results)} results for {number} inputs")
+        except Exception as error:
+            if number > 1:
+                return [one for item in items for one in await self.counted(call, [item], judge)]
+            results = [error if isinstance(error, GroundwatchError) else self._bug(error)]
+        seconds = (time.perf_counter() - began) / max(number, 1)
+        for result in results:
+            self.metrics.engine_call(
+                self.name,
+                judge.engine,
+                judge.model,
+                result=_slug(result),
+                seconds=seconds,
+                usage=getattr(result, "usage", Usage()),
+            )
+        return results
+
+    def _bug(self, error: Exception) -> EngineBug:
+        logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
+        return EngineBug(str(error) or repr(error))
+
+    def count_request(self, result: str, seconds: float, usage: Usage) -> None:
+        """Count one request to a model's endpoint; an engine call can take several."""
+        self.metrics.requests.labels(self.name, result).inc()
+        self.metrics.request_seconds.labels(self.name).observe(seconds)
+
+    async def _watch(self) -> None:
+        while True:
+            for stage in self._stages:
+                await self._look_at(stage)
+            await asyncio.sleep(MONITOR_SECONDS)
+
+    async def _look_at(self, stage: Stage[Any]) -> None:
+        spec = stage.consumer
+        with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+            try:
+                info = await self.bus.js.consumer_info(spec.stream, spec.name)
+            except nats.js.errors.NotFoundError:
+                self._absent[spec.name] = (
+                    f"consumer {spec.name} does not exist on stream {spec.stream}: run groundwatch provision"
+                )
+                self.metrics.consumer_up.labels(spec.name).set(0)
+            else:
+                self._absent.pop(spec.name, None)
+                self.metrics.consumer_up.labels(spec.name).set(1)
+                lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
+                self.metrics.consumer_lag.labels(self.name, spec.name).set(lag)
+
+
+def find_protocol(name: str) -> EvaluationProtocol | InputError:
+    """The protocol, or why the event that names it cannot be processed here."""
+    try:
+        return registry.get(name)
+    except GroundwatchError as error:
+        return InputError(str(error))
+
+
+def next_stage(protocol: EvaluationProtocol, after: StageName) -> StageName:
+    """Where the protocol's route goes on."""
+    return protocol.route[protocol.route.index(after) + 1]
+
+
+def _slug(result: object) -> str:
+    match result:
+        case Unscorable():
+            return "unscorable"
+        case TransientError():
+            return "transient"
+        case GroundwatchError():
+            return "error"
+    return "ok"

@@ -1,0 +1,128 @@
+"""Background tasks: started again when they fail, told about while they do, and ended for sure."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from groundwatch.runtime.telemetry.logs import logger
+
+AGAIN_SECONDS = 0.1
+FIRST_DELAY = 0.1
+MAX_DELAY = 30.0
+STEADY_SECONDS = 10.0
+"""Work that has gone on for so long is well again."""
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
+    """Cancel tasks and wait until they have ended; what they raise is not told. None is left out.
+
+    They are cancelled again and again: Python 3.11's `asyncio.wait_for` loses a cancellation that comes
+    together with its result, and a task that loops around it would then never end.
+    """
+    ending = {task for task in tasks if task is not None}
+    while ending:
+        for task in ending:
+            task.cancel()
+        _, ending = await asyncio.wait(ending, timeout=AGAIN_SECONDS)
+
+
+async def first_of(*waiting: Awaitable[Any]) -> None:
+    """Wait until one of them ends, and cancel the others. Raises what it raised."""
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await cancelled(task for task in tasks if isinstance(task, asyncio.Task))
+
+
+class SupervisedTask:
+    """Work that goes on until it is stopped: when it raises or returns it is started again, later each time.
+
+    The one way to run work in the background. `problem` belongs among a service's problems: it says why the
+    work does not go on, until it has gone on for `steady` seconds. Until then a failure is logged once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], Awaitable[None]],
+        *,
+        first_delay: float = FIRST_DELAY,
+        max_delay: float = MAX_DELAY,
+        steady: float = STEADY_SECONDS,
+    ) -> None:
+        self.name = name
+        self._work = work
+        self._first_delay = first_delay
+        self._max_delay = max_delay
+        self._steady = steady
+        self._delay = first_delay
+        self._failure = ""
+        self._started = 0.0
+        self._ending = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to work. Does nothing when it has begun."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=self.name)
+
+    async def stop(self) -> None:
+        """Cancel the work and wait until it has ended."""
+        self._ending = True
+        await cancelled([self._task])
+
+    async def finish(self, timeout: float | None = None) -> None:
+        """Wait at most `timeout` seconds until the work, which was told to end, returns; then stop."""
+        self._ending = True
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=timeout)
+        await self.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why the work does not go on; empty while it does, and after it was told to end."""
+        if self._ending:
+            return ""
+        if self._task is None:
+            return f"{self.name}: not started"
+        self._look()
+        return f"{self.name}: {self._failure}; it is started again" if self._failure else ""
+
+    async def _run(self) -> None:
+        while True:
+            self._started = time.monotonic()
+            error: BaseException | None = None
+            try:
+                await self._work()
+            except Exception as raised:
+                error = raised
+            except asyncio.CancelledError as raised:
+                # A library that gives up cancels its own futures: nobody has cancelled this task.
+                task = asyncio.current_task()
+                if self._ending or (task is not None and task.cancelling()):
+                    raise
+                error = raised
+            if self._ending:
+                return
+            self._look()
+            self._started = 0.0
+            failure = "ended, and should not" if error is None else f"failed: {error!r}"
+            if not self._failure:
+                logger.error("task.failed", task=self.name, error=failure, exc_info=error)
+            self._failure = failure
+            await asyncio.sleep(self._delay)
+            self._delay = min(self._delay * 2, self._max_delay)
+
+    def _look(self) -> None:
+        """Whether it has gone on for long enough to be well again."""
+        if not self._started or time.monotonic() - self._started < self._steady:
+            return
+        if self._failure:
+            logger.info("task.goes_on", task=self.name)
+        self._failure, self._delay = "", self._first_delay

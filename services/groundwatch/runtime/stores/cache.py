@@ -1,0 +1,222 @@
+"""The judgement cache: what a judge said of an input is kept, so that nobody is paid twice for it.
+
+Kept is what had a price: the results of engines that ask somebody else. An input that could not be judged is
+not: a refusal or a reply that cannot be read may be another one next time. Two processes that miss the same
+entry both ask, and the later one's word stays. The bucket drops its oldest entries when it is full, and
+nothing here ever fails a judgement: without the cache, judges are asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from groundwatch.errors import UNDECODED, GroundwatchError, InputError, Unavailable
+from groundwatch.events import ClaimsExtracted, Judge, ResponseRecorded, Usage
+from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.runtime.stores.cache_keys import asked_with, cache_key
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import CACHE_BUCKET
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+    from groundwatch.runtime.delivery.bus import Bus
+    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.telemetry.metrics import Metrics
+
+ASKING = ("llm", "visual", "triton")
+"""Engines whose judgements cost something. The others compute sooner than a look into the cache takes."""
+
+LARGEST = 512 * 1024
+"""Bytes of an entry: below every server's own limit."""
+
+PATIENCE = 1.0
+"""Seconds that the cache is waited for."""
+
+PAUSE = 10.0
+"""Seconds that it is left alone after a fault."""
+
+FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
+
+E = TypeVar("E", ResponseRecorded, ClaimsExtracted)
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bucket holds. `key` and `form` are there so that nothing else is ever taken for it."""
+
+    key: str
+    form: str
+    result: msgspec.Raw
+
+
+class JudgementCache:
+    """The bucket of judgements, for any number of stages of one process."""
+
+    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics | None = None) -> None:
+        """`metrics` absent: hits are counted in the usage of what they are hits for, and nowhere else."""
+        self._settings = settings
+        self._bus = bus
+        self._metrics = metrics.cache if metrics is not None else None
+        self._bucket: KeyValue | None = None
+        self._quiet_until = 0.0
+        self._asked_with: dict[str, str] = {}
+
+    def keeps(self, stage: str, judge: Judge) -> bool:
+        """Whether what this judge says at this stage is kept."""
+        cache = self._settings.cache
+        return cache.enabled and stage in cache.stages and judge.engine in ASKING
+
+    async def through(
+        self,
+        stage: str,
+        protocol: EvaluationProtocol,
+        judge_of: Callable[[EvaluationProtocol], Judge],
+        items: Sequence[E],
+        ask: Callable[[Sequence[E], EvaluationProtocol], Awaitable[Sequence[R | GroundwatchError]]],
+        form: type[R],
+    ) -> Sequence[R | GroundwatchError]:
+        """One result for each item, in order: what is known from the cache, of the others what `ask` says.
+
+        A result from the cache is the one that was kept but for its usage: that says how many calls it saved,
+        and no more.
+        """
+        judge = judge_of(protocol)
+        if not items or not self.keeps(stage, judge):
+            return await ask(items, protocol)
+        keys = [self._key(item, stage, protocol, judge) for item in items]
+        known = await asyncio.gather(*(self._get(stage, key, form) for key in keys))
+        left = [index for index, result in enumerate(known) if result is None]
+        if self._metrics is not None:
+            saved = [_usage(result) for result in known if result is not None]
+            self._metrics.looked_up(stage, judge, saved, misses=len(left))
+        results: list[R | GroundwatchError | None] = [
+            None if result is None else _as_hit(result) for result in known
+        ]
+        if left:
+            answers = await self._ask(protocol, judge, judge_of, [items[index] for index in left], ask)
+            for index, answer in zip(left, answers, strict=True):
+                results[index] = answer
+            kept = {
+                key: answer
+                for index, answer in zip(left, answers, strict=True)
+                if (key := keys[index]) and isinstance(answer, form) and _worth_keeping(answer)
+            }
+            await asyncio.gather(*(self._put(stage, key, one) for key, one in kept.items()))
+        return [result for result in results if result is not None]
+
+    async def _ask(
+        self,
+        protocol: EvaluationProtocol,
+        judge: Judge,
+        judge_of: Callable[[EvaluationProtocol], Judge],
+        items: Sequence[E],
+        ask: Callable[[Sequence[E], EvaluationProtocol], Awaitable[Sequence[R | GroundwatchError]]],
+    ) -> Sequence[R | GroundwatchError]:
+        # Looking took a moment, in which a server can have said that another checkpoint answers there now.
+        if judge_of(protocol) != judge:
+            why = f"{judge.engine}: {judge_of(protocol).model} answers now, not {judge.model}"
+            return [Unavailable(why, retry_after=0.0)] * len(items)
+        return await ask(items, protocol)
+
+    def _key(
+        self, item: ResponseRecorded | ClaimsExtracted, stage: str, protocol: EvaluationProtocol, judge: Judge
+    ) -> str:
+        """Empty for an input that has none: it is judged, and not kept."""
+        if stage not in self._asked_with:
+            self._asked_with[stage] = asked_with(self._settings, stage)
+        try:
+            return cache_key(
+                item,
+                stage=stage,
+                protocol=protocol.name,
+                judge=judge,
+                settings=self._asked_with[stage],
+                shared=self._settings.cache.shared_across_tenants,
+            )
+        except InputError:
+            return ""
+
+    async def _get(self, stage: str, key: str, form: type[R]) -> R | None:
+        if not key or time.monotonic() < self._quiet_until:
+            return None
+        try:
+            found = await (await self._store()).get(key)
+        except nats.js.errors.KeyNotFoundError:
+            return None
+        except FAULTS as error:
+            self._fault(stage, "get", error)
+            return None
+        try:
+            return _decoded(found.value or b"", key, form)
+        except UNDECODED as error:
+            # Judged again, and written over.
+            logger.warning("cache.unreadable", stage=stage, key=key, error=str(error))
+            self._count_fault(stage, "decode")
+            return None
+
+    async def _put(self, stage: str, key: str, result: msgspec.Struct) -> None:
+        if time.monotonic() < self._quiet_until:
+            return
+        try:
+            entry = _encoded(result, key)
+        except UnicodeEncodeError:
+            return
+        if len(entry) > LARGEST:
+            return
+        try:
+            await (await self._store()).put(key, entry)
+        except FAULTS as error:
+            self._fault(stage, "put", error)
+
+    async def _store(self) -> KeyValue:
+        if self._bucket is None:
+            js = self._bus.client.jetstream(timeout=PATIENCE)
+            self._bucket = await js.key_value(CACHE_BUCKET)
+        return self._bucket
+
+    def _fault(self, stage: str, operation: str, error: BaseException) -> None:
+        """The cache does not answer: judges are asked, and it is left alone for a while."""
+        self._count_fault(stage, operation)
+        if time.monotonic() >= self._quiet_until:
+            logger.warning("cache.away", stage=stage, operation=operation, error=repr(error), seconds=PAUSE)
+        self._quiet_until = time.monotonic() + PAUSE
+        self._bucket = None
+
+    def _count_fault(self, stage: str, operation: str) -> None:
+        if self._metrics is not None:
+            self._metrics.fault(stage, operation)
+
+
+def _encoded(result: msgspec.Struct, key: str) -> bytes:
+    raw = msgspec.Raw(msgspec.json.encode(result))
+    return msgspec.json.encode(Entry(key=key, form=type(result).__name__, result=raw))
+
+
+def _decoded(data: bytes, key: str, form: type[R]) -> R:
+    """Raises `msgspec.DecodeError` for anything but what was kept under this key."""
+    entry = msgspec.json.decode(data, type=Entry)
+    if (entry.key, entry.form) != (key, form.__name__):
+        raise msgspec.DecodeError(f"is a {entry.form} of {entry.key}")
+    return msgspec.json.decode(entry.result, type=form)
+
+
+def _usage(result: Any) -> Usage:
+    usage: Usage = result.usage
+    return usage
+
+
+def _as_hit(result: R) -> R:
+    return msgspec.structs.replace(result, usage=Usage(cached=_usage(result).calls))
+
+
+def _worth_keeping(result: Any) -> bool:
+    """What cost nothing is had again for nothing; what is judged in part may be judged whole next time."""
+    return _usage(result).calls > 0 and getattr(result, "whole", True)

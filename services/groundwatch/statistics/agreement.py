@@ -1,0 +1,146 @@
+"""How far judges agree: correlations of scores, accuracy and F1 of labels, κ and α among annotators.
+
+scipy has the correlations and statsmodels Fleiss' κ; both are imported only when a number is asked for,
+because a light install goes without them. Krippendorff's α is written out here: the library that has it
+for incomplete labels is under the GPL, which this package's licence does not go with.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from groundwatch.errors import MissingExtraError
+from groundwatch.statistics.intervals import LEVEL, Interval, bootstrap, wilson
+
+Counts = Sequence[int]
+"""One item: how many annotators gave it each label, the labels in the same order for every item."""
+
+COEFFICIENTS = ("pearson", "spearman", "kendall")
+"""Pearson's r, Spearman's rho and Kendall's tau-b, the three of FaithScore's table 3."""
+
+
+def correlation(
+    name: str,
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    seed: int = 0,
+    resamples: int = 1000,
+    level: float = LEVEL,
+) -> Interval | None:
+    """One coefficient over pairs with its percentile bootstrap interval over pairs.
+
+    None where it is undefined: fewer than three pairs, or a side that never varies. Raises
+    `MissingExtraError` without scipy, `ValueError` for sequences of different length or an unknown name.
+    """
+    coefficient = _coefficient(name)
+
+    def statistic(pairs: Sequence[tuple[float, float]]) -> float | None:
+        return coefficient([a for a, _ in pairs], [b for _, b in pairs])
+
+    pairs = list(zip(first, second, strict=True))
+    if len(pairs) < 3:
+        return None
+    return bootstrap(pairs, statistic, seed=seed, resamples=resamples, level=level)
+
+
+def correlations(
+    first: Sequence[float], second: Sequence[float], *, seed: int = 0, resamples: int = 1000
+) -> dict[str, Interval | None]:
+    """All three coefficients by name."""
+    return {name: correlation(name, first, second, seed=seed, resamples=resamples) for name in COEFFICIENTS}
+
+
+def accuracy(pairs: Sequence[tuple[str, str]], *, level: float = LEVEL) -> Interval | None:
+    """The share of (people's, automatic) labels that are equal, with Wilson's interval; None of nothing."""
+    if not pairs:
+        return None
+    return wilson(sum(people == found for people, found in pairs), len(pairs), level)
+
+
+def f1(pairs: Sequence[tuple[str, str]], label: str) -> float | None:
+    """F1 of one label over (people's, automatic) pairs; None where neither side ever gives it."""
+    both = sum(people == label == found for people, found in pairs)
+    either = sum((people == label) + (found == label) for people, found in pairs)
+    return 2 * both / either if either else None
+
+
+def fleiss_kappa(
+    items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000, level: float = LEVEL
+) -> Interval | None:
+    """Fleiss' κ (1971) with its bootstrap interval over items.
+
+    None where it is undefined: no item, fewer than two labels an item, or one label everywhere. Raises
+    `ValueError` when items have different numbers of labels, `MissingExtraError` without statsmodels.
+    """
+    if len({sum(counts) for counts in items}) > 1:
+        raise ValueError("Fleiss' κ needs the same number of labels on every item")
+    try:
+        import numpy
+        from statsmodels.stats import inter_rater
+    except ImportError:
+        raise MissingExtraError("statsmodels", "embedded") from None
+    if not items or sum(items[0]) < 2:
+        return None
+
+    def statistic(drawn: Sequence[Counts]) -> float | None:
+        table = numpy.asarray(drawn)
+        if numpy.count_nonzero(table.sum(axis=0)) < 2:
+            return None
+        return float(inter_rater.fleiss_kappa(table, method="fleiss"))
+
+    return bootstrap(items, statistic, seed=seed, resamples=resamples, level=level)
+
+
+def krippendorff_alpha(
+    items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000, level: float = LEVEL
+) -> Interval | None:
+    """Krippendorff's α for nominal labels with its bootstrap interval over items.
+
+    α = 1 - D_o / D_e (Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011, section C). Items
+    may have different numbers of labels; one with fewer than two says nothing of agreement and is left
+    out, so `n` counts the others. None where α is undefined: no such item, or one label everywhere.
+    """
+    pairable = [(_agreeing(counts), counts) for counts in items if sum(counts) > 1]
+
+    def statistic(drawn: Sequence[tuple[float, Counts]]) -> float | None:
+        totals = [sum(column) for column in zip(*(counts for _, counts in drawn), strict=True)]
+        labels: int = sum(totals)
+        expected: int = labels * labels - sum(total * total for total in totals)
+        if not expected:
+            return None
+        observed = labels - math.fsum(agreeing for agreeing, _ in drawn)
+        return 1.0 - (labels - 1) * observed / expected
+
+    return bootstrap(pairable, statistic, seed=seed, resamples=resamples, level=level)
+
+
+def _agreeing(counts: Counts) -> float:
+    """The item's part in the diagonal of the coincidence matrix."""
+    pairs: int = sum(count * (count - 1) for count in counts)
+    return pairs / (sum(counts) - 1)
+
+
+def _coefficient(name: str) -> Callable[[Sequence[float], Sequence[float]], float | None]:
+    try:
+        from scipy import stats
+    except ImportError:
+        raise MissingExtraError("scipy", "embedded") from None
+    if name not in COEFFICIENTS:
+        raise ValueError(f"no coefficient {name}; there are {', '.join(COEFFICIENTS)}")
+    function: Any = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}[
+        name
+    ]
+
+    def compute(first: Sequence[float], second: Sequence[float]) -> float | None:
+        if min(first) == max(first) or min(second) == max(second):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = float(function(first, second)[0])
+        return found if math.isfinite(found) else None
+
+    return compute

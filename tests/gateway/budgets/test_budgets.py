@@ -1,0 +1,400 @@
+"""Budgets over a real NATS server: shared, never exceeded, changed while everything runs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+
+import msgspec
+import pytest
+
+from groundwatch.errors import UsageError
+from groundwatch.events import Drawn, OutcomeKind, ResponseRecorded, Usage
+from groundwatch.gateway.budgets.budgets import Budgets, rules
+from groundwatch.gateway.budgets.rules import DAY, Budget, Spent
+from groundwatch.gateway.budgets.sampling import decide
+from groundwatch.ledger.ledger import audit
+from groundwatch.runtime.settings.tree import SamplingRule
+from groundwatch.runtime.telemetry.metrics import Metrics
+
+NOON = (int(time.time() // DAY) * DAY) + DAY / 2
+"""Half past nothing: no test of windows may depend on when it runs."""
+
+
+async def until(holds, *, within: float = 30.0):
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about"
+        await asyncio.sleep(0.01)
+
+
+class Clock:
+    """Stands still unless it is told to go on."""
+
+    def __init__(self, now: float = NOON) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Replica:
+    """The part of a gateway that decides, with a connection of its own."""
+
+    def __init__(self, budgets: Budgets, bus) -> None:
+        self.budgets = budgets
+        self.bus = bus
+        self.static: list[SamplingRule] = []
+        self.judged = 0
+
+    async def decide(self, name: str, *, protocols=("faithscore",), **fields):
+        response = ResponseRecorded(**{"id": name, "model": "heron-7b", "answer": "A dog."} | fields)
+        if self.budgets.dry(response.tenant, response.model, protocols):
+            await self.budgets.lease(response.tenant, response.model, protocols)
+        decided = decide(self.static, self.budgets, response, protocols, self.budgets.clock())
+        self.judged += len(protocols) - len(decided.declined)
+        return decided
+
+
+@pytest.fixture
+async def replica(bus_factory, clean_streams):
+    """Starts replicas; they know the budgets that are set by then."""
+    started = []
+
+    async def make(clock=None) -> Replica:
+        bus = await bus_factory("gateway")
+        budgets = Budgets(bus, Metrics(), clock=clock or Clock())
+        await budgets.start()
+        assert budgets.problem == ""
+        started.append(budgets)
+        return Replica(budgets, bus)
+
+    yield make
+    for budgets in started:
+        await budgets.stop()
+
+
+async def leased(bus, name: str) -> int:
+    """What all gateways together have of a budget's minute."""
+    entry = await (await bus.js.key_value("gw-budgets")).get(f"minute.{name}")
+    return sum(msgspec.json.decode(entry.value, type=rules.Count).leased.values())
+
+
+async def test_two_gateways_together_never_go_over(replica, bus):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=97))
+    replicas = [await replica(), await replica(), await replica()]
+
+    async def flood(one: Replica, start: int) -> None:
+        for number in range(start, start + 200):
+            await one.decide(str(number))
+            if number % 10 == 0:
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(flood(one, place * 1_000) for place, one in enumerate(replicas)))
+    total = sum(one.judged for one in replicas)
+    assert total <= 97
+    assert total >= 50
+    assert await leased(bus, "all") <= 97
+    assert sum(one.judged > 0 for one in replicas) >= 2
+
+
+async def test_nothing_is_asked_of_the_server_response_by_response(replica, bus):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=5_000))
+    one = await replica()
+    asked = 0
+    original = one.budgets.lease
+
+    async def counted(*scope):
+        nonlocal asked
+        asked += 1
+        await original(*scope)
+
+    one.budgets.lease = counted
+    for number in range(1_000):
+        await one.decide(str(number))
+    assert 0 < asked <= 25
+    assert one.judged >= 500
+
+
+async def test_a_new_minute_is_a_new_budget_and_knows_how_much_came_in_the_last(replica, bus):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=50))
+    clock = Clock(NOON)
+    one = await replica(clock)
+    judged = []
+    for minute in range(3):
+        before = one.judged
+        for number in range(400):
+            clock.now = NOON + 60 * minute + 60 * number / 400
+            decided = await one.decide(f"{minute}-{number}")
+            if minute >= 1:
+                drawn = decided.drawn["faithscore"]
+                assert drawn.probability <= 0.5 or number > 300
+        judged.append(one.judged - before)
+    assert all(number <= 50 for number in judged)
+    assert all(number >= 40 for number in judged[1:]), judged
+
+
+async def test_a_change_holds_within_a_second_and_without_restart(replica, bus):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=10_000))
+    one, other = await replica(), await replica()
+    for number in range(50):
+        await one.decide(str(number))
+        await other.decide(f"o{number}")
+    assert one.judged + other.judged == 100
+    assert await rules.put(bus.js, "all", Budget(responses_per_minute=0)) is False
+    await until(lambda: all(r.budgets.pot("", "", "").budget.responses_per_minute == 0 for r in (one, other)))
+    for number in range(50, 100):
+        for each in (one, other):
+            decided = await each.decide(str(number))
+            assert decided.declined == {"faithscore": "over_budget"}
+            assert decided.drawn["faithscore"] == Drawn(probability=0.0, lowest=0.0, budget="all")
+    await rules.remove(bus.js, "all")
+    await until(lambda: one.budgets.pot("", "", "") is None)
+    assert (await one.decide("free")).drawn == {}
+
+
+async def test_a_lowered_limit_takes_back_what_is_leased_and_not_used(replica, bus):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=1_000))
+    one = await replica()
+    await one.decide("first")
+    assert await leased(bus, "all") == 20
+    await rules.put(bus.js, "all", Budget(responses_per_minute=15))
+    await until(lambda: one.budgets.pot("", "", "").budget.responses_per_minute == 15)
+    for number in range(100):
+        await one.decide(str(number))
+    assert one.judged <= 15
+
+
+async def test_a_gateway_that_stops_gives_back_and_one_that_dies_costs_its_lease(replica, bus):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=100))
+    leaving, dying = await replica(), await replica()
+    await leaving.decide("a")
+    await dying.decide("b")
+    assert await leased(bus, "all") == 4
+    await leaving.budgets.stop()
+    assert await leased(bus, "all") == 3
+    # It dies: no task of it runs again, its connection is gone, one of two leased was used.
+    for task in dying.budgets._tasks:
+        await task.stop()
+    await dying.bus.close()
+    clock = Clock()
+    heir = await replica(clock)
+    for number in range(250):
+        clock.now = NOON + 0.2 * number
+        await heir.decide(str(number))
+    assert leaving.judged + dying.judged + heir.judged <= 99
+    assert await leased(bus, "all") <= 100
+
+
+async def test_the_suspicious_have_a_reserve_with_weights(replica, bus):
+    budget = Budget(responses_per_minute=100, reserve=0.3, signals=("sent",), threshold=0.5)
+    await rules.put(bus.js, "all", budget)
+    clock = Clock()
+    one = await replica(clock)
+    kept, weights = Counter(), Counter()
+    for minute in range(6):
+        for number in range(500):
+            clock.now = NOON + 60 * minute + 60 * number / 500
+            odd = number % 20 == 0
+            decided = await one.decide(f"{minute}-{number}", tags={"suspicion": "0.9" if odd else "0.1"})
+            drawn = decided.drawn["faithscore"]
+            assert drawn.stratum == ("suspicious" if odd else "ordinary")
+            assert drawn.lowest <= drawn.probability
+            if not decided.declined and minute:
+                kept[odd] += 1
+                weights[odd] += 1 / drawn.probability
+    # 5 minutes of 25 suspicious ones, for which 30 are kept, and of 475 others, of which 70 are judged.
+    assert kept[True] == 125
+    assert 320 <= kept[False] <= 350
+    assert weights[True] == pytest.approx(125)
+    assert weights[False] == pytest.approx(2_375, rel=0.2)
+
+
+async def test_the_most_precise_budget_decides_and_settings_fill_in(replica, bus):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=0))
+    await rules.put(bus.js, "acme", Budget(tenant="acme", responses_per_minute=1_000))
+    await rules.put(bus.js, "acme-chair", Budget(tenant="acme", protocol="chair", rate=0.0))
+    one = await replica()
+    one.static = [SamplingRule(rate=0.5)]
+    found = [
+        await one.decide(str(place), tenant="acme", protocols=("faithscore", "chair")) for place in range(40)
+    ]
+    assert all(each.declined["chair"] == "sampled_out" for each in found)
+    assert all(each.drawn["faithscore"].budget == "acme" for each in found)
+    assert all(each.drawn["faithscore"].probability == 0.5 for each in found)
+    assert {each.declined.get("faithscore") for each in found} == {None, "sampled_out"}
+    assert (await one.decide("x", tenant="b")).drawn["faithscore"].budget == "all"
+
+
+async def test_no_more_is_judged_once_the_day_has_cost_what_it_may(replica, bus, publish):
+    await rules.put(bus.js, "all", Budget(cost_per_day=1.0))
+    clock = Clock(time.time())
+    one, other = await replica(clock), await replica(clock)
+    numbers = itertools.count(1)
+
+    async def judge(name: str, replica: Replica, cost: float) -> bool:
+        decided = await replica.decide(name)
+        if decided.declined:
+            return False
+        event = _outcome(name, clock.now, decided.drawn["faithscore"], Usage(cost=cost))
+        sequence = next(numbers)
+        for each in (one, other):
+            each.budgets.charge(event, sequence)
+        return True
+
+    judged = [await judge(str(number), (one, other)[number % 2], 0.04) for number in range(400)]
+    # 25 of 4 cents are a dollar; pacing may leave some of it for the rest of the day.
+    assert 5 <= sum(judged) <= 25
+    assert one.budgets.pot("", "", "").spent.cost == pytest.approx(0.04 * sum(judged))
+    one.budgets.charge(_outcome("big", clock.now, Drawn(budget="all"), Usage(cost=5.0)), next(numbers))
+    assert (await one.decide("late")).declined == {"faithscore": "over_budget"}
+    # The other has not heard of it by its own reading: it does by the bucket.
+    await until(lambda: other.budgets.pot("", "", "").spent.cost > 5)
+    assert (await other.decide("later")).declined == {"faithscore": "over_budget"}
+    clock.now += DAY
+    assert (await other.decide("tomorrow")).drawn["faithscore"].probability > 0
+
+
+async def test_few_are_judged_at_once_while_nobody_knows_the_cost(replica, bus):
+    await rules.put(bus.js, "all", Budget(tokens_per_day=1_000_000))
+    one, other = await replica(), await replica()
+    for number in range(600):
+        await (one, other)[number % 2].decide(str(number))
+    assert 0 < one.judged + other.judged <= 20
+
+
+async def test_an_outcome_that_is_read_again_costs_nothing_again(replica, bus):
+    await rules.put(bus.js, "all", Budget(tokens_per_day=1_000))
+    one = await replica()
+    event = _outcome("a", NOON, Drawn(budget="all"), Usage(input_tokens=300, output_tokens=100))
+    for sequence in (7, 7, 3):
+        one.budgets.charge(event, sequence)
+    one.budgets.charge(msgspec.structs.replace(event, outcome=OutcomeKind.DECLINED), 8)
+    one.budgets.charge(msgspec.structs.replace(event, run="replay"), 9)
+    assert one.budgets.pot("", "", "").spent.tokens == 400
+    await until(lambda: not one.budgets.pot("", "", "").changed)
+    later = await replica()
+    await until(lambda: later.budgets.pot("", "", "").spent.sequence == 7)
+    later.budgets.charge(event, 7)
+    assert later.budgets.pot("", "", "").spent == Spent(
+        day=int(NOON // DAY), tokens=400, judged=1, drawn=1, sequence=7
+    )
+
+
+async def test_what_is_recorded_says_all_and_repeats_cost_nothing(gateway_factory, bus, response):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=30))
+    first, second = await gateway_factory(), await gateway_factory()
+    clock = Clock()
+    for one in (first, second):
+        one.service.budgets.clock = clock
+    bodies = [response(id=f"r{number}") for number in range(200)]
+    lines = b"".join(msgspec.json.encode(body) + b"\n" for body in bodies)
+    # The same lines through both doors at once: whoever is first decides.
+    await asyncio.gather(first.post(lines, bulk=True), second.post(lines, bulk=True))
+    events = {event.id: event for event in await first.events()}
+    assert len(events) == 200
+    judged = [event for event in events.values() if not event.declined]
+    assert 10 <= len(judged) <= 30
+    assert all(event.drawn["faithscore"].budget == "all" for event in events.values())
+    for one in (first, second):
+        again = (await one.post(lines, bulk=True)).json()
+        assert again["duplicates"] == 200
+    assert {event.id: event for event in await first.events()} == events
+    held = sum(
+        sum(one.service.budgets.pot("default", "heron-7b", "faithscore").minute._held.values())
+        for one in (first, second)
+    )
+    # All that was leased was used by what is recorded as judged, or is still there to be used.
+    assert await leased(bus, "all") == len(judged) + held
+    over = sum(
+        one.count("groundwatch_budget_declined_total", budget="all", stratum="") for one in (first, second)
+    )
+    assert over == 200 - len(judged)
+    ledger = await audit(bus.js)
+    assert ledger.recorded == 200
+
+
+async def test_what_is_left_of_a_budget_is_shown(gateway_factory, bus, response):
+    await rules.put(bus.js, "all", Budget(responses_per_minute=30, cost_per_day=2.5))
+    one = await gateway_factory()
+    one.service.budgets.clock = Clock()
+    await one.post(response())
+    labels = {"budget": "all", "resource": "responses_per_minute"}
+    await until(lambda: one.count("groundwatch_budget_limit", **labels) == 30)
+    await until(lambda: one.count("groundwatch_budget_used", **labels) == 1)
+    assert one.count("groundwatch_budget_limit", budget="all", resource="cost_per_day") == 2.5
+    shown = await rules.told(bus.js, NOON)
+    assert [(row.name, row.responses, row.budget.cost_per_day) for row in shown] == [("all", 1, 2.5)]
+    await rules.remove(bus.js, "all")
+    await until(lambda: one.metrics.registry.get_sample_value("groundwatch_budget_limit", labels) is None)
+
+
+async def test_outcomes_of_the_stream_are_charged(gateway_factory, bus, publish):
+    await publish("before", usage=Usage(input_tokens=1_000))
+    await rules.put(bus.js, "all", Budget(tokens_per_day=10_000))
+    one = await gateway_factory()
+    await publish("after", usage=Usage(input_tokens=70, output_tokens=7))
+    await until(lambda: one.service.budgets.pot("default", "heron-7b", "faithscore").spent.tokens == 77)
+    # A gateway that starts later reads all outcomes again, and counts none twice.
+    await until(lambda: not one.service.budgets.pot("", "", "").changed)
+    await asyncio.sleep(0.1)
+    later = await gateway_factory()
+    await until(lambda: later.service._live._caught_up.is_set())
+    assert later.service.budgets.pot("default", "heron-7b", "faithscore").spent.tokens == 77
+
+
+async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):
+    await bus.js.delete_stream(rules.STREAM)
+    one = await gateway_factory()
+    assert any("gw-budgets" in why and "groundwatch provision" in why for why in one.service.problems())
+    with pytest.raises(UsageError, match="groundwatch provision"):
+        await rules.put(bus.js, "all", Budget(responses_per_minute=1))
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (Budget(), "limits nothing"),
+        (Budget(responses_per_minute=-1), "must not be negative"),
+        (Budget(tokens_per_day=-1), "must not be negative"),
+        (Budget(cost_per_day=float("nan")), "US dollars"),
+        (Budget(rate=1.5), "from 0 to 1"),
+        (Budget(rate=0.5, protocol="gossip"), "known are"),
+        (Budget(responses_per_minute=9, reserve=0.2), "--signal"),
+        (Budget(responses_per_minute=9, signals=("sent",)), "--reserve"),
+        (Budget(responses_per_minute=9, reserve=0.2, signals=("hunch",)), "no signal 'hunch'; known are"),
+        (Budget(responses_per_minute=2, reserve=0.1, signals=("sent",)), "none for suspicious"),
+        (Budget(responses_per_minute=2, reserve=0.9, signals=("sent",)), "none for ordinary"),
+        (Budget(rate=0.5, reserve=0.9, signals=("sent",)), "share of a limit"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused_in_one_line(budget, message):
+    with pytest.raises(UsageError, match=message) as refused:
+        rules.check("all", budget)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "*", ">", "x" * 65])
+def test_names_that_are_no_keys_are_refused(name):
+    with pytest.raises(UsageError, match="a name is of letters"):
+        rules.check(name, Budget(rate=0.5))
+
+
+async def test_two_budgets_of_one_scope_are_refused(clean_streams, bus):
+    await rules.put(bus.js, "a", Budget(tenant="acme", rate=0.5))
+    with pytest.raises(UsageError, match="budget 'a' has the same"):
+        await rules.put(bus.js, "b", Budget(tenant="acme", responses_per_minute=5))
+    with pytest.raises(UsageError, match="no budget 'b'; there are a"):
+        await rules.remove(bus.js, "b")
+
+
+def _outcome(name: str, now: float, drawn: Drawn, usage: Usage):
+    from groundwatch.runtime.delivery import outcomes
+
+    response = ResponseRecorded(
+        id=name, model="heron-7b", answer="", drawn={"faithscore": drawn}, recorded_at=now
+    )
+    made = outcomes.without_score(response, "faithscore", OutcomeKind.UNSCORED, "refused", usage=usage)
+    return msgspec.structs.replace(made, scored_at=now)

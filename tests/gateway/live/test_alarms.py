@@ -1,0 +1,154 @@
+"""The alarm of a running gateway: shown, announced once, and not again by who starts after it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from groundwatch.events import AlarmRaised
+from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings.tree import AlarmSettings
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import ALARMS
+
+LABELS = {"model": "heron-7b", "protocol": "faithscore", "category": "all"}
+
+
+@pytest.fixture
+def settings() -> AlarmSettings:
+    """What the gateway of these tests is started with."""
+    return AlarmSettings(responses=100, objective=0.05)
+
+
+async def announced(bus) -> list[AlarmRaised]:
+    return [msgspec.json.decode(read.data, type=AlarmRaised) async for read in read_stream(bus.js, ALARMS)]
+
+
+async def until_alarms(gateway, number: int, *, sequence: int = 0) -> dict[str, Any]:
+    """What the gateway tells of alarms, once there are so many and it has read so far."""
+    for _ in range(300):
+        told: dict[str, Any] = (await gateway.http.get("/v1/alarms")).json()
+        if len(told["alarms"]) == number and told["complete"] and told["sequence"] >= sequence:
+            return told
+        await asyncio.sleep(0.03)
+    raise AssertionError(told)
+
+
+async def until_announced(bus, number: int) -> list[AlarmRaised]:
+    for _ in range(200):
+        found = await announced(bus)
+        if len(found) == number:
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(found)
+
+
+async def send(publish, start: int, number: int, **changes: Any) -> None:
+    for one in range(start, start + number):
+        await publish(f"r{one}", recorded_at=1_700_000_000.0 + one, **changes)
+
+
+async def test_an_alarm_is_shown_counted_and_announced_once(gateway_factory, publish, bus, settings):
+    gateway = await gateway_factory(alarm=settings)
+    await send(publish, 0, 10)
+    await send(publish, 10, 8, refuted=3, supported=3)
+    told = await until_alarms(gateway, 2, sequence=18)
+    assert {row["category"] for row in told["alarms"]} == {"all", "entity"}
+    assert {row["recovered_at"] for row in told["alarms"]} == {None}
+    whole = next(row for row in told["alarms"] if row["category"] == "all")
+    assert (whole["model"], whole["since"], whole["since_response"]) == ("heron-7b", 1_700_000_010.0, 11)
+    assert told["rule"]["responses"] == 100
+    assert (await gateway.http.get("/v1/report")).json()["alarms"] == told["alarms"]
+    found = await until_announced(bus, 2)
+    assert {one.category for one in found} == {"all", "entity"}
+    assert gateway.count("groundwatch_alarm_raised", **LABELS) == 1
+    assert gateway.count("groundwatch_alarms_total", **LABELS) == 1
+
+    again = await gateway_factory(alarm=settings)
+    restored = await until_alarms(again, 2, sequence=18)
+    assert restored["alarms"] == told["alarms"]
+    assert again.count("groundwatch_alarm_raised", **LABELS) == 1
+    await send(publish, 18, 3, refuted=3, supported=3)
+    await until_alarms(again, 2, sequence=21)
+    await asyncio.sleep(0.5)
+    assert len(await announced(bus)) == 2
+    assert again.count("groundwatch_alarms_total", **LABELS) == 0
+
+
+async def test_it_recovers_and_the_same_fault_is_announced_again(gateway_factory, publish, bus, settings):
+    gateway = await gateway_factory(alarm=settings)
+    await send(publish, 0, 10, refuted=3, supported=3)
+    await until_announced(bus, 2)
+    await send(publish, 10, 300)
+    told = await until_alarms(gateway, 2, sequence=310)
+    assert all(row["recovered_at"] > 1_700_000_010 for row in told["alarms"])
+    assert gateway.count("groundwatch_alarm_raised", **LABELS) == 0
+    await send(publish, 310, 10, refuted=3, supported=3)
+    assert len(await until_announced(bus, 4)) == 4
+    assert gateway.count("groundwatch_alarm_raised", **LABELS) == 1
+    assert gateway.count("groundwatch_alarms_total", **LABELS) == 2
+
+
+async def test_of_two_gateways_one_announces(gateway_factory, publish, bus, settings):
+    both = [await gateway_factory(alarm=settings) for _ in range(2)]
+    await send(publish, 0, 10, refuted=3, supported=3)
+    for gateway in both:
+        await until_alarms(gateway, 2)
+    await until_announced(bus, 2)
+    await asyncio.sleep(0.5)
+    assert len(await announced(bus)) == 2
+    assert sum(gateway.count("groundwatch_alarms_total", **LABELS) for gateway in both) == 1
+
+
+async def test_a_stream_that_refuses_is_tried_again(bus, clean_streams, settings, monkeypatch):
+    from groundwatch.errors import TransientError
+    from groundwatch.gateway.live.live import alarms
+
+    monkeypatch.setattr(alarms, "PAUSE", 0.05)
+    desk = AlarmDesk(settings, bus, Metrics())
+    create, refused = bus.create, []
+
+    async def refusing(message):
+        if len(refused) < 2:
+            refused.append(message)
+            raise TransientError("not now")
+        return await create(message)
+
+    monkeypatch.setattr(bus, "create", refusing)
+    desk.start()
+    alarm = AlarmRaised(model="m", protocol="faithscore", category="all", base=0.1, after=0.5, since=1.0)
+    desk._waiting.append(alarm)
+    desk._awake.set()
+    [found] = await until_announced(bus, 1)
+    await desk.stop()
+    assert found == alarm
+    assert len(refused) == 2
+
+
+async def test_the_page_shows_alarms(gateway):
+    page = (await gateway.http.get("/")).text
+    assert "/v1/alarms" in page
+    assert "report.alarms" in page
+
+
+async def test_a_label_that_goes_leaves_the_gauges_of_others(gateway_factory, publish, settings):
+    """Invented models have all labels at first; the bad one earns its own, and its alarm is then shown."""
+    gateway = await gateway_factory(alarm=settings)
+    gateway.service._live._alarms._metrics = metrics = Metrics(max_labels=3)
+    for number in range(5):
+        await publish(f"i{number}", model=f"invented-{number}")
+    for number in range(15):
+        await publish(f"b{number}", model="bad", refuted=3)
+        await publish(f"c{number}", model="busy", refuted=3)
+    await until_alarms(gateway, 4, sequence=35)
+
+    def raised(model: str) -> float | None:
+        return metrics.registry.get_sample_value("groundwatch_alarm_raised", LABELS | {"model": model})
+
+    assert (raised("bad"), raised("busy")) == (1, 1)
+    assert not raised("other")
+    assert metrics.generation == 2

@@ -1,0 +1,165 @@
+"""Provisioning: as often as one likes, beside running services, and never at the cost of an event."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from tests.runtime.conftest import eventually, record, response
+
+import groundwatch.runtime.delivery.provisioning as provisioning
+from groundwatch.errors import ProvisionRefused
+from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.service import ExtractionService
+from groundwatch.ledger.ledger import audit
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import missing, provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings.tree import NatsSettings, Settings
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import BUCKETS, CONSUMERS, DAY, EXTRACTED, OUTCOMES, RESPONSES, STREAMS
+
+
+@pytest.fixture
+async def fresh(own_server: NatsServer):
+    """A bus on a server with nothing on it."""
+    bus = Bus(NatsSettings(url=own_server.url), name="test")
+    await bus.connect()
+    yield bus
+    await bus.close()
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch):
+    """Declares a stream or consumer differently: `declared("GW_RESPONSES", max_age=5.0)`."""
+
+    def change(name: str, **fields: Any) -> None:
+        for kind, specs in (("STREAMS", provisioning.STREAMS), ("CONSUMERS", provisioning.CONSUMERS)):
+            changed = tuple(
+                msgspec.structs.replace(spec, **fields) if spec.name == name else spec for spec in specs
+            )
+            monkeypatch.setattr(provisioning, kind, changed)
+
+    return change
+
+
+async def everything(bus: Bus) -> dict[str, Any]:
+    """The configuration of all streams and consumers."""
+    found: dict[str, Any] = {}
+    for stream in STREAMS:
+        found[stream.name] = (await bus.js.stream_info(stream.name)).config.as_dict()
+    for consumer in CONSUMERS:
+        info = await bus.js.consumer_info(consumer.stream, consumer.name)
+        found[consumer.name] = info.config.as_dict()
+    return found
+
+
+async def test_creates_everything_and_then_changes_nothing(fresh: Bus) -> None:
+    assert set(await missing(fresh.js)) == {spec.name for spec in (*STREAMS, *CONSUMERS, *BUCKETS)}
+    first = await provision(fresh.js)
+    assert {one.change for one in first} == {"created"}
+    declared = {spec.name for spec in (*STREAMS, *CONSUMERS)} | {bucket.name for bucket in BUCKETS}
+    assert {one.name for one in first} == declared
+    assert await missing(fresh.js) == []
+    before = await everything(fresh)
+    second = await provision(fresh.js)
+    assert {one.change for one in second} == {"unchanged"}
+    assert await everything(fresh) == before
+
+
+async def test_the_server_holds_what_is_declared(fresh: Bus) -> None:
+    await provision(fresh.js)
+    config = (await fresh.js.stream_info(RESPONSES)).config
+    assert config.max_age == 30 * DAY
+    assert config.discard == "new"
+    assert config.storage == "file"
+    assert (await fresh.js.stream_info(OUTCOMES)).config.max_msgs_per_subject == 1
+    for spec in CONSUMERS:
+        found = (await fresh.js.consumer_info(spec.stream, spec.name)).config
+        assert found.ack_wait == spec.ack_wait
+        assert found.max_deliver in (None, -1)
+        assert found.ack_policy == "explicit"
+        assert found.max_ack_pending == spec.max_ack_pending
+
+
+async def test_two_at_once_do_not_disturb_each_other(fresh: Bus) -> None:
+    await asyncio.gather(*(provision(fresh.js) for _ in range(4)))
+    assert await missing(fresh.js) == []
+    assert {one.change for one in await provision(fresh.js)} == {"unchanged"}
+
+
+async def test_beside_running_services(bus: Bus, clean_streams: None, declared) -> None:
+    service = ExtractionService(Settings(), bus, Metrics(), NoopExtractionEngine())
+    await service.start()
+
+    async def traffic() -> None:
+        for number in range(300):
+            await record(bus, response(f"r{number}"))
+
+    flowing = asyncio.create_task(traffic())
+    try:
+        for ack_wait in (20.0, 40.0, 30.0):
+            declared("extraction", ack_wait=ack_wait)
+            assert "updated" in {one.change for one in await provision(bus.js)}
+        await flowing
+
+        async def extracted() -> bool:
+            return (await bus.js.stream_info(EXTRACTED)).state.messages == 300
+
+        await eventually(extracted)
+        assert (await audit(bus.js)).balanced
+        assert service.problems() == []
+    finally:
+        await service.drain(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "says"),
+    (
+        (RESPONSES, {"max_age": DAY}, "max_age would shrink from"),
+        (RESPONSES, {"max_bytes": 1_000_000}, "max_bytes would shrink from no limit to 1000000"),
+        (RESPONSES, {"max_per_subject": 1}, "max_msgs_per_subject would shrink"),
+        (RESPONSES, {"subjects": ("gw.other.>",)}, r"would no longer keep gw\.recorded\.>"),
+        (RESPONSES, {"work_queue": True}, "retention cannot change"),
+        ("extraction", {"filters": ("gw.recorded.other.>",)}, "its filter would change"),
+    ),
+)
+async def test_refuses_what_would_lose_events_and_changes_nothing(
+    bus: Bus, clean_streams: None, declared, name: str, fields: dict[str, Any], says: str
+) -> None:
+    await record(bus, response("r"))
+    before = await everything(bus)
+    declared(name, **fields)
+    # A harmless change beside it must not be made either.
+    declared("scoring", ack_wait=77.0)
+    declared(OUTCOMES, description="another")
+    with pytest.raises(ProvisionRefused, match=says):
+        await provision(bus.js)
+    assert await everything(bus) == before
+    assert (await bus.js.stream_info(RESPONSES)).state.messages == 1
+
+
+async def test_grows_with_data_present(bus: Bus, clean_streams: None, declared) -> None:
+    await record(bus, response("r"))
+    declared(RESPONSES, max_age=90 * DAY, duplicate_window=1_200.0, description="longer")
+    changes = {one.name: one.change for one in await provision(bus.js)}
+    assert changes[RESPONSES] == "updated"
+    config = (await bus.js.stream_info(RESPONSES)).config
+    assert (config.max_age, config.duplicate_window) == (90 * DAY, 1_200.0)
+    assert (await bus.js.stream_info(RESPONSES)).state.messages == 1
+
+
+async def test_shrinks_what_is_empty(bus: Bus, clean_streams: None, declared) -> None:
+    declared(RESPONSES, max_age=DAY)
+    assert {one.name: one.change for one in await provision(bus.js)}[RESPONSES] == "updated"
+    assert (await bus.js.stream_info(RESPONSES)).config.max_age == DAY
+
+
+async def test_what_somebody_else_changed_is_put_right(bus: Bus, clean_streams: None) -> None:
+    config = (await bus.js.stream_info(RESPONSES)).config
+    config.max_age = 0
+    await bus.js.update_stream(config)
+    with_limit_again = await provision(bus.js)
+    assert {one.name: one.change for one in with_limit_again}[RESPONSES] == "updated"

@@ -1,0 +1,105 @@
+"""Background tasks end for sure, and are started again when they should not have ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+
+from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
+
+
+async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
+    lost = 0
+
+    async def work() -> None:
+        nonlocal lost
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                lost += 1
+                if lost == 3:
+                    raise
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await cancelled([task, None])
+    assert task.cancelled()
+    assert lost == 3
+
+
+async def test_what_has_ended_or_failed_is_no_matter() -> None:
+    async def fail() -> None:
+        raise ValueError("told to whoever awaits it")
+
+    task = asyncio.create_task(fail())
+    await asyncio.sleep(0)
+    await cancelled([task])
+    assert isinstance(task.exception(), ValueError)
+    await cancelled([])
+
+
+def supervised(work) -> SupervisedTask:
+    return SupervisedTask("worker", work, first_delay=0.01, max_delay=0.02, steady=0.1)
+
+
+async def until(true) -> None:
+    async with asyncio.timeout(5):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), asyncio.CancelledError(), None])
+async def test_work_that_ends_is_started_again_and_tells_so_until_it_goes_on(error):
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if begun > 3:
+            await asyncio.sleep(60)
+        if error is not None:
+            raise error
+
+    task = supervised(work)
+    assert task.problem == "worker: not started"
+    with structlog.testing.capture_logs() as logs:
+        task.start()
+        await until(lambda: begun == 4)
+        assert ("failed" if error is not None else "ended") in task.problem
+        await until(lambda: not task.problem)
+    assert [(line["event"], line["log_level"]) for line in logs] == [
+        ("task.failed", "error"),
+        ("task.goes_on", "info"),
+    ]
+    await task.stop()
+    assert task.problem == ""
+    assert begun == 4
+
+
+async def test_work_that_is_told_to_end_returns_and_is_not_started_again():
+    told, begun, ended = asyncio.Event(), 0, 0
+
+    async def work() -> None:
+        nonlocal begun, ended
+        begun += 1
+        await told.wait()
+        ended += 1
+
+    task = supervised(work)
+    task.start()
+    await asyncio.sleep(0)
+    told.set()
+    await task.finish(5)
+    assert (begun, ended, task.problem) == (1, 1, "")
+
+
+async def test_work_that_does_not_end_is_cancelled_after_the_timeout():
+    task = supervised(lambda: asyncio.sleep(60))
+    task.start()
+    await asyncio.sleep(0)
+    await task.finish(0.01)
+    assert task.problem == ""
+    await supervised(lambda: asyncio.sleep(60)).stop()

@@ -1,0 +1,43 @@
+"""Logs for people and for machines, with texts of others in them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import structlog
+
+from groundwatch.runtime.telemetry.logs import configure, logger
+
+HOSTILE = "\x1b]0;owned\x07 [/x] \u202e\x9b2J\nfake line"
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    kept = structlog.get_config()
+    yield
+    structlog.configure(**kept)
+
+
+def test_a_terminal_obeys_nothing_in_a_log_line(capsys, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    configure(style="console")
+    logger.warning("model.met", model=HOSTILE, many=[HOSTILE], **{HOSTILE: 1})
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logger.exception("it.failed")
+    told = capsys.readouterr().err
+    for byte in ("\x07", "\x9b", "\u202e", "\x1b]"):
+        assert byte not in told
+    assert "\\x1b]0;owned" in told
+    assert not any(line.startswith("fake line") for line in told.split("it.failed")[0].splitlines())
+    assert "Traceback" in told
+
+
+def test_a_machine_reads_what_was_said(capsys):
+    configure(style="json")
+    logger.warning("model.met", model=HOSTILE)
+    line = capsys.readouterr().err
+    assert json.loads(line)["model"] == HOSTILE
+    assert line.isascii() and line.count("\n") == 1
