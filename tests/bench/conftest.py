@@ -1,9 +1,8 @@
-"""The benchmarks are scripts of the checkout, not of the package: found as `groundwatch bench` finds them."""
+"""The benchmarks are scripts of the checkout, not of the package: found as `python -m bench` finds them."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from groundwatch.cli.bench import FOLDER
-
-sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))

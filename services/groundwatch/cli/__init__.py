@@ -10,7 +10,6 @@ import typer
 
 import groundwatch.cli.agree as agree
 import groundwatch.cli.analysis as analysis
-import groundwatch.cli.bench as bench
 import groundwatch.cli.budget as budget
 import groundwatch.cli.canary as canary
 import groundwatch.cli.compare as compare
@@ -75,7 +74,6 @@ for module in (
     agree,
     analysis,
     construction,
-    bench,
     config,
     models,
     query,

@@ -1,0 +1,44 @@
+"""What runs benchmarks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_main", ROOT / "bench" / "__main__.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("holds", "status"), ((True, 0), (False, 1)))
+def test_what_does_not_hold_is_the_exit_status(
+    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], holds: bool, status: int
+) -> None:
+    name = f"checks_{status}"
+    (tmp_path / f"{name}.py").write_text(
+        f"async def measure(*, seed=0):\n    return {{'ok': {holds}, 'seed': seed}}\n"
+    )
+    assert bench.main([name, "--json", "--set", "seed=3"], tmp_path) == status
+    assert json.loads(capsys.readouterr().out) == {"ok": holds, "seed": 3}
+
+
+@pytest.mark.parametrize("option", ("sead=1", "seed=x"))
+def test_a_wrong_parameter_is_told(
+    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    (tmp_path / "measures.py").write_text("async def measure(*, seed=0):\n    return {}\n")
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["measures", "--set", option], tmp_path)
+    assert ended.value.code == 2
+    assert f"--set {option}" in capsys.readouterr().err
