@@ -41,4 +41,4 @@ def test_a_wrong_parameter_is_told(
     with pytest.raises(SystemExit) as ended:
         bench.main(["measures", "--set", option], tmp_path)
     assert ended.value.code == 2
-    assert f"--set {option}" in capsys.readouterr().err
+    assert f"error: --set {option}: " in capsys.readouterr().err
