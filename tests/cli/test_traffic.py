@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import httpx
+import psutil
 import pytest
 from PIL import Image
 
@@ -184,7 +185,12 @@ def test_watch_shows_what_is_there_and_ends(up, written, answer):
 
 def test_watch_ends_with_control_c(up):
     watching = up.start("watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(3)
+    # It shows nothing before its end where there is no terminal, but it is connected while it watches.
+    process = psutil.Process(watching.pid)
+    while not process.net_connections("tcp"):
+        assert watching.poll() is None
+        time.sleep(0.1)
+    time.sleep(1)
     watching.send_signal(signal.SIGINT)
     shown, told = watching.communicate(timeout=30)
     assert (watching.returncode, told) == (0, "")
