@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from groundwatch.errors import FileFormatError
 from groundwatch.events import ResponseRecorded
-from groundwatch.records import Limits, Refusal, read_file, read_lines, read_record
+from groundwatch.records import Limits, Record, Refusal, convert_record, read_file, read_lines, read_record
 
 GOOD: dict[str, object] = {"id": "1", "model": "m", "answer": "A cat."}
 
@@ -174,6 +174,16 @@ def test_a_key_that_is_nearly_ours_is_named(key, value, meant):
     assert isinstance(found, Refusal)
     assert str(found) == f"key '{key}': is not known; did you mean '{meant}'?"
     assert found.id == "a"
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("object", "objects"), ("Facts", "facts"), ("triplet", "triplets")]
+)
+def test_a_key_of_a_reference_that_is_nearly_ours_is_named(key, meant):
+    said = {"id": "a", "model": "m", "answer": "x", "reference": {key: []}}
+    for found in (read_record(json.dumps(said).encode()), convert_record(said, Record)):
+        assert isinstance(found, Refusal)
+        assert str(found) == f"key 'reference.{key}': is not known; did you mean 'reference.{meant}'?"
 
 
 def test_other_keys_are_the_senders_own():

@@ -158,14 +158,25 @@ def misspelt(values: Mapping[str, Any], kind: type) -> Refusal | None:
     sender's own and are ignored.
     """
     known: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    found = _nearly(values, known)
+    inside = values.get("reference")
+    if isinstance(inside, msgspec.Raw):
+        inside = _KEYS.decode(inside) if bytes(inside)[:1] == b"{" else None
+    if found is None and "reference" in known and isinstance(inside, dict):
+        found = _nearly(inside, Reference.__struct_encode_fields__, "reference.")
+    if found is None:
+        return None
+    name = values.get("id", b"")
+    told = bytes(name).decode("utf-8", "replace").strip('"') if isinstance(name, msgspec.Raw) else name
+    return Refusal(field=found[0], message=f"is not known; did you mean '{found[1]}'?", id=str(told)[:256])
+
+
+def _nearly(values: Mapping[str, Any], known: tuple[str, ...], within: str = "") -> tuple[str, str] | None:
+    """A key that is nearly a known one, which is not there."""
     for key in values.keys() - set(known):
         meant = _meant(key, known)
         if meant and meant not in values:
-            name = values.get("id", b"")
-            told = (
-                bytes(name).decode("utf-8", "replace").strip('"') if isinstance(name, msgspec.Raw) else name
-            )
-            return Refusal(field=key, message=f"is not known; did you mean '{meant}'?", id=str(told)[:256])
+            return within + key, within + meant
     return None
 
 
