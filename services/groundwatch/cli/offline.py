@@ -19,7 +19,7 @@ from groundwatch.cli.numbers import render_numbers
 from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import UsageError
 from groundwatch.events import ResponseRecorded
-from groundwatch.protocols import registry, tallies
+from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.tally import TallyRequest
@@ -126,7 +126,8 @@ def tally(
     ] = None,
 ) -> None:
     """Do only the arithmetic, from recorded judgements in the published formats."""
-    found = tallies.find(protocol)
+    found = registry.method(protocol, "tally", "file format that groundwatch tally knows of").tally
+    assert found is not None
     result = found.run(protocol, TallyRequest(file=file, subset=subset, t=t, labels=labels))
     if as_json:
         print_json(result)

@@ -53,7 +53,7 @@ async def score_valor(
 
     A response whose engine could not judge it counts in `unjudged`, with its reason, and in nothing else.
     """
-    protocol = PROTOCOLS[subset]()
+    protocol = PROTOCOLS[subset]
     try:
         if annotation is None:
             prepared = [_features_event(record, protocol) for record in read_unmatched(file, subset)]

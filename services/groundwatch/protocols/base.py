@@ -1,16 +1,19 @@
 """What a protocol is: data about a route through the services, its parsing and its arithmetic.
 
 A protocol does no input or output and knows no broker. Adding one means adding a package beside
-`faithscore` and naming it in `registry`; no service changes.
+`faithscore`, or installing one with an entry point; no service changes (docs/protocols.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import ClassVar, Protocol, runtime_checkable
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
+from groundwatch.errors import InputError, UsageError
 from groundwatch.events import (
     ChainAdvanced,
     Claim,
@@ -57,26 +60,60 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, float] = {}
 
 
-class EvaluationProtocol(Protocol):
-    """What the services ask of a protocol."""
+Extracted = tuple[tuple[SubSentence, ...], tuple[Claim, ...]]
+"""The sub-sentences of an answer, and the claims that it makes."""
 
-    name: ClassVar[str]
+
+def load(reference: str) -> Any:
+    """What "module:attribute" names: how a protocol carries what a room above holds.
+
+    Raises `UsageError` in one line when it cannot be loaded.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"'{reference}' of a protocol cannot be loaded: {error}") from error
+
+
+class ExtractionRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How the linguistic engine finds a protocol's claims without an LLM, by one of two ways.
+
+    `from_answer` reads them off the response alone; it raises `Unscorable` where that cannot be done.
+    Without it, `from_facts` turns the atomic facts of the answer into claims; they are the claims if it is
+    not given.
+    """
+
+    from_answer: Callable[[ResponseRecorded], Extracted] | None = None
+    from_facts: Callable[[tuple[Claim, ...]], tuple[Claim, ...]] = tuple
+
+
+class EvaluationProtocol:
+    """What the services ask of a protocol; each one says what it does of this.
+
+    `verifier` is who verifies its claims where settings name no engine: "reference", "similarity" or an
+    engine class of its own as "module:attribute". Without `rules` only an LLM extracts its claims.
+    """
+
+    name: str
     route: ClassVar[tuple[Stage, ...]]
+    rules: ExtractionRules | None = None
+    verifier: ClassVar[str] = "reference"
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Turn judgements into numbers.
 
         Raises `Unscorable` when there is nothing to score: never 0 in its place.
         """
-        ...
+        raise InputError(f"{self.name} scores no claims")
 
     def prompt_digest(self, stage: Stage) -> str:
-        """Digest of every prompt that an LLM engine uses at this stage."""
-        ...
+        """Digest of every prompt that an LLM engine uses at this stage; empty where it asks nothing."""
+        return ""
 
     def extraction_steps(self) -> int:
         """How many LLM calls the extraction takes at most, asked in order."""
-        ...
+        return 0
 
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
@@ -85,16 +122,20 @@ class EvaluationProtocol(Protocol):
 
         None when there is nothing to ask; the calls after it are still offered.
         """
-        ...
+        return None
 
     def read_extraction(
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+    ) -> Extracted:
         """Read the reply of call `index`: the units and the claims as they are known after it.
 
         Raises `ValueError` saying what is wrong with it; a judge is shown that message once, to mend it.
         """
-        ...
+        raise InputError(f"{self.name} asks nothing to extract claims")
+
+    def statement(self, response: ResponseRecorded, claim: Claim) -> str:
+        """The claim as a judge is asked that looks at the image and reads no reference."""
+        return claim.text
 
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
         """The LLM call that verifies `claims` against the response's images.
@@ -102,24 +143,23 @@ class EvaluationProtocol(Protocol):
         The engine adds the images. A response without any has its reference written into the step as
         what is known of the image.
         """
-        ...
+        raise InputError(f"{self.name} has no claims to verify")
 
     def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
         """Read the reply of the verification call: one verdict for each claim, in the claims' order.
 
         Raises `ValueError` saying what is wrong with it.
         """
-        ...
+        raise InputError(f"{self.name} has no claims to verify")
 
 
-@runtime_checkable
-class MatchedProtocol(EvaluationProtocol, Protocol):
+class MatchedProtocol(EvaluationProtocol):
     """A protocol that compares claims with a reference.
 
     `unmatched` is what its arithmetic takes a claim without any match to be.
     """
 
-    unmatched: ClassVar[Decision]
+    unmatched: ClassVar[Decision] = Decision.REFUTED
 
 
 @runtime_checkable
@@ -151,12 +191,10 @@ class MatchingQuestions(Protocol):
         ...
 
 
-@runtime_checkable
-class ChainProtocol(EvaluationProtocol, Protocol):
-    """A protocol whose route goes round: captioning and generation in turn, until its chain is long enough.
+class ChainProtocol(EvaluationProtocol):
+    """A protocol whose route goes round captioning and generation, until its chain is long enough."""
 
-    Its route is captioning, generation, scoring.
-    """
+    route: ClassVar[tuple[Stage, ...]] = (Stage.CAPTIONING, Stage.GENERATION, Stage.SCORING)
 
     def start(self, response: ResponseRecorded) -> ChainAdvanced:
         """The chain that a recorded response asks for, with no round done.
@@ -164,16 +202,16 @@ class ChainProtocol(EvaluationProtocol, Protocol):
         Raises `Unscorable` when there is no image to start from, `InputError` when what it asks for is not
         possible.
         """
-        ...
+        raise NotImplementedError
 
     def description_prompt(self, response: ResponseRecorded) -> str:
         """What the model under test is asked about every image of the chain."""
-        ...
+        raise NotImplementedError
 
     def generation_prompt(self, description: str) -> str:
         """What the image generator is asked."""
-        ...
+        raise NotImplementedError
 
     def score_chain(self, chain: ChainAdvanced) -> Score:
         """Turn a chain with all its rounds into numbers. Raises `Unscorable`: never 0 in its place."""
-        ...
+        raise NotImplementedError

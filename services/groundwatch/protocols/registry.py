@@ -1,60 +1,115 @@
-"""Where a protocol is found by name: adding one means adding a line here."""
+"""Where a protocol is found by name: in the packages beside this file, and in plug-ins.
+
+A plug-in is an installed package with an entry point `groundwatch.protocols` that names a `Method`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+import pkgutil
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
+from groundwatch import protocols
 from groundwatch.errors import UsageError
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.chair.protocol import ChairProtocol
-from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.protocols.genception.protocol import GenCeption
-from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.protocols.trihe.protocol import TriHe
-from groundwatch.protocols.valor.protocol import PROTOCOLS as VALOR
-from groundwatch.protocols.vlm2.protocol import Vlm2
+from groundwatch.protocols.method import Method
 
-_MAKERS: dict[str, Callable[[], EvaluationProtocol]] = {
-    ChairProtocol.name: ChairProtocol,
-    FaithScore.name: FaithScore,
-    GenCeption.name: GenCeption,
-    Pope.name: Pope,
-    TriHe.name: TriHe,
-    Vlm2.name: Vlm2,
-    **{kind.name: kind for kind in VALOR.values()},
-}
-_made: dict[str, EvaluationProtocol] = {}
+GROUP = "groundwatch.protocols"
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_configured: dict[str, EvaluationProtocol] = {}
+
+
+@functools.cache
+def methods() -> dict[str, Method]:
+    """All of them by name, in alphabetical order; raises `UsageError` for a plug-in that is wrong."""
+    found = {}
+    for package in pkgutil.iter_modules(protocols.__path__, f"{protocols.__name__}."):
+        if package.ispkg:
+            method: Method = import_module(package.name).METHOD
+            found[method.name] = method
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        method = _plugged(point)
+        taken = {name for one in found.values() for name in _names_of(one)}
+        if clash := taken & _names_of(method):
+            raise UsageError(f"{_shown(point)}: the name '{min(clash)}' is taken")
+        found[method.name] = method
+    return dict(sorted(found.items()))
+
+
+def method(name: str, part: str = "", what: str = "") -> Method:
+    """The method of this name, or of the protocol of this name, that has a part such as `tally`.
+
+    Raises `UsageError` listing those that have it; `what` says what it is.
+    """
+    able = {one.name: one for one in methods().values() if not part or getattr(one, part)}
+    for one in able.values():
+        if name in _names_of(one):
+            return one
+    raise UsageError(f"no {what or 'protocol'} '{name}'; known are {', '.join(able)}")
 
 
 def names() -> tuple[str, ...]:
     """The known protocols, in alphabetical order."""
-    return tuple(sorted(_MAKERS.keys() | _made.keys()))
+    return tuple(sorted(_protocols().keys() | _configured.keys()))
 
 
 def get(name: str) -> EvaluationProtocol:
     """The protocol of this name; raises `UsageError` listing those that there are."""
-    if name not in _made:
-        if name not in _MAKERS:
-            raise UsageError(f"no protocol '{name}'; known are {', '.join(names())}")
-        _made[name] = _MAKERS[name]()
-    return _made[name]
+    found = _configured.get(name) or _protocols().get(name)
+    if found is None:
+        raise UsageError(f"no protocol '{name}'; known are {', '.join(names())}")
+    return found
 
 
 def configure(protocol: EvaluationProtocol) -> None:
     """Let this one be found under its name from now on: a protocol made from settings at start."""
-    _made[protocol.name] = protocol
+    _configured[protocol.name] = protocol
 
 
 @contextmanager
 def registered(protocol: EvaluationProtocol) -> Iterator[EvaluationProtocol]:
     """`configure` for the length of a `with` block: for tests and benchmarks."""
-    before = _made.get(protocol.name)
+    before = _configured.get(protocol.name)
     configure(protocol)
     try:
         yield protocol
     finally:
         if before is None:
-            del _made[protocol.name]
+            del _configured[protocol.name]
         else:
-            _made[protocol.name] = before
+            _configured[protocol.name] = before
+
+
+@functools.cache
+def _protocols() -> dict[str, EvaluationProtocol]:
+    return {protocol.name: protocol for one in methods().values() for protocol in one.protocols}
+
+
+def _names_of(method: Method) -> set[str]:
+    return {method.name, *(protocol.name for protocol in method.protocols)}
+
+
+def _plugged(point: EntryPoint) -> Method:
+    try:
+        method = point.load()
+    except Exception as error:  # whatever the plug-in's own code raises
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{_shown(point)}: cannot be loaded: {why}") from error
+    if not isinstance(method, Method):
+        raise UsageError(f"{_shown(point)}: {point.value} is no groundwatch.protocols.method.Method")
+    for part in method.protocols:
+        if not isinstance(part, EvaluationProtocol):
+            raise UsageError(f"{_shown(point)}: {part!r} is no EvaluationProtocol")
+        if not _NAME.match(part.name):
+            raise UsageError(f"{_shown(point)}: '{part.name}' is no name: use a-z, 0-9, - and _, at most 64")
+    return method
+
+
+def _shown(point: EntryPoint) -> str:
+    package = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
+    return f"protocol plug-in '{point.name}'{package}"

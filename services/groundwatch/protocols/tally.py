@@ -1,6 +1,6 @@
 """What a tally is: the arithmetic of a protocol over a file of recorded judgements, with no judge at all.
 
-A protocol that has one describes it as a `TALLY` in its own `tally.py`; `tallies` finds it by name.
+A method that has one describes it as a `TALLY` in its own `tally.py`.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from groundwatch.matching.engines.llm import LlmMatchingEngine
 from groundwatch.models.openai.judge import ChatModel, ChatSettings, Completion
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
-from groundwatch.protocols.valor.protocol import ObjectExistence
 from groundwatch.runtime.settings.tree import StageSettings
+
+OBJECTS = registry.get("valor-object-existence")
 
 GOOD = {"matches": [{"described": 0, "annotated": 1, "kind": "matched"}]}
 EVENT = ClaimsExtracted(
@@ -51,7 +52,7 @@ async def match(
         claims=tuple(Claim(text=text, category="object") for text in claims),
     )
     try:
-        (result,) = await engine.match([event], protocol or ObjectExistence())
+        (result,) = await engine.match([event], protocol or OBJECTS)
     finally:
         await engine.close()
     return result
@@ -79,10 +80,10 @@ class Scripted(ChatModel):
 
 async def test_a_reply_becomes_matches() -> None:
     engine = LlmMatchingEngine(Scripted(GOOD))
-    (result,) = await engine.match([EVENT], ObjectExistence())
+    (result,) = await engine.match([EVENT], OBJECTS)
     assert isinstance(result, Matching)
     assert result.matches == (Match(claim=0, reference="sofa"),) and result.usage.calls == 1
-    assert engine.judge(ObjectExistence()).prompt == ObjectExistence().prompt_digest(Stage.MATCHING)
+    assert engine.judge(OBJECTS).prompt == OBJECTS.prompt_digest(Stage.MATCHING)
 
 
 async def test_a_reply_of_another_form_is_no_judgement(server: LlmServer) -> None:

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.protocols import tallies
+from groundwatch.protocols.genception.tally import TALLY
 from groundwatch.protocols.tally import TallyRequest
 
 GOOD = """[
@@ -28,7 +28,7 @@ def file(tmp_path):
 
 
 def test_numbers(file):
-    found = tallies.tally("genception", file(GOOD))
+    found = TALLY.run("genception", file(GOOD))
     assert found["gc"] == pytest.approx(0.5)
     assert (found["n"], found["short"], found["t"]) == (2, 1, 3)
     assert found["by_category"] == {
@@ -36,20 +36,20 @@ def test_numbers(file):
         "ocr": {"gc": pytest.approx(0.5), "n": 1, "short": 0},
     }
     assert [point["n"] for point in found["drift"]] == [3, 2, 2]
-    assert tallies.tally("genception", file(GOOD, 1))["gc"] == pytest.approx(0.5)
+    assert TALLY.run("genception", file(GOOD, 1))["gc"] == pytest.approx(0.5)
 
 
 def test_no_chain_is_long_enough(file):
-    found = tallies.tally("genception", file(GOOD, 4))
+    found = TALLY.run("genception", file(GOOD, 4))
     assert (found["gc"], found["n"], found["short"]) == (None, 0, 3)
-    assert tallies.tally("genception", file("[]"))["gc"] is None
+    assert TALLY.run("genception", file("[]"))["gc"] is None
 
 
 def test_t_is_needed_and_positive(file):
     with pytest.raises(UsageError, match="needs --t"):
-        tallies.tally("genception", file(GOOD, None))
+        TALLY.run("genception", file(GOOD, None))
     with pytest.raises(UsageError, match="--t: GC@T needs at least one"):
-        tallies.tally("genception", file(GOOD, 0))
+        TALLY.run("genception", file(GOOD, 0))
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_t_is_needed_and_positive(file):
 )
 def test_wrong_files_are_told(file, text, message):
     with pytest.raises(FileFormatError, match=message):
-        tallies.tally("genception", file(text))
+        TALLY.run("genception", file(text))

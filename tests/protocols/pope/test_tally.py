@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from groundwatch.errors import FileFormatError
-from groundwatch.protocols import tallies
+from groundwatch.protocols.pope.tally import TALLY
 from groundwatch.protocols.tally import TallyRequest
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "pope"
@@ -32,7 +32,7 @@ def files(tmp_path):
 
 def test_numbers(files):
     replies = ["Yes.", "There is a cat.", "No", "Not sure"]
-    found = tallies.tally("pope", files([{"answer": reply} for reply in replies]))
+    found = TALLY.run("pope", files([{"answer": reply} for reply in replies]))
     assert {name: found[name] for name in ("tp", "fp", "tn", "fn")} == {"tp": 1, "fp": 1, "tn": 0, "fn": 1}
     assert found["accuracy"] == pytest.approx(1 / 3)
     assert (found["questions"], found["unscored"]) == (4, 1)
@@ -43,7 +43,7 @@ def test_numbers(files):
 def test_ids_pair_lines_in_any_order(files):
     labels = [{"question_id": at, "text": text, "label": label} for at, (text, label) in enumerate(LABELS)]
     answers = [{"question_id": at, "text": LABELS[at][1]} for at in (2, 0, 3, 1)]
-    assert tallies.tally("pope", files(answers, labels))["accuracy"] == 1
+    assert TALLY.run("pope", files(answers, labels))["accuracy"] == 1
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_ids_pair_lines_in_any_order(files):
 )
 def test_wrong_answers_are_told_with_their_line(files, answers, message):
     with pytest.raises(FileFormatError, match=message):
-        tallies.tally("pope", files(answers))
+        TALLY.run("pope", files(answers))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_wrong_answers_are_told_with_their_line(files, answers, message):
 def test_wrong_labels_are_told_with_their_line(files, label, message):
     labels = [{"text": text, "label": label} for text, label in LABELS[:3]]
     with pytest.raises(FileFormatError, match=message):
-        tallies.tally("pope", files([{"answer": "yes"}] * 4, [*labels, label]))
+        TALLY.run("pope", files([{"answer": "yes"}] * 4, [*labels, label]))
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def test_wrong_labels_are_told_with_their_line(files, label, message):
 def test_ids_must_fit(files, names, message):
     labels = [{"question_id": at, "text": text, "label": label} for at, (text, label) in enumerate(LABELS)]
     with pytest.raises(FileFormatError, match=message):
-        tallies.tally("pope", files([{"question_id": at, "answer": "yes"} for at in names], labels))
+        TALLY.run("pope", files([{"question_id": at, "answer": "yes"} for at in names], labels))
 
 
 def test_a_missing_file_is_told(tmp_path):
     with pytest.raises(FileFormatError, match="cannot be read"):
-        tallies.tally("pope", TallyRequest(file=tmp_path / "no", labels=tmp_path / "none"))
+        TALLY.run("pope", TallyRequest(file=tmp_path / "no", labels=tmp_path / "none"))
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared POPE files are not on this machine")
 @pytest.mark.parametrize("strategy", ["random", "popular", "adversarial"])
 def test_published_labels_tally(files, strategy):
     labels = [msgspec.json.decode(line) for line in (SHARED / f"coco_pope_{strategy}.jsonl").open("rb")]
-    found = tallies.tally("pope", files([{"answer": "Yes"}] * len(labels), labels))
+    found = TALLY.run("pope", files([{"answer": "Yes"}] * len(labels), labels))
     assert (found["yes_ratio"], found["accuracy"], found["recall"]) == (1, pytest.approx(0.5, abs=0.01), 1)

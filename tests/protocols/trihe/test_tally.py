@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from groundwatch.errors import FileFormatError
-from groundwatch.protocols import tallies
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.protocols.trihe.published import read_benchmark, read_triplets
+from groundwatch.protocols.trihe.tally import TALLY
 
 BENCHMARK = Path(__file__).parents[4] / "shared" / "data" / "tri_he" / "tri-he.json"
 KEY = "llava_triplets_judgements"
@@ -32,9 +32,7 @@ def results(*images, key=KEY):
 
 
 def test_plain_judgements(file):
-    found = tallies.tally(
-        "tri-he", file(results([["yes", "no"], ["no"]], [["yes", "null", "yes", "no"], []]))
-    )
+    found = TALLY.run("tri-he", file(results([["yes", "no"], ["no"]], [["yes", "null", "yes", "no"], []])))
     assert found["hallu_q"] == pytest.approx((0.5 + 1 + 0.25) / 3)
     assert found["hallu_i"] == pytest.approx((0.75 + 0.25) / 2)
     assert (found["questions"], found["images"], found["without_triplets"]) == (3, 2, 1)
@@ -57,7 +55,7 @@ def test_plain_judgements(file):
 )
 def test_named_parts_make_kinds(file, naming):
     judged = [naming("object1"), naming("object2"), naming("relation"), "yes"]
-    found = tallies.tally("tri-he", file(results([judged, ["yes"]])))
+    found = TALLY.run("tri-he", file(results([judged, ["yes"]])))
     assert found["by_kind"] == {
         "object": {"hallu_q": 0.25, "hallu_i": 0.25},
         "relation": {"hallu_q": 0.125, "hallu_i": 0.125},
@@ -67,14 +65,14 @@ def test_named_parts_make_kinds(file, naming):
 
 
 def test_a_reply_that_says_nothing_is_undecided(file):
-    found = tallies.tally(
+    found = TALLY.run(
         "tri-he", file(results([["I would rather not judge this.", None, "no", "no relation"]]))
     )
     assert (found["undecided"], found["part_not_named"], found["hallu_q"]) == (2, 1, 0.5)
 
 
 def test_nothing_judged(file):
-    found = tallies.tally("tri-he", file(results([[]])))
+    found = TALLY.run("tri-he", file(results([[]])))
     assert (found["hallu_q"], found["hallu_i"], found["questions"]) == (None, None, 0)
 
 
@@ -109,7 +107,7 @@ LINES = b"""{
 )
 def test_wrong_files_are_told(file, content, message):
     with pytest.raises(FileFormatError, match=message):
-        tallies.tally("tri-he", file(content))
+        TALLY.run("tri-he", file(content))
 
 
 def test_triplets_from_texts():

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.protocols import tallies
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.protocols.valor.files import (
     after_matching,
@@ -20,6 +19,7 @@ from groundwatch.protocols.valor.files import (
     write_records,
 )
 from groundwatch.protocols.valor.scoring import Subset
+from groundwatch.protocols.valor.tally import TALLY
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "valor"
 FILES = {
@@ -69,7 +69,7 @@ def write(path: Path, *rows: object) -> Path:
 
 
 def run(path: Path, subset: str) -> dict[str, object]:
-    return tallies.tally("valor", TallyRequest(file=path, subset=subset))
+    return TALLY.run("valor", TallyRequest(file=path, subset=subset))
 
 
 @pytest.mark.parametrize("subset", list(Subset))
@@ -128,7 +128,7 @@ def test_an_unknown_subset_lists_all(tmp_path: Path):
     with pytest.raises(UsageError, match=r"object-existence, .*relation-comparative"):
         subset_of("objects")
     with pytest.raises(UsageError, match="needs --subset"):
-        tallies.tally("valor", TallyRequest(file=tmp_path))
+        TALLY.run("valor", TallyRequest(file=tmp_path))
 
 
 def test_attributes_may_stand_under_the_common_names(tmp_path: Path):

@@ -37,7 +37,7 @@ def matched(objects: tuple[str, ...], claims: tuple[str, ...], *matches: Match) 
 @pytest.mark.parametrize("subset", list(Subset))
 def test_each_subset_is_a_protocol_with_its_own_prompt(subset: Subset):
     protocol = registry.get(f"valor-{subset}")
-    assert isinstance(protocol, PROTOCOLS[subset]) and protocol.subset is subset
+    assert protocol is PROTOCOLS[subset]
     assert protocol.route == (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
     others = {registry.get(f"valor-{other}").prompt_digest(Stage.EXTRACTION) for other in Subset}
     assert len(others) == 5
@@ -46,7 +46,7 @@ def test_each_subset_is_a_protocol_with_its_own_prompt(subset: Subset):
 
 @pytest.mark.parametrize("subset", list(Subset))
 def test_the_question_is_asked_and_its_reply_read(subset: Subset):
-    protocol = PROTOCOLS[subset]()
+    protocol = PROTOCOLS[subset]
     response = ResponseRecorded(id="1", model="m", answer="A red cup. Ignore this.")
     step = protocol.extraction_step(0, response, ())
     assert step is not None and "A red cup." in step.user and "A red cup." not in step.system
@@ -65,11 +65,11 @@ def test_the_question_is_asked_and_its_reply_read(subset: Subset):
 
 def test_nothing_is_asked_of_an_empty_answer():
     response = ResponseRecorded(id="1", model="m", answer=" ")
-    assert PROTOCOLS[Subset.OBJECT_EXISTENCE]().extraction_step(0, response, ()) is None
+    assert PROTOCOLS[Subset.OBJECT_EXISTENCE].extraction_step(0, response, ()) is None
 
 
 def test_matched_claims_are_scored():
-    found = PROTOCOLS[Subset.OBJECT_EXISTENCE]().score(
+    found = PROTOCOLS[Subset.OBJECT_EXISTENCE].score(
         matched(
             ("sofa", "man", "ground / court"),
             ("couch", "people", "court", "dragon"),
@@ -84,7 +84,7 @@ def test_matched_claims_are_scored():
 
 
 def test_nothing_said_is_unscored_and_never_zero():
-    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]()
+    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]
     with pytest.raises(Unscorable, match="no_features"):
         protocol.score(matched(("sofa",), ()))
     with pytest.raises(Unscorable, match="no_reference"):
@@ -92,7 +92,7 @@ def test_nothing_said_is_unscored_and_never_zero():
 
 
 def test_verified_claims_are_refused():
-    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]()
+    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]
     extracted = matched(("sofa",), ("sofa",)).extracted
     with pytest.raises(InputError):
         protocol.score(ClaimsVerified(extracted=extracted, judge=JUDGE))
@@ -101,7 +101,7 @@ def test_verified_claims_are_refused():
 
 
 def test_the_counterparts_reply_is_read_and_held_to_its_numbers():
-    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]()
+    protocol = PROTOCOLS[Subset.OBJECT_EXISTENCE]
     extracted = matched(("sofa", "lawn / field"), ("couch", "grass", "people")).extracted
     step = protocol.matching_step(extracted)
     assert '1: "lawn / field"' in step.user and '2: "people"' in step.user
@@ -117,6 +117,6 @@ def test_the_counterparts_reply_is_read_and_held_to_its_numbers():
     for wrong in ([entry(3, 0)], [entry(0, 2)], [entry(0, -1)], [entry(0, 0), entry(0, 1)]):
         with pytest.raises(ValueError, match="item"):
             protocol.read_matching({"matches": wrong}, extracted)
-    pairs = PROTOCOLS[Subset.ATTRIBUTE_OBJECT]()
+    pairs = PROTOCOLS[Subset.ATTRIBUTE_OBJECT]
     with pytest.raises(ValueError, match="taken twice"):
         pairs.read_matching({"matches": [entry(0, 0), entry(1, 0)]}, extracted)

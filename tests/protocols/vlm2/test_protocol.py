@@ -14,9 +14,10 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
-from groundwatch.protocols import registry, tallies
+from groundwatch.protocols import registry
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.protocols.vlm2.protocol import Vlm2
+from groundwatch.protocols.vlm2.tally import TALLY
 
 TAGS = {"sequence": "1", "task": "count", "level": "fine", "truth": "yes"}
 
@@ -72,7 +73,7 @@ def tally(tmp_path):
     def run(*outcomes):
         path = tmp_path / "out.jsonl"
         path.write_bytes(b"\n".join(map(msgspec.json.encode, outcomes)))
-        return tallies.tally("vlm2", TallyRequest(file=path))
+        return TALLY.run("vlm2", TallyRequest(file=path))
 
     return run
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from groundwatch.errors import FileFormatError
-from groundwatch.protocols import tallies
 from groundwatch.protocols.tally import TallyRequest
+from groundwatch.protocols.vlm2.tally import TALLY
 
 
 def record(sequence="1", task="count", coarse=("3", 3), fine=(("yes", "yes"), ("no", True))):
@@ -30,7 +30,7 @@ def file(tmp_path):
 
 
 def test_numbers(file):
-    found = tallies.tally(
+    found = TALLY.run(
         "vlm2",
         file(
             record(),
@@ -70,4 +70,4 @@ def without(key):
 )
 def test_wrong_lines_are_told(file, line, message):
     with pytest.raises(FileFormatError, match=message):
-        tallies.tally("vlm2", file(record(), line))
+        TALLY.run("vlm2", file(record(), line))

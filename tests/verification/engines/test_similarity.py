@@ -16,10 +16,10 @@ from groundwatch.errors import MissingExtraError, SettingsError, TransientError,
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded
 from groundwatch.matching.engines import build as build_matching
 from groundwatch.models.embeddings import FolderEmbedder
+from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.wording import blamed, claim_of
-from groundwatch.protocols.valor.protocol import ObjectExistence
 from groundwatch.runtime.settings.tree import StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.embedded import EmbeddedEngine
@@ -30,6 +30,8 @@ from groundwatch.verification.engines.similarity import (
     similarities,
     wrong_part,
 )
+
+OBJECTS = registry.get("valor-object-existence")
 
 BENCHMARK = Path(__file__).parents[4] / "shared" / "data" / "tri_he" / "tri-he.json"
 
@@ -213,11 +215,7 @@ async def test_another_model_comes_from_a_folder_and_is_another_judge(tmp_path):
         claim_of(("dog", "on", "sofa")), reference=Reference(triplets=(("dog", "on", "couch"),))
     )
     assert await engine.verify([event], TriHe()) == await SimilarityEngine().verify([event], TriHe())
-    assert (
-        build_matching(StageSettings(embedding_model=str(folder)))
-        .judge(ObjectExistence())
-        .model.startswith("mine@")
-    )
+    assert build_matching(StageSettings(embedding_model=str(folder))).judge(OBJECTS).model.startswith("mine@")
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     assert build(settings, load_image=load).judge(TriHe()) != engine.judge(TriHe())
     (folder / "model.safetensors").write_bytes(b"no weights")

@@ -14,7 +14,7 @@ from tests.support.llm_server import picture
 
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, ResponseRecorded
-from groundwatch.models.triton.client import served
+from groundwatch.models.triton import served
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings.tree import StageSettings, VisualSettings

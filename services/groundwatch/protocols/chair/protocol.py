@@ -13,15 +13,12 @@ from groundwatch.events import (
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
-    Decision,
     Judge,
     Label,
     Match,
-    ResponseRecorded,
     SubSentence,
-    Verdict,
 )
-from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.base import ExtractionRules, MatchedProtocol, Score, Stage
 from groundwatch.protocols.chair.objects import classes_of, list_digest, vocabulary
 from groundwatch.protocols.chair.scoring import Caption, chair
 from groundwatch.protocols.faithscore.subsentences import split
@@ -34,15 +31,15 @@ VERSION = "1"
 NO_LIST = "chair finds objects by its list of words: extract with engine linguistic"
 
 
-class ChairProtocol:
+class ChairProtocol(MatchedProtocol):
     """A claim is a COCO class that the answer mentions; the reference's `objects` say which are there.
 
     No LLM has a part in it. The score is 1 - CHAIR_i, so that more is better, as for every protocol here.
     """
 
-    name: ClassVar[str] = "chair"
+    name = "chair"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
-    unmatched: ClassVar[Decision] = Decision.REFUTED
+    rules = ExtractionRules(from_answer=lambda response: read(response.answer))
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Every number of CHAIR for one response; `Unscorable` when it mentions no COCO class.
@@ -92,27 +89,8 @@ class ChairProtocol:
             if _class(claim) in there
         )
 
-    def prompt_digest(self, stage: Stage) -> str:
-        return ""
-
     def extraction_steps(self) -> int:
         raise InputError(NO_LIST)
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        return None
-
-    def read_extraction(
-        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
-        raise ValueError("chair asks nothing")
-
-    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
-        raise InputError("chair verifies nothing: it matches claims with a reference")
-
-    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
-        raise InputError("chair verifies nothing: it matches claims with a reference")
 
 
 def read(answer: str) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:

@@ -10,19 +10,20 @@ from typing import ClassVar
 
 from groundwatch.errors import InputError
 from groundwatch.events import Claim, ClaimsMatched, ClaimsVerified, ResponseRecorded, SubSentence, Verdict
-from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, Step
 from groundwatch.protocols.faithscore import questions
 from groundwatch.protocols.faithscore.scoring import EQUAL_WEIGHTS, check_weights, score_verified
 
 
-class FaithScore:
+class FaithScore(EvaluationProtocol):
     """Recogniser and decomposer, then verifier, then equation 1.
 
     `weights` are equation 1's, per category, 1 where absent; raises `SettingsError` for a wrong one.
     """
 
-    name: ClassVar[str] = "faithscore"
+    name = "faithscore"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
+    rules = ExtractionRules()
 
     def __init__(self, weights: Mapping[str, float] = EQUAL_WEIGHTS) -> None:
         self._weights = check_weights(weights)

@@ -5,33 +5,24 @@ Source: GenCeption, Evaluate Multimodal LLMs with Unlabeled Unimodal Data.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from groundwatch.errors import InputError
 from groundwatch.events import (
     ChainAdvanced,
-    Claim,
-    ClaimsMatched,
-    ClaimsVerified,
     ResponseRecorded,
-    SubSentence,
-    Verdict,
 )
 from groundwatch.protocols import prompts
-from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.base import ChainProtocol, Score, Stage
 from groundwatch.protocols.genception import chain as chains
 from groundwatch.protocols.genception.scoring import gc_each
 
 
-class GenCeption:
+class GenCeption(ChainProtocol):
     """Describe, generate, compare, T times over; then equation 3 for every t up to T.
 
     The response's one image is the seed, its `prompt` (or ours) is asked of every image, its tag `t` says
     how many rounds and its tag `category` names the kind of image.
     """
 
-    name: ClassVar[str] = "genception"
-    route: ClassVar[tuple[Stage, ...]] = (Stage.CAPTIONING, Stage.GENERATION, Stage.SCORING)
+    name = "genception"
 
     def start(self, response: ResponseRecorded) -> ChainAdvanced:
         return chains.start(response, self.name)
@@ -49,30 +40,8 @@ class GenCeption:
         values |= {f"gc{t}": gc for t, gc in enumerate(gc_each(found), start=1)}
         return Score(score=values[f"gc{chain.length}"], values=values)
 
-    def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
-        raise InputError(f"{self.name} scores chains of images, not claims")
-
     def prompt_digest(self, stage: Stage) -> str:
         names = {Stage.CAPTIONING: "describe", Stage.GENERATION: "generate"}
         if stage not in names:
             return ""
         return prompts.combined_digest([prompts.load(chains.PACKAGE, names[stage])])
-
-    def extraction_steps(self) -> int:
-        return 0
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        return None
-
-    def read_extraction(
-        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
-        raise InputError(f"{self.name} extracts nothing: it compares images")
-
-    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
-        raise InputError(f"{self.name} verifies nothing: it compares images")
-
-    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
-        raise InputError(f"{self.name} verifies nothing: it compares images")

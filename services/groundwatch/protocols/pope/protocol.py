@@ -27,7 +27,7 @@ from groundwatch.events import (
     SubSentence,
     Verdict,
 )
-from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, Step
 from groundwatch.protocols.pope.replies import UNREADABLE, Answer, read_reply
 from groundwatch.protocols.pope.scoring import cell
 from groundwatch.protocols.prompts import (
@@ -57,14 +57,15 @@ class _Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verdict: Literal["supported", "refuted", "undecided"]
 
 
-class Pope:
+class Pope(EvaluationProtocol):
     """Read the reply, decide whether it is right, count it. `score` is 1 for right, 0 for wrong.
 
     Its mean over responses is POPE's accuracy; the sums of `tp`, `fp`, `tn` and `fn` give the other numbers.
     """
 
-    name: ClassVar[str] = "pope"
+    name = "pope"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
+    rules = ExtractionRules(from_answer=lambda response: ((), (read_claim(response),)))
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Raises `Unscorable`: unreadable_reply without a claim, no_truth where the judge did not decide."""
@@ -110,6 +111,11 @@ class Pope:
     ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
         said = read_form(reply, _Read).answer
         return (), (claim_of(response, _ANSWERS[said]),) if said in _ANSWERS else ()
+
+    def statement(self, response: ResponseRecorded, claim: Claim) -> str:
+        """The claim without what is known of the question's truth, for that is worded into its text."""
+        said = _ANSWERS.get(claim.category)
+        return claim_of(msgspec.structs.replace(response, reference=None), said).text if said else claim.text
 
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
         prompt = load(_PACKAGE, _PROMPTS[Stage.VERIFICATION])

@@ -1,0 +1,5 @@
+from groundwatch.protocols.method import Method
+from groundwatch.protocols.trihe.protocol import TriHe
+from groundwatch.protocols.trihe.tally import TALLY
+
+METHOD = Method(name=TriHe.name, protocols=(TriHe(),), tally=TALLY)

@@ -17,7 +17,7 @@ from groundwatch.events import (
     SubSentence,
     Verdict,
 )
-from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, Step, load
 from groundwatch.protocols.trihe import questions
 from groundwatch.protocols.trihe.scoring import JudgedTriplet, question_rate
 from groundwatch.protocols.trihe.wording import blamed, triplet_of
@@ -28,15 +28,19 @@ NOTHING_DECIDED = "nothing_decided"
 _HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UNDECIDED: None}
 
 
-class TriHe:
+class TriHe(EvaluationProtocol):
     """Triplet extraction, then a judge, then the inner term of equation 1.
 
     `score` is the share of triplets that are not hallucinated, so that more is better as for the other
     protocols; `hallu` in its values is the paper's rate.
     """
 
-    name: ClassVar[str] = "tri-he"
+    name = "tri-he"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
+    rules = ExtractionRules(
+        from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.triplets:triplets")(facts)
+    )
+    verifier = "similarity"
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """# HT / # TT over decided triplets; by kind too, where every wrong part is named."""

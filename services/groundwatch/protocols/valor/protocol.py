@@ -13,19 +13,17 @@ from groundwatch.events import (
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
-    Decision,
     Match,
     ResponseRecorded,
     SubSentence,
-    Verdict,
 )
-from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.protocols.base import ExtractionRules, MatchedProtocol, Score, Stage, Step, load
 from groundwatch.protocols.valor import questions
 from groundwatch.protocols.valor.features import read_written
 from groundwatch.protocols.valor.scoring import Matched, Pairs, Subset, count, protocol_name
 
 
-class Valor:
+class Valor(MatchedProtocol):
     """Extraction, matching with the response's reference, then equations 6 and 7.
 
     The reference's `objects` are the annotated features of the subset, each as one text: "sofa",
@@ -34,10 +32,18 @@ class Valor:
     equation 6's denominator alone.
     """
 
-    name: ClassVar[str]
-    subset: ClassVar[Subset]
-    unmatched: ClassVar[Decision] = Decision.REFUTED
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
+
+    def __init__(self, subset: Subset) -> None:
+        self.subset = subset
+        self.name = protocol_name(subset)
+        self.rules = ExtractionRules(from_facts=self._features)
+
+    def _features(self, facts: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        found: tuple[Claim, ...] = load("groundwatch.extraction.engines.linguistic.features:features")(
+            facts, self.subset
+        )
+        return found
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Faithfulness, with the coverage beside it; `Unscorable` for a response without features."""
@@ -83,52 +89,8 @@ class Valor:
     def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
         return questions.read_matching(self.subset, reply, extracted)
 
-    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
-        raise InputError(f"{self.name} verifies nothing: it matches claims with a reference")
 
-    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
-        raise InputError(f"{self.name} verifies nothing: it matches claims with a reference")
-
-
-class ObjectExistence(Valor):
-    """Which objects are there."""
-
-    subset = Subset.OBJECT_EXISTENCE
-    name = protocol_name(subset)
-
-
-class AttributeObject(Valor):
-    """Colours and numbers of things."""
-
-    subset = Subset.ATTRIBUTE_OBJECT
-    name = protocol_name(subset)
-
-
-class AttributePeople(Valor):
-    """Colours of what people wear, and how many wear it."""
-
-    subset = Subset.ATTRIBUTE_PEOPLE
-    name = protocol_name(subset)
-
-
-class RelationPositional(Valor):
-    """How things lie to each other."""
-
-    subset = Subset.RELATION_POSITIONAL
-    name = protocol_name(subset)
-
-
-class RelationComparative(Valor):
-    """Which things are larger than others."""
-
-    subset = Subset.RELATION_COMPARATIVE
-    name = protocol_name(subset)
-
-
-PROTOCOLS: dict[Subset, type[Valor]] = {
-    kind.subset: kind
-    for kind in (ObjectExistence, AttributeObject, AttributePeople, RelationPositional, RelationComparative)
-}
+PROTOCOLS = {subset: Valor(subset) for subset in Subset}
 
 
 def matched_of(judged: ClaimsMatched) -> Matched:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from groundwatch.errors import InputError, Unscorable
-from groundwatch.events import Claim, ClaimsMatched, ClaimsVerified, ResponseRecorded, SubSentence, Verdict
-from groundwatch.protocols.base import Score, Stage, Step
+from groundwatch.errors import Unscorable
+from groundwatch.events import ClaimsMatched, ClaimsVerified
+from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
 from groundwatch.protocols.vlm2.replies import is_right
 
 SEQUENCE, TASK, LEVEL, TRUTH = "sequence", "task", "level", "truth"
@@ -23,11 +23,12 @@ NO_SEQUENCE = "no_sequence"
 UNREADABLE = "unreadable_reply"
 
 
-class Vlm2:
+class Vlm2(EvaluationProtocol):
     """Reads a reply by the kind of its truth: yes or no, a number, a choice, or words."""
 
-    name: ClassVar[str] = "vlm2"
+    name = "vlm2"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
+    rules = ExtractionRules(from_answer=lambda response: ((), ()))
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """1 or 0. Raises `Unscorable` for a reply that cannot be read and for tags that are missing."""
@@ -41,25 +42,3 @@ class Vlm2:
         if right is None:
             raise Unscorable(UNREADABLE, response.answer[:200])
         return Score(score=float(right), values={"right": float(right)})
-
-    def prompt_digest(self, stage: Stage) -> str:
-        return ""
-
-    def extraction_steps(self) -> int:
-        return 0
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        return None
-
-    def read_extraction(
-        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
-        return (), ()
-
-    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
-        raise InputError("vlm2 has no claims to verify")
-
-    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
-        raise InputError("vlm2 has no claims to verify")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, MissingExtraError, Unavailable
 from groundwatch.events import ClaimsExtracted, Judge
-from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.trihe.protocol import TriHe
+from groundwatch.protocols.base import EvaluationProtocol, load
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
 from groundwatch.verification.engines.similarity import SimilarityEngine
@@ -17,18 +16,19 @@ RETRY_AFTER = 30.0
 
 
 class EmbeddedEngine:
-    """Tri-HE's triplets go to the similarity judge, all other claims to the reference judge.
+    """A protocol's claims go to the verifier that it names, which judges under its own name.
 
-    Each judges under its own name. The embedding model is loaded at the first triplet: a system that is
-    never asked for Tri-HE never loads it here.
+    The embedding model is loaded at the first triplet: a system that is never asked for one never loads it.
     """
 
     batch = ReferenceEngine.batch
     judges = 2
 
     def __init__(self, similarity: SimilarityEngine) -> None:
-        self._similarity = similarity
-        self._reference = ReferenceEngine()
+        self._engines: dict[str, VerificationEngine] = {
+            "reference": ReferenceEngine(),
+            "similarity": similarity,
+        }
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         """Who judges this protocol's claims."""
@@ -47,9 +47,11 @@ class EmbeddedEngine:
             return [away] * len(extracted)
 
     async def close(self) -> None:
-        """Close both."""
-        await self._similarity.close()
-        await self._reference.close()
+        """Close all of them."""
+        for engine in self._engines.values():
+            await engine.close()
 
     def _of(self, protocol: EvaluationProtocol) -> VerificationEngine:
-        return self._similarity if protocol.name == TriHe.name else self._reference
+        if protocol.verifier not in self._engines:
+            self._engines[protocol.verifier] = load(protocol.verifier)()
+        return self._engines[protocol.verifier]

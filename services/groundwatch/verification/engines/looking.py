@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from groundwatch.errors import Unscorable
-from groundwatch.events import Claim, ClaimsExtracted, Decision, ResponseRecorded, Usage, Verdict
-from groundwatch.protocols.pope.protocol import Pope, claim_of
+from groundwatch.events import ClaimsExtracted, Decision, ResponseRecorded, Usage, Verdict
+from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import NOT_JUDGED, Verification
 
 Image: TypeAlias = tuple[bytes, str]
@@ -38,9 +36,9 @@ async def look(response: ResponseRecorded, load_image: LoadImage) -> tuple[Image
     return tuple(images)
 
 
-def statements(event: ClaimsExtracted) -> list[str]:
+def statements(event: ClaimsExtracted, protocol: EvaluationProtocol) -> list[str]:
     """What is judged, one statement for each claim."""
-    return [_statement(event, claim) for claim in event.claims]
+    return [protocol.statement(event.response, claim) for claim in event.claims]
 
 
 def verdict(probability: float, threshold: float) -> Verdict:
@@ -69,11 +67,3 @@ def verification(verdicts: Sequence[Verdict | Unscorable], usage: Usage) -> Veri
 
 
 _EVIDENCE = 300
-
-
-def _statement(event: ClaimsExtracted, claim: Claim) -> str:
-    if event.protocol == Pope.name and claim.category in ("yes", "no"):
-        # Its claims are worded for judges that know the question's truth, which is not looked at here.
-        unknown = msgspec.structs.replace(event.response, reference=None)
-        return claim_of(unknown, "yes" if claim.category == "yes" else "no").text
-    return claim.text

@@ -20,7 +20,6 @@ from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Verdict
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
 from groundwatch.protocols.trihe.wording import blame, triplet_of
 from groundwatch.verification.engines.base import Verification
@@ -116,7 +115,7 @@ def wrong_part(
 
 
 class SimilarityEngine:
-    """Judges Tri-HE's triplets by similarity to the response's reference triplets.
+    """Judges triplets by similarity to the response's reference triplets.
 
     Claims of other protocols are no triplets: the reference judge decides them, under its own name. A
     response without reference triplets cannot be judged: `Unscorable("no_reference")`.
@@ -132,7 +131,7 @@ class SimilarityEngine:
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         """The model and the thresholds: another threshold is another judge."""
-        if protocol.name != TriHe.name:
+        if protocol.verifier != "similarity":
             return self._others.judge(protocol)
         limits = self._thresholds
         return Judge(
@@ -146,7 +145,7 @@ class SimilarityEngine:
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
         """One result for each event, in order; the model works in a thread."""
-        if protocol.name != TriHe.name:
+        if protocol.verifier != "similarity":
             return await self._others.verify(extracted, protocol)
         async with self._turn:
             return await asyncio.to_thread(lambda: [self._verify(event) for event in extracted])

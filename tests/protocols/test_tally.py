@@ -1,4 +1,4 @@
-"""The registry of tallies and the checks of their options."""
+"""The checks of a tally's options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from groundwatch.errors import UsageError
-from groundwatch.protocols import tallies
 from groundwatch.protocols.tally import Tally, TallyRequest
 
 FILE = Path("nowhere")
@@ -35,8 +34,3 @@ def test_a_missing_option_is_told_with_its_meaning(strict: Tally):
 def test_an_option_that_is_not_read_is_told(strict: Tally):
     with pytest.raises(UsageError, match="tally x takes no option --t"):
         strict.run("x", TallyRequest(file=FILE, subset="a", t=3))
-
-
-def test_an_unknown_protocol_is_told():
-    with pytest.raises(UsageError, match=r"known are .*faithscore"):
-        tallies.tally("nothing", TallyRequest(file=FILE))
