@@ -19,3 +19,6 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     protocols: tuple[EvaluationProtocol, ...]
     tally: Tally | None = None
     """Its arithmetic over recorded judgements, in the format that the work published."""
+
+    package: str = ""
+    """The package that holds the paper's tables of results, as files `table-*.json`."""

@@ -1,6 +1,6 @@
 """The papers' tables of results as data: what they measured, in which unit, and where it is printed.
 
-Numbers only; the words are ours. Each file beside this one is a `PublishedTable`.
+Numbers only; the words are ours. Each file `table-*.json` in a method's package is a `PublishedTable`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from importlib.resources import files
 from typing import Literal
 
 import msgspec
+
+from groundwatch.protocols.registry import methods
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +97,9 @@ def tables() -> tuple[PublishedTable, ...]:
     """Every table, by protocol and number."""
     decoder = msgspec.json.Decoder(PublishedTable)
     found = [
-        decoder.decode(file.read_bytes()) for file in files(__name__).iterdir() if file.name.endswith(".json")
+        decoder.decode(file.read_bytes())
+        for method in methods().values()
+        for file in (files(method.package).iterdir() if method.package else ())
+        if file.name.startswith("table-") and file.name.endswith(".json")
     ]
     return tuple(sorted(found, key=lambda table: (table.protocol, int(table.source.table))))
