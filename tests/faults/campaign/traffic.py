@@ -29,6 +29,9 @@ CORRECT_SHARE = 0.15
 REPEAT_SHARE = 0.05
 NOT_RECORDED = ("unavailable", "backlog")
 
+BROKEN = (httpx.TransportError, AttributeError)
+"""What httpx raises of a connection that broke; the second comes of one that broke while it was made."""
+
 
 class Gateway:
     """Where one gateway listens."""
@@ -170,7 +173,7 @@ class Clients:
     async def _single(self, gateway: Gateway, body: dict[str, Any]) -> list[Ended]:
         try:
             reply = await self._http.post(f"{gateway.url}/v1/responses", json=body)
-        except httpx.TransportError as error:
+        except BROKEN as error:
             self.answers[f"  {type(error).__name__}"] += 1
             return ["uncertain"]
         told = self._json(reply)
@@ -193,7 +196,7 @@ class Clients:
                 content=content,
                 headers={"content-type": "application/x-ndjson"},
             )
-        except httpx.TransportError as error:
+        except BROKEN as error:
             self.answers[f"  {type(error).__name__}"] += 1
             return ["uncertain"] * len(bodies)
         told = self._json(reply)
