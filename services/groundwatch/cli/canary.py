@@ -22,9 +22,10 @@ from groundwatch.cli.probing import Plan, Probed, probe
 from groundwatch.cli.system import configure_protocols
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind, Strategy
-from groundwatch.probing.suite import GENCEPTION, Suite
 from groundwatch.probing.target import Target
+from groundwatch.protocols import registry
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH
+from groundwatch.protocols.suite import Suite
 from groundwatch.runtime.services.run import until_told_to_stop
 from groundwatch.runtime.settings.tree import Settings
 from groundwatch.runtime.telemetry.logs import logger
@@ -120,7 +121,7 @@ def canary_command(
     seconds = interval(every)
     settings = prepare(config)
     configure_protocols(settings)
-    if submit and suite == GENCEPTION:
+    if submit and registry.method(suite).chain is not None:
         raise UsageError("--submit sends answers, and chains have none")
     found, source = suite_of(suite, benchmark, images)
     base = folder or Path(default_folder(suite, model, strategy).replace("probe-", "canary-", 1))
@@ -213,7 +214,7 @@ class Canary:
             self.metrics.questions.labels(*labels, outcome.outcome.value).inc()
             if outcome.outcome is OutcomeKind.SCORED and outcome.score is not None:
                 moments.add(outcome.score)
-        bottom = -1.0 if self._suite.name == GENCEPTION else 0.0
+        bottom = 0.0 if registry.method(self._suite.name).chain is None else -1.0
         mean = mean_interval(moments, bounds=(bottom, 1.0))
         if mean is not None:
             self.metrics.score.labels(*labels).set(mean.value)

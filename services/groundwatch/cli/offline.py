@@ -126,7 +126,7 @@ def tally(
     ] = None,
 ) -> None:
     """Do only the arithmetic, from recorded judgements in the published formats."""
-    found = registry.method(protocol, "tally", "file format that groundwatch tally knows of").tally
+    found = registry.method(protocol, "tally", "tally").tally
     assert found is not None
     result = found.run(protocol, TallyRequest(file=file, subset=subset, t=t, labels=labels))
     if as_json:

@@ -16,9 +16,10 @@ from groundwatch.cli.system import configure_protocols
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
 from groundwatch.probing import benchmarks, world
-from groundwatch.probing.suite import GENCEPTION, Suite
 from groundwatch.probing.target import Target
+from groundwatch.protocols import registry
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH, MAX_LENGTH
+from groundwatch.protocols.suite import Suite
 from groundwatch.reporting import render
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import (
@@ -101,11 +102,12 @@ def probe_command(
     settings = prepare(config)
     configure_protocols(settings)
     found, source = suite_of(suite, benchmark, images)
-    if submit and suite == GENCEPTION:
+    chains = registry.method(suite).chain is not None
+    if submit and chains:
         raise UsageError(
-            "--submit sends answers, and chains have none: record them with the protocol genception"
+            f"--submit sends answers, and chains have none: record them with the protocol {suite}"
         )
-    if strategy is not Strategy.DIRECT and suite == GENCEPTION:
+    if strategy is not Strategy.DIRECT and chains:
         raise UsageError("--strategy: a chain's descriptions are asked for directly")
     plan = Plan(
         target=Target(
@@ -196,7 +198,7 @@ def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
         if (shown := _shown(value)) is not None:
             table.add_row(name, shown)
     console.print(table)
-    if probed.suite != GENCEPTION:
+    if registry.method(probed.suite).chain is None:
         render(probed.report(), console)
     for what in ("unanswered", "unscored", "left_out", "submitted"):
         if told.get(what):

@@ -18,13 +18,12 @@ from groundwatch.errors import UsageError
 from groundwatch.events import ChainAdvanced, OutcomeKind, ResponseScored, Strategy
 from groundwatch.probing.asking import Asker, Hopeless, at_once
 from groundwatch.probing.chains import Chains, Walk
-from groundwatch.probing.figures import chain_figures, figures
 from groundwatch.probing.runfile import Answer, Header, Judged, RunFile
-from groundwatch.probing.suite import GENCEPTION, Question, Suite, sample
 from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH
+from groundwatch.protocols.suite import Question, Suite, sample
 from groundwatch.reporting import Report
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
 from groundwatch.runtime.settings.tree import Settings
@@ -114,8 +113,9 @@ async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Tell) -> Pro
         async with _ready(plan.target, settings) as engine:
             limits = settings.gateway.intake
             asker = Asker(engine, plan.target.model, run, limits, strategy=plan.strategy, pause=PAUSE)
-            if suite.name == GENCEPTION:
-                return await _chains(suite, questions, plan, settings, asker, run, tell)
+            method = registry.method(suite.name)
+            if method.chain is not None:
+                return await _chains(method.chain, suite, questions, plan, settings, asker, run, tell)
             answers = await _ask(questions, asker.answer, plan, _of_answer, tell)
         outcomes = await _judge(questions, answers, plan, settings, run, tell)
     return Probed(
@@ -125,7 +125,7 @@ async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Tell) -> Pro
         left_out=dict(suite.left_out),
         answers=tuple(answers),
         outcomes=tuple(outcomes),
-        figures=figures(suite.name, list(zip(questions, outcomes, strict=True))),
+        figures=method.figures(list(zip(questions, outcomes, strict=True))),
     )
 
 
@@ -248,6 +248,7 @@ async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> t
 
 
 async def _chains(
+    protocol: ChainProtocol,
     suite: Suite,
     questions: Sequence[Question],
     plan: Plan,
@@ -258,8 +259,6 @@ async def _chains(
 ) -> Probed:
     from groundwatch.generation.engines import DEFAULT, build
 
-    protocol = registry.get(GENCEPTION)
-    assert isinstance(protocol, ChainProtocol)
     if (settings.generation.engine or DEFAULT) == "none":
         raise UsageError("a chain needs an image generator: set 'generation.engine' to triton or openai")
     painter = build(settings.generation, images=settings.images, triton=settings.triton)
@@ -287,7 +286,7 @@ async def _chains(
         left_out=dict(suite.left_out),
         answers=tuple(walk.answer for walk in walks),
         outcomes=tuple(outcomes),
-        figures=chain_figures(whole, plan.length),
+        figures=protocol.figures(whole, plan.length),
     )
 
 

@@ -24,7 +24,7 @@ from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usag
 from groundwatch.models.asking.breaker import ASKED_FOR
 from groundwatch.models.asking.retry_policy import CallKind
 from groundwatch.probing.runfile import Answer, RunFile
-from groundwatch.probing.suite import Question
+from groundwatch.protocols.suite import Question
 from groundwatch.runtime.settings.tree import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 

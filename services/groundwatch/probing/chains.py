@@ -18,9 +18,9 @@ from groundwatch.generation.engines.base import GenerationEngine, Vector
 from groundwatch.generation.similarity import cosine
 from groundwatch.probing.asking import ATTEMPTS, LONGEST_PAUSE, Asker, why
 from groundwatch.probing.runfile import Answer, Round, RunFile
-from groundwatch.probing.suite import Question
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.genception import chain as chains
+from groundwatch.protocols.suite import Question
 from groundwatch.runtime.settings.tree import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 

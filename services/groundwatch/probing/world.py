@@ -7,15 +7,17 @@ from functools import partial
 from itertools import islice
 from random import Random
 
-from groundwatch.errors import UsageError
 from groundwatch.events import KnownFact, Reference
 from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.questions import pair_questions
 from groundwatch.miniature.world import KINDS, Scene, Thing, changed, png, scenes
-from groundwatch.probing.suite import GENCEPTION, Picture, Question
-from groundwatch.protocols.genception import chain
-from groundwatch.protocols.pope import questions as pope
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import load
+from groundwatch.protocols.genception.chain import CATEGORY_TAG
+from groundwatch.protocols.genception.protocol import GenCeption
+from groundwatch.protocols.pope import questions as pope_questions
 from groundwatch.protocols.pope.protocol import Pope
+from groundwatch.protocols.suite import Picture, Question
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.valor.scoring import Subset, protocol_name
 from groundwatch.protocols.vlm2.protocol import LEVEL, SEQUENCE, TASK, TRUTH, Vlm2
@@ -31,20 +33,20 @@ class WorldSuite:
     """`scenes` scenes, and what a suite asks about them."""
 
     def __init__(self, name: str, number: int = SCENES) -> None:
-        if name not in _QUESTIONS:
-            raise UsageError(f"no suite '{name}' of the miniature world; known are {', '.join(names())}")
+        self._ask = load(registry.method(name, "world", "suite of the miniature world").world)
         self.name = name
         self.left_out: dict[str, int] = {}
         self._number = number
 
     def questions(self) -> Iterator[Question]:
         """The same ones in the same order, always."""
-        return _QUESTIONS[self.name](list(islice(scenes(SEED), self._number)))
+        found: Iterator[Question] = self._ask(list(islice(scenes(SEED), self._number)))
+        return found
 
 
 def names() -> tuple[str, ...]:
     """The suites that the world has questions for."""
-    return tuple(sorted(_QUESTIONS))
+    return tuple(name for name, method in registry.methods().items() if method.world)
 
 
 def picture(shown: Scene, name: str) -> Picture:
@@ -81,11 +83,11 @@ def objects(shown: Scene) -> tuple[str, ...]:
     return tuple(dict.fromkeys(thing.kind for thing in shown.things))
 
 
-def _pope(shown: list[Scene]) -> Iterator[Question]:
+def pope(shown: list[Scene]) -> Iterator[Question]:
     by_name = {f"scene-{at}": one for at, one in enumerate(shown)}
     named = {name: objects(one) for name, one in by_name.items()}
     for strategy in ("random", "popular", "adversarial"):
-        for asked in pope.build(named, strategy, pool=KINDS):
+        for asked in pope_questions.build(named, strategy, pool=KINDS):
             yield Question(
                 id=f"{strategy}-{asked.question_id}",
                 protocol=Pope.name,
@@ -97,7 +99,7 @@ def _pope(shown: list[Scene]) -> Iterator[Question]:
             )
 
 
-def _valor(shown: list[Scene]) -> Iterator[Question]:
+def valor(shown: list[Scene]) -> Iterator[Question]:
     for subset, features in _VALOR.items():
         for at, one in enumerate(shown):
             if found := features(one):
@@ -136,7 +138,7 @@ _VALOR: dict[Subset, Callable[[Scene], tuple[str, ...]]] = {
 """People, and things in order of size, are not in this world."""
 
 
-def _tri_he(shown: list[Scene]) -> Iterator[Question]:
+def tri_he(shown: list[Scene]) -> Iterator[Question]:
     for at, one in enumerate(shown):
         for number, prompt in enumerate((PROMPTS[0][0], PROMPTS[3][0])):
             yield Question(
@@ -150,7 +152,7 @@ def _tri_he(shown: list[Scene]) -> Iterator[Question]:
             )
 
 
-def _vlm2(shown: list[Scene]) -> Iterator[Question]:
+def vlm2(shown: list[Scene]) -> Iterator[Question]:
     random = Random(SEED)
     for at, first in enumerate(shown):
         second = changed(first, random.choice((0, 1, 2)), random)
@@ -171,22 +173,13 @@ def _vlm2(shown: list[Scene]) -> Iterator[Question]:
             )
 
 
-def _genception(shown: list[Scene]) -> Iterator[Question]:
+def genception(shown: list[Scene]) -> Iterator[Question]:
     for at, one in enumerate(shown):
         yield Question(
             id=f"scene-{at}",
-            protocol=GENCEPTION,
+            protocol=GenCeption.name,
             prompt="",
             images=(picture(one, f"scene-{at}"),),
-            tags={chain.CATEGORY_TAG: f"{len(one.things)} things"},
+            tags={CATEGORY_TAG: f"{len(one.things)} things"},
             unit=f"scene-{at}",
         )
-
-
-_QUESTIONS: dict[str, Callable[[list[Scene]], Iterator[Question]]] = {
-    Pope.name: _pope,
-    "valor": _valor,
-    TriHe.name: _tri_he,
-    Vlm2.name: _vlm2,
-    GENCEPTION: _genception,
-}

@@ -6,7 +6,7 @@ A protocol does no input or output and knows no broker. Adding one means adding 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from importlib import import_module
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -210,6 +210,10 @@ class ChainProtocol(EvaluationProtocol):
 
     def generation_prompt(self, description: str) -> str:
         """What the image generator is asked."""
+        raise NotImplementedError
+
+    def figures(self, chains: Sequence[ChainAdvanced], length: int) -> dict[str, object]:
+        """The numbers over chains that were walked to their end of `length` rounds."""
         raise NotImplementedError
 
     def score_chain(self, chain: ChainAdvanced) -> Score:

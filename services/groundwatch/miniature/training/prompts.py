@@ -11,6 +11,7 @@ from groundwatch.protocols import prompts
 from groundwatch.protocols.genception.protocol import GenCeption
 
 PROBES = "groundwatch.probing"
+VALOR = "groundwatch.protocols.valor"
 OTHERS = (
     "Describe this image in as much detail as you can.",
     "Please provide a detailed description of the picture.",
@@ -27,8 +28,8 @@ OWN = 0.35
 @cache
 def detailed() -> tuple[str, ...]:
     """Ways to ask for a detailed description: GenCeption's, the probes', and other people's."""
-    names = ("describe", "valor_object_existence", "valor_attribute_object", "valor_relation_positional")
-    probes = [prompts.load(PROBES, name) for name in names]
+    names = ("ask_object_existence", "ask_attribute_object", "ask_relation_positional")
+    probes = [prompts.load(PROBES, "describe"), *(prompts.load(VALOR, name) for name in names)]
     chain = GenCeption().description_prompt(ResponseRecorded(id="", model="", answer=""))
     ways = [f"{one.user} {one.system}" for one in probes] + [one.user for one in probes]
     return (*OTHERS, chain, *ways)

@@ -5,6 +5,8 @@ Source: GenCeption, Evaluate Multimodal LLMs with Unlabeled Unimodal Data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from groundwatch.events import (
     ChainAdvanced,
     ResponseRecorded,
@@ -12,7 +14,11 @@ from groundwatch.events import (
 from groundwatch.protocols import prompts
 from groundwatch.protocols.base import ChainProtocol, Score, Stage
 from groundwatch.protocols.genception import chain as chains
-from groundwatch.protocols.genception.scoring import gc_each
+from groundwatch.protocols.genception.chain import CATEGORY_TAG
+from groundwatch.protocols.genception.scoring import Chain, gc_at, gc_each
+from groundwatch.protocols.genception.tally import tally_chains
+from groundwatch.protocols.tally import Result
+from groundwatch.statistics.intervals import Moments, mean_interval
 
 
 class GenCeption(ChainProtocol):
@@ -39,6 +45,22 @@ class GenCeption(ChainProtocol):
         values = {f"s{t}": similarity for t, similarity in enumerate(found, start=1)}
         values |= {f"gc{t}": gc for t, gc in enumerate(gc_each(found), start=1)}
         return Score(score=values[f"gc{chain.length}"], values=values)
+
+    def figures(self, chains: Sequence[ChainAdvanced], length: int) -> Result:
+        """GC@T with its interval over seed images."""
+        found = [
+            Chain(
+                image=chain.response.id,
+                category=chain.response.tags.get(CATEGORY_TAG, ""),
+                similarities=tuple(step.similarity for step in chain.steps if step.similarity is not None),
+            )
+            for chain in chains
+        ]
+        moments = Moments()
+        for chain in found:
+            if (gc := gc_at(chain.similarities, length)) is not None:
+                moments.add(gc)
+        return {**tally_chains(found, length), "gc_interval": mean_interval(moments, bounds=(-1.0, 1.0))}
 
     def prompt_digest(self, stage: Stage) -> str:
         names = {Stage.CAPTIONING: "describe", Stage.GENERATION: "generate"}

@@ -6,16 +6,21 @@ miniature world, or what somebody writes tomorrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from groundwatch.events import Reference, ResponseRecorded
+from groundwatch.errors import FileFormatError
+from groundwatch.events import Reference, ResponseRecorded, ResponseScored
+from groundwatch.protocols.tally import Result
+from groundwatch.statistics.intervals import Interval, Moments, bootstrap, mean_interval
 
-GENCEPTION = "genception"
-"""The one suite whose questions begin chains."""
+CATEGORY = "category"
+IMAGE = "image"
+RESAMPLES = 1000
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +58,25 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Images(Protocol):
+    """The images of a benchmark, by file name or by its stem; `paths` are all of them."""
+
+    @property
+    def paths(self) -> Sequence[Path]: ...
+
+    def at(self, path: Path) -> Picture:
+        """The image in this file."""
+        ...
+
+    def picture(self, name: str) -> Picture | None:
+        """The image of this name, None where there is none."""
+        ...
+
+
+Pair = tuple[Question, ResponseScored]
+"""A question, and the outcome of the answer to it."""
+
+
 class Suite(Protocol):
     """Questions, the same ones in the same order whenever it is asked; `left_out` counts by reason."""
 
@@ -84,3 +108,25 @@ def sample(questions: Iterable[Question], limit: int | None, seed: int) -> list[
             break
         chosen += units[name]
     return [found[place] for place in sorted(chosen)]
+
+
+def files(folder: Path, pattern: str, what: str) -> list[Path]:
+    """The files of this pattern; raises `FileFormatError` where there is none."""
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise FileFormatError(folder, f"holds no {what}")
+    return found
+
+
+def mean_score(pairs: Sequence[Pair]) -> Result:
+    """The figures of a suite that has none of its own."""
+    moments = Moments()
+    for _, outcome in pairs:
+        if outcome.score is not None:
+            moments.add(outcome.score)
+    return {"score": mean_interval(moments, bounds=(0.0, 1.0)), "answers": len(pairs)}
+
+
+def interval(units: Sequence[Any], statistic: Callable[[Sequence[Any]], float | None]) -> Interval | None:
+    """The bootstrap's interval over units: questions about one image are not independent."""
+    return bootstrap(units, statistic, resamples=RESAMPLES)
