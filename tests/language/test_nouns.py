@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from importlib import resources
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.language.nouns import Likeness, compare, nouns
-from groundwatch.language.nouns.derive import read, write
-
-WORDNET = Path("/usr/share/wordnet")
 
 
 def test_words_share_meanings_and_stand_above_each_other():
@@ -67,10 +63,3 @@ def test_any_text_is_compared(one: str, other: str):
 def test_the_licence_is_shipped():
     text = resources.files("groundwatch.language.nouns").joinpath("LICENSE.md").read_text("utf-8")
     assert "WordNet 3.0 Copyright 2006 by Princeton University" in text
-
-
-@pytest.mark.skipif(not WORDNET.exists(), reason="needs Debian's package wordnet-base")
-def test_the_data_is_what_the_script_derives(tmp_path: Path):
-    write(read(WORDNET), tmp_path / "wordnet.json")
-    shipped = resources.files("groundwatch.language.nouns").joinpath("wordnet.json").read_bytes()
-    assert (tmp_path / "wordnet.json").read_bytes() == shipped

@@ -17,6 +17,7 @@ from groundwatch.cli.judging import Judging, judging_stage
 from groundwatch.demo.build import Scene, load_scenes
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Reference, ResponseRecorded, ResponseScored
+from groundwatch.language.numbers import NUMBER_WORDS
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
@@ -284,11 +285,10 @@ def _caption(scene: Scene, random: Random) -> Caption:
 
 
 def _pairs(reference: Reference) -> list[str]:
-    numbers = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     counts = {
-        subject: numbers.index(number) + 1
+        subject: NUMBER_WORDS[number]
         for subject, relation, number in reference.triplets
-        if relation == "count" and number in numbers
+        if relation == "count" and number in NUMBER_WORDS
     }
     return [
         pair_text(value, subject)

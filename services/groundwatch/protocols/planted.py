@@ -16,6 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from groundwatch.events import Reference
+from groundwatch.language.lexicon import singular
+from groundwatch.language.numbers import NUMBER_WORDS
 from groundwatch.protocols.chair.objects import vocabulary
 from groundwatch.protocols.faithscore.subsentences import split
 
@@ -94,7 +96,7 @@ _ALIKE = (
     {"gray", "white"},
     {"gray", "black"},
 )
-_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine")
+_NUMBERS = tuple(word for word, number in NUMBER_WORDS.items() if 1 < number < 10)
 _POSITIONS = {
     "in front of": ("behind",),
     "behind": ("in front of",),
@@ -240,15 +242,8 @@ class _Known:
 
 
 def base(name: str) -> str:
-    """The last word of a name, in the singular as far as rules tell."""
-    word = name.casefold().split()[-1] if name.strip() else ""
-    irregular = {"people": "person", "men": "man", "women": "woman", "children": "child"}
-    if word in irregular:
-        return irregular[word]
-    for ending, single in (("ies", "y"), ("ves", "f"), ("ches", "ch"), ("shes", "sh"), ("xes", "x")):
-        if word.endswith(ending):
-            return word.removesuffix(ending) + single
-    return word.removesuffix("s") if word.endswith("s") and not word.endswith("ss") else word
+    """The last word of a name, in the singular."""
+    return singular(" ".join(name.casefold().split())).rpartition(" ")[2]
 
 
 def _objects(sentence: str, known: _Known, random: Random) -> Iterator[_Change]:

@@ -6,6 +6,6 @@ share it, so that "matched" and "supported" rest on the same idea of sameness.
 """
 
 from groundwatch.language.lexicon.phrases import NounPhrase, noun_phrases, tokenise
-from groundwatch.language.lexicon.tables import Attribute, Lexicon, lexicon
+from groundwatch.language.lexicon.tables import Attribute, Lexicon, lexicon, singular
 
-__all__ = ["Attribute", "Lexicon", "NounPhrase", "lexicon", "noun_phrases", "tokenise"]
+__all__ = ["Attribute", "Lexicon", "NounPhrase", "lexicon", "noun_phrases", "singular", "tokenise"]

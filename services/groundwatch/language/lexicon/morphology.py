@@ -7,8 +7,19 @@ from collections.abc import Iterable, Mapping
 _VOWELS = frozenset("aeiou")
 
 
-def singular(word: str, irregular: Mapping[str, str], uninflected: frozenset[str]) -> str:
-    """The singular of a lower-case noun; one that has none comes back as it is."""
+def singular(name: str, irregular: Mapping[str, str], uninflected: frozenset[str]) -> str:
+    """A lower-case name with its last word in the singular; a word that has none stays as it is.
+
+    `irregular` may name a word with the one before it: "wine glasses" are no spectacles.
+    """
+    start = name.rfind(" ", 0, max(name.rfind(" "), 0)) + 1
+    if name[start:] in irregular:
+        return name[:start] + irregular[name[start:]]
+    before, blank, word = name.rpartition(" ")
+    return before + blank + _singular(word, irregular, uninflected)
+
+
+def _singular(word: str, irregular: Mapping[str, str], uninflected: frozenset[str]) -> str:
     if word in irregular:
         return irregular[word]
     if word in uninflected or len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):

@@ -84,7 +84,7 @@ def _noun_phrase(words: list[str], lexicon: Lexicon) -> NounPhrase | None:
     while words and (words[0] in DETERMINERS or lexicon.number(words[0]) or words[0] in _HEDGES):
         number = lexicon.number(words[0])
         if number and len(words) == 1:
-            if words[0] in lexicon.attributes.numbers and words[0] != "one":
+            if words[0] in lexicon.numbers and words[0] != "one":
                 low, high = number
             break
         low, high = number or (low, high)
@@ -97,7 +97,8 @@ def _noun_phrase(words: list[str], lexicon: Lexicon) -> NounPhrase | None:
     head = rest[-1]
     concept = lexicon.nouns.pronouns.get(head) if len(rest) == 1 else None
     concept = concept or lexicon.concept(tuple(rest))
-    plural = lexicon.singular(head) != head or head in ("people", "cattle", "they", "them")
+    named = " ".join(rest[-2:])
+    plural = lexicon.singular(named) != named or head in ("people", "cattle", "they", "them")
     return NounPhrase(concept, tuple(attributes), low, high, plural, owner)
 
 
@@ -140,7 +141,7 @@ def _attributes(words: list[str], lexicon: Lexicon) -> tuple[list[Attribute], li
     """Split the words before the head into attribute values and the rest, a compound noun."""
     longest = 1
     for size in range(min(len(words), lexicon.longest), 1, -1):
-        phrase = " ".join((*words[-size:-1], lexicon.singular(words[-1])))
+        phrase = lexicon.singular(" ".join(words[-size:]))
         if phrase in lexicon.known:
             longest = size
             break

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from groundwatch.events import digest
-from groundwatch.language.lexicon.morphology import guessed_base, inflections, singular
+from groundwatch.language.lexicon.morphology import guessed_base, inflections
+from groundwatch.language.lexicon.morphology import singular as singular_by
+from groundwatch.language.numbers import NUMBER_WORDS
 
 _FILES = ("nouns.json", "attributes.json", "relations.json")
 
@@ -109,6 +111,7 @@ class Lexicon:
         for whole, parts in nouns.parts.items():
             for part in parts:
                 self.parts.setdefault(self._canonical(part), []).append(self._canonical(whole))
+        self.numbers = NUMBER_WORDS | attributes.numbers
         self._values = {
             word: Attribute(kind, group[0])
             for kind, entry in attributes.kinds.items()
@@ -139,15 +142,15 @@ class Lexicon:
     def _canonical(self, phrase: str) -> str:
         return self._concepts.get(phrase, phrase)
 
-    def singular(self, word: str) -> str:
-        """The singular of a lower-case noun."""
-        return singular(word, self.nouns.irregular_plurals, self.nouns.uninflected)
+    def singular(self, name: str) -> str:
+        """A lower-case name with its last word in the singular."""
+        return singular_by(name, self.nouns.irregular_plurals, self.nouns.uninflected)
 
     def concept(self, words: tuple[str, ...]) -> str:
         """The concept that lower-case words name, the last of them being the head."""
         if not words:
             return ""
-        lemmas = (*words[:-1], self.singular(words[-1]))
+        lemmas = (*words[:-1], self.singular(" ".join(words[-2:])).rpartition(" ")[2])
         for start in range(len(words)):
             phrase = " ".join(lemmas[start:])
             if phrase not in self.known:
@@ -254,8 +257,8 @@ class Lexicon:
 
     def number(self, word: str) -> tuple[int, int | None] | None:
         """How many a word means, as lowest and highest (None: no bound)."""
-        if word in self.attributes.numbers:
-            value = self.attributes.numbers[word]
+        if word in self.numbers:
+            value = self.numbers[word]
             return value, value
         if word.isascii() and word.isdigit() and len(word) < 10:
             return int(word), int(word)
@@ -273,3 +276,8 @@ def lexicon() -> Lexicon:
         msgspec.json.decode(texts[2], type=_Relations),
         digest(*texts)[:12],
     )
+
+
+def singular(name: str) -> str:
+    """A lower-case name with its last word in the singular."""
+    return lexicon().singular(name)

@@ -194,7 +194,7 @@ class Likenesses:
             if head is not None:
                 before = tuple(words[:start])
                 return Name(" ".join((*before, head)), head, before, False)
-        plain = " ".join((*words[:-1], lexicon().singular(words[-1]))) if words else ""
+        plain = lexicon().singular(" ".join(words))
         return Name(plain, plain.rpartition(" ")[2], tuple(words[:-1]), False)
 
     def _cut(self, words: list[str]) -> list[str]:
@@ -211,7 +211,7 @@ class Likenesses:
         if not words:
             return None
         start = words[:-1]
-        for last in (lexicon().singular(words[-1]), words[-1]):
+        for last in (lexicon().singular(" ".join(words[-2:])).rpartition(" ")[2], words[-1]):
             forms = (" ".join((*start, last)), "".join((*start, last)), "-".join((*start, last)))
             for joined in forms[:1] if self._only_describe(start) else forms:
                 if joined in lexicon().known or joined in nouns():

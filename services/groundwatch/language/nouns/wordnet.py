@@ -1,4 +1,4 @@
-"""The part of WordNet's nouns that `derive` keeps: which words mean the same, and what is above them."""
+"""The nouns that `tools/wordnet.py` keeps of WordNet: which words mean the same, and what is above them."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from importlib import resources
 
 import msgspec
 
+from groundwatch.language.lexicon import singular
+
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _PAUSE = re.compile(r"[.,;:!?()\n]+")
 
@@ -30,7 +32,6 @@ class _Data(msgspec.Struct, frozen=True):
     instead: dict[str, str]
     colours: frozenset[str]
     after_a_thing: frozenset[str]
-    irregular: dict[str, str]
 
 
 class Vocabulary:
@@ -43,7 +44,6 @@ class Vocabulary:
             for phrase in (name, *synonyms):
                 self._names[tuple(phrase.split())] = name
         self._names.update({tuple(phrase.split()): name for phrase, name in data.instead.items()})
-        self._irregular = data.irregular
         self._colours = data.colours
         self._after_a_thing = data.after_a_thing
         self._longest = max(map(len, self._names))
@@ -83,22 +83,8 @@ class Vocabulary:
     def _look_up(self, words: tuple[str, ...]) -> str | None:
         if not words:
             return None
-        for last in self._forms(words[-1]):
-            name = self._names.get((*words[:-1], last))
-            if name is not None:
-                return name
-        return None
-
-    def _forms(self, word: str) -> Iterator[str]:
-        yield word
-        if word in self._irregular:
-            yield self._irregular[word]
-        if word.endswith("ies"):
-            yield word[:-3] + "y"
-        if word.endswith("es"):
-            yield word[:-2]
-        if word.endswith("s"):
-            yield word[:-1]
+        name = self._names.get(words)
+        return self._names.get(tuple(singular(" ".join(words)).split())) if name is None else name
 
     def _is_colour(self, words: list[str], at: int, size: int) -> bool:
         """Whether a word such as "orange" stands before what it colours: "an orange cat"."""

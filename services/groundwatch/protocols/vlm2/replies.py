@@ -9,20 +9,15 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from groundwatch.language.numbers import NUMBER_WORDS
 from groundwatch.protocols.pope.replies import Answer, read_reply
 
 _YES_NO: dict[str, Answer] = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
-_WORDS = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
-    *("nineteen", "twenty"),
-)
-_NUMBERS = {word: float(number) for number, word in enumerate(_WORDS)}
 _READ = 4_000
 
 _PHOTO = r"(?:images?|pictures?|photos?|photographs?|frames?|figures?)"
-_NUMBER = re.compile(rf"(?<![\w.])(\d{{1,9}}(?:\.\d{{1,6}})?|{'|'.join(_WORDS)})(?![\w]|\.\d)")
-_COUNT = rf"(?:\d{{1,9}}|{'|'.join(_WORDS)})"
+_NUMBER = re.compile(rf"(?<![\w.])(\d{{1,9}}(?:\.\d{{1,6}})?|{'|'.join(NUMBER_WORDS)})(?![\w]|\.\d)")
+_COUNT = rf"(?:\d{{1,9}}|{'|'.join(NUMBER_WORDS)})"
 _OF_PHOTOS = re.compile(
     rf"\b{_PHOTO} \W?{_COUNT}\b(?:,? (?:and |or |to )?{_COUNT}\b(?! \w))*"
     rf"|(?<![\w.]){_COUNT} (?:(?!and |or |to )\w+ )?{_PHOTO}\b"
@@ -87,8 +82,8 @@ def read_choice(reply: str) -> str | None:
 
 
 def _number(word: str) -> float | None:
-    if word in _NUMBERS:
-        return _NUMBERS[word]
+    if word in NUMBER_WORDS:
+        return float(NUMBER_WORDS[word])
     return float(word) if re.fullmatch(r"\d{1,9}(?:\.\d{1,6})?", word) else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.language.lexicon import singular
 
 if TYPE_CHECKING:
     from groundwatch.extraction.engines.linguistic.tagging import Token
@@ -43,7 +44,7 @@ def compared(tokens: Sequence[Token], at: int) -> tuple[int, str, str]:
             return at - start + 4, " ".join(words), "IN"
         case ["as", _, "as", *_] if _describes(tokens[at + 1]):
             return at - start + 3, " ".join(words[:3]), "IN"
-        case ["the", "same", quality, "as"] if quality in w.QUALITIES or w.noun(quality) in w.QUALITIES:
+        case ["the", "same", quality, "as"] if quality in w.QUALITIES or singular(quality) in w.QUALITIES:
             return at - start + 4, " ".join(words), "IN"
     return 0, "", ""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from groundwatch.extraction.engines.linguistic import words as w
+from groundwatch.language.lexicon import singular
 
 if TYPE_CHECKING:
     from groundwatch.extraction.engines.linguistic.tagging import Token
@@ -34,7 +35,7 @@ def is_third_person(tokens: Sequence[Token], at: int) -> bool:
     if article:
         return True
     following = tokens[at + 1].tag if at + 1 < len(tokens) else ""
-    if w.person(w.noun(before.lower)) and following in _AFTER_PEOPLE:
+    if w.person(singular(before.lower)) and following in _AFTER_PEOPLE:
         return True
     at -= 1
     while at > 0 and tokens[at].tag in _INNER:
@@ -57,7 +58,7 @@ def is_plural_present(tokens: Sequence[Token], at: int) -> bool:
         return False
     before = tokens[at - 1]
     following = tokens[at + 1].tag if at + 1 < len(tokens) else ""
-    if following not in _AFTER_PEOPLE | {"NNS", "JJ", "CD"} or not w.person(w.noun(before.lower)):
+    if following not in _AFTER_PEOPLE | {"NNS", "JJ", "CD"} or not w.person(singular(before.lower)):
         return False
     if before.tag == "NNS":
         return True

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.tagging import NOUNS, tag
+from groundwatch.language.lexicon import singular
 
 COUNT = 20
 
@@ -20,7 +21,7 @@ def grammar(text: str) -> tuple[float, ...]:
     tokens = tag(text)
     tags = [token.tag for token in tokens]
     present = set(tags)
-    nouns = [w.noun(token.lower) for token in tokens if token.tag in NOUNS]
+    nouns = [singular(token.lower) for token in tokens if token.tag in NOUNS]
     abstract = sum(w.abstract(noun) or noun in w.QUALITIES for noun in nouns)
     verbs = {w.verb(token.lower) for token in tokens if token.tag.startswith("VB")}
     first = tags[0] if tags else ""

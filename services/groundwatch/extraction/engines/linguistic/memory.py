@@ -12,6 +12,8 @@ from groundwatch.extraction.engines.linguistic.phrases import Noun
 _SINGULAR_PEOPLE = frozenset({"he", "him", "she", "her"})
 _PARTS = frozenset({"one", "another", "other", "others", "some", "each", "many", "most", "both"})
 _PLURALS = frozenset({"they", "them"})
+_ONE_OF = {"glasses": "glass", "stairs": "stair", "steps": "step"}
+"""Of what otherwise has no singular."""
 
 
 class Memory:
@@ -78,7 +80,7 @@ class Memory:
         single = word in {"one", "another", "each"} or (word == "other" and noun.determiner == "the")
         return msgspec.structs.replace(
             whole,
-            nouns=[*whole.nouns[:-1], whole.lemma if single else whole.nouns[-1]],
+            nouns=[*whole.nouns[:-1], _ONE_OF.get(whole.head, whole.lemma) if single else whole.nouns[-1]],
             plural=not single,
             determiner="the" if word in {"other", "others"} else word,
             other=word in {"other", "others"},

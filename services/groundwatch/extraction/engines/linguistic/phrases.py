@@ -8,6 +8,7 @@ import msgspec
 
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, NOUNS, Token
+from groundwatch.language.lexicon import singular
 
 
 class Noun(msgspec.Struct):
@@ -31,8 +32,10 @@ class Noun(msgspec.Struct):
 
     @property
     def lemma(self) -> str:
-        """The head noun's singular."""
-        return w.noun(self.head)
+        """The head noun's singular; glasses of something, or so many glasses, are no spectacles."""
+        if self.head == "glasses" and (self.of is not None or self.number):
+            return "glass"
+        return singular(" ".join(self.nouns[-2:]).lower()).rpartition(" ")[2]
 
 
 class Verb(msgspec.Struct):
@@ -162,7 +165,7 @@ def _simple_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
             return Noun(pronoun="other", determiner=phrase.determiner, adjectives=[], nouns=[]), end
         return None, at
     last = tokens[end - 1]
-    if phrase.adjectives and f"{phrase.adjectives[-1]} {w.noun(phrase.nouns[0].lower())}" in w.COMPOUNDS:
+    if phrase.adjectives and f"{phrase.adjectives[-1]} {singular(phrase.nouns[0].lower())}" in w.COMPOUNDS:
         phrase.nouns.insert(0, phrase.adjectives.pop())
     if last.tag == "NN" and len(phrase.nouns) > 1 and last.lower not in w.PLURAL_ONLY and phrase.number:
         phrase.number = ""

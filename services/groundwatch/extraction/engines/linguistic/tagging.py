@@ -285,21 +285,17 @@ def _open(tokens: list[Token], token: Token, before: Token | None, after: Token 
         guess = present(word, previous, following, after)
         if guess:
             return guess
-    if (
-        tag_ == "VBZ"
-        and w.noun(word) != word
-        and (not finite or previous in {"VBG", "VBN", "VBD", "IN", "CC"})
-    ):
+    if tag_ == "VBZ" and w.is_plural(word) and (not finite or previous in {"VBG", "VBN", "VBD", "IN", "CC"}):
         return "NNS"
     if tag_ in {"VB", "VBP"} and previous == "NN" and w.lemmas(word).get("NOUN"):
         return "NN"
     if tag_ == "VBZ" and before is not None and before.lower in {"this", "that"} and finite and w.verb(word):
         return "NNS" if w.lemmas(word).get("NOUN") else "VBZ"
     if tag_ in {"VBZ", "VB", "VBP"} and (previous in {"DT", "PRP$", "JJ", "CD", "POS"} or not w.verb(word)):
-        return "NNS" if word.endswith("s") and w.noun(word) != word else "NN"
+        return "NNS" if word.endswith("s") and w.is_plural(word) else "NN"
     if tag_ in {"FW", "SYM", "LS", "UH", "IN", "WDT", "WP", "PDT", "DT", "CC", "CD", "PRP", "EX", "RP"}:
         return "NN"
-    if tag_ == "NN" and w.noun(word) != word and word.endswith("s"):
+    if tag_ == "NN" and w.is_plural(word) and word.endswith("s"):
         return "NNS"
     return tag_
 

@@ -48,10 +48,10 @@ def is_thing(noun: Noun) -> bool:
         return False
     if noun.lemma in w.AREAS:
         return len(noun.nouns) > 1 or not w.POSITIONAL.issuperset(noun.adjectives)
-    if noun.lemma in w.PICTURES | w.SPOTS | w.QUALITIES:
-        return False
     if len(noun.nouns) > 1 and f"{noun.nouns[-2].lower()} {noun.lemma}" in w.COMPOUNDS:
         return True
+    if noun.lemma in w.PICTURES | w.SPOTS | w.QUALITIES:
+        return False
     return bool(noun.nouns) and not w.abstract(noun.lemma)
 
 

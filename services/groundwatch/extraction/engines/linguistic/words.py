@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from groundwatch.language.lexicon import singular
+from groundwatch.language.numbers import NUMBER_WORDS
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -17,12 +20,7 @@ COLORS = _words(
     dark-colored light-colored
     """
 )
-NUMBERS = _words(
-    """
-    one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-    seventeen eighteen nineteen twenty thirty forty fifty hundred thousand dozen
-    """
-)
+NUMBERS = frozenset(NUMBER_WORDS) | {"dozen"}
 VAGUE_NUMBERS = _words("several multiple many numerous few")
 ARTICLES = _words("a an the")
 DETERMINERS = ARTICLES | _words("this that these those another each every some any no all both either")
@@ -292,6 +290,9 @@ COMPOUNDS = {
         "cutting board",
         "frying pan",
         "green bean",
+        "counter top",
+        "tank top",
+        "table top",
     ),
 }
 """Names of things whose first word is no attribute."""
@@ -325,12 +326,9 @@ def verb(word: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def noun(word: str) -> str:
-    """The singular of a noun, the word itself when unknown."""
-    if word == "people":
-        return "person"
-    found = lemmas(word).get("NOUN", ())
-    return found[0] if found else word
+def is_plural(word: str) -> bool:
+    """Whether a word is a noun in the plural, whatever else it may be."""
+    return singular(word) != word and "NOUN" in lemmas(word)
 
 
 @lru_cache(maxsize=8192)

@@ -1,7 +1,7 @@
 """Derives `wordnet.json` from WordNet 3.0 as Debian packages it (`wordnet-base`).
 
     apt-get install wordnet-base
-    python -m groundwatch.language.nouns.derive /usr/share/wordnet OUT.json
+    python tools/wordnet.py /usr/share/wordnet OUT.json
 
 Kept are nouns for what a picture can show, in the senses that are in use: a sense is dropped when WordNet's
 own counts say that the word hardly ever has it. Names of persons and places and Latin names fall away; what
