@@ -168,3 +168,26 @@ async def test_a_close_that_cannot_end_leaves_no_task_behind(own_server: NatsSer
         assert asyncio.all_tasks() - before == set()
     finally:
         process.resume()
+
+
+async def test_an_attempt_that_another_has_ended_already_ends_without_an_error(
+    own_server: NatsServer,
+) -> None:
+    """Two attempts of nats-py that overlap share what says that one is over; seen in a campaign of faults."""
+    bus = await opened(own_server)
+    connection = bus.client
+    assert own_server.pid
+    process = psutil.Process(own_server.pid)
+    process.suspend()
+    try:
+        await connection._process_op_err(OSError("broken"))
+        await eventually(lambda: connection._reconnection_task_future)
+        connection._reconnection_task_future.set_result(True)
+        attempt = connection._reconnection_task
+        connection._status = connection.CONNECTED
+        await connection._process_op_err(OSError("broken again"))
+        await attempt
+    finally:
+        process.resume()
+    await eventually(lambda: bus.connected)
+    await bus.close()

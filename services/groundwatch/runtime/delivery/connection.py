@@ -63,6 +63,11 @@ class Connection(Client):
         self._pending_data_size = 0
         await super()._process_connect_init()
 
+    async def _attempt_reconnect(self) -> None:
+        # An attempt that is cancelled for the next one ends the next one's future, which then ends it again.
+        with contextlib.suppress(asyncio.InvalidStateError):
+            await super()._attempt_reconnect()
+
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         try:
             # The server may have hung up already.
