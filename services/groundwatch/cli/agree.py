@@ -19,8 +19,10 @@ from groundwatch.cli.numbers import render_numbers
 from groundwatch.cli.output import print_json, progress_bar
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
+from groundwatch.protocols.base import load
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.method import Method
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, box
 
@@ -104,6 +106,10 @@ def agree(
 
         agree_annotators(file, as_json, Console())
         return
+    method = registry.methods().get(protocol)
+    if method is not None and method.validation:
+        _validate(method, file, as_json)
+        return
     from groundwatch.cli.agreement import agreement
 
     answers = _annotated(protocol, file)
@@ -153,6 +159,11 @@ def _agree_planted(only: str | None, count: int, as_json: bool) -> None:
         found = run(planted.planted(answers, protocols, lambda: bar.advance(task)))
     told = planted.report(answers, found)
     print_json(told) if as_json else planted.render(told, found, Console())
+
+
+def _validate(method: Method, file: Path, as_json: bool) -> None:
+    found = load(method.validation)(file)
+    print_json(found) if as_json else render_numbers(found, Console())
 
 
 def _annotated(protocol: str, file: Path) -> list[AnnotatedAnswer]:

@@ -29,9 +29,7 @@ from groundwatch.terminal import (
     box,
 )
 
-SuiteName = Annotated[
-    str, typer.Argument(help=f"One of {', '.join(benchmarks.names())}.", show_default=False)
-]
+SuiteName = Annotated[str, typer.Argument(help="The benchmark, such as pope.", show_default=False)]
 TargetOption = Annotated[
     str,
     typer.Option(

@@ -24,6 +24,9 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally | None = None
     """Its arithmetic over recorded judgements, in the format that the work published."""
 
+    validation: str = ""
+    """How far its judges agree with people: "module:function" from an annotated file to numbers."""
+
     suite: Callable[[Path, Images], Iterable[Question | None]] | None = None
     """The questions of its benchmark in a folder, None for one whose image is not there."""
 

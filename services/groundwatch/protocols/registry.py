@@ -101,7 +101,7 @@ def _plugged(point: EntryPoint) -> Method:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise UsageError(f"{_shown(point)}: cannot be loaded: {why}") from error
     if not isinstance(method, Method):
-        raise UsageError(f"{_shown(point)}: {point.value} is no groundwatch.protocols.method.Method")
+        raise UsageError(f"{_shown(point)}: {point.value} is no Method")
     for part in method.protocols:
         if not isinstance(part, EvaluationProtocol):
             raise UsageError(f"{_shown(point)}: {part!r} is no EvaluationProtocol")
