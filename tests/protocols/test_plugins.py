@@ -97,7 +97,7 @@ def test_a_plug_in_is_judged_reported_tallied_and_validated(tmp_path: Path, monk
     try:
         assert up("submit", file).returncode == 0
         assert up.settled(2)["scored"] == 2
-        (row,) = up.json("report")["rows"]
+        (row,) = up.json("report")["models"]
     finally:
         assert up.stop() == 0
     assert (row["protocol"], row["score"]["value"]) == ("toy", pytest.approx((0.8 + 1) / 2))

@@ -195,7 +195,7 @@ class _Engines:
         """The embedded default of the protocol."""
         if judging_stage(protocol) is Stage.MATCHING:
             return self._matching
-        return self._verification["similarity" if protocol.name == "tri-he" else "reference"]
+        return self._verification[protocol.verifier]
 
 
 async def _judged(
