@@ -5,7 +5,7 @@ Nouns with synonyms and broader concepts, attributes by kind, numbers, verbs and
 share it, so that "matched" and "supported" rest on the same idea of sameness.
 """
 
-from groundwatch.language.lexicon.phrases import NounPhrase, noun_phrases, tokenise
+from groundwatch.language.lexicon.phrases import NounPhrase, noun_phrases
 from groundwatch.language.lexicon.tables import Attribute, Lexicon, lexicon, singular
 
-__all__ = ["Attribute", "Lexicon", "NounPhrase", "lexicon", "noun_phrases", "singular", "tokenise"]
+__all__ = ["Attribute", "Lexicon", "NounPhrase", "lexicon", "noun_phrases", "singular"]

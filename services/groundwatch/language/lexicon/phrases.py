@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
 
 from groundwatch.language.lexicon.tables import Attribute, Lexicon
 
-_TOKEN = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*|,")
-_POSSESSIVE = re.compile(r"'s?(?=\s|$)")
-_ASIDE = re.compile(r"\([^()]*\)")
 ARTICLES = frozenset({"a", "an", "the", "this", "that", "these", "those"})
 _OWNERS = frozenset({"his", "her", "its", "their", "my", "your", "our"})
 DETERMINERS = ARTICLES | _OWNERS | frozenset({"such", "same", "main", "only", "first", "no"})
@@ -35,13 +31,6 @@ class NounPhrase(msgspec.Struct, frozen=True):
     def counted(self) -> bool:
         """Whether the text says how many, beyond "a" and "some"."""
         return self.low is not None and (self.low > 1 or self.high is not None)
-
-
-def tokenise(text: str) -> list[str]:
-    """Lower-case words and commas; an aside in brackets is dropped, a possessive becomes "'s"."""
-    plain = text.lower().replace("’", "'").replace("_", " ")
-    plain = _POSSESSIVE.sub(" of's ", _ASIDE.sub(" ", plain))
-    return ["'s" if token == "of's" else token for token in _TOKEN.findall(plain)]
 
 
 def noun_phrases(words: Sequence[str], lexicon: Lexicon) -> list[NounPhrase]:

@@ -260,8 +260,9 @@ class Lexicon:
         if word in self.numbers:
             value = self.numbers[word]
             return value, value
-        if word.isascii() and word.isdigit() and len(word) < 10:
-            return int(word), int(word)
+        digits = word.replace(",", "")
+        if digits.isascii() and digits.isdigit() and len(digits) < 10:
+            return int(digits), int(digits)
         return self.attributes.vague.get(word)
 
 

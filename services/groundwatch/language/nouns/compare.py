@@ -15,9 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from groundwatch.events import digest
-from groundwatch.language.lexicon import lexicon, tokenise
+from groundwatch.language.lexicon import lexicon
 from groundwatch.language.lexicon.phrases import DETERMINERS
 from groundwatch.language.nouns.wordnet import nouns
+from groundwatch.language.tokens import plain_words
 
 HIGHEST = 8
 """So many steps up in WordNet at most; further up are words that nobody uses for what they see."""
@@ -180,7 +181,7 @@ class Likenesses:
         return any(lexicon().conflicting_values(here, there) for here in first for there in second)
 
     def _name(self, text: str) -> Name:
-        words = [word for word in tokenise(text) if word not in DETERMINERS and word != ","][:12]
+        words = [word for word in plain_words(text) if word not in DETERMINERS and word != ","][:12]
         while len(words) > 1 and lexicon().number(words[0]) is not None:
             words = words[1:]
         whole = self._lemma(words)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from groundwatch.language.lexicon import Attribute, lexicon, tokenise
+from groundwatch.language.lexicon import Attribute, lexicon
 from groundwatch.language.nouns.compare import Likeness, compare
+from groundwatch.language.tokens import plain_words
 
 Comparer = Callable[[str, str], Likeness]
 
@@ -71,7 +72,7 @@ def compare_relation(generated: str, reference: str, things: Comparer = compare)
 @lru_cache(maxsize=8192)
 def read_relation(text: str) -> tuple[str, str, str] | None:
     """(thing, place, other thing) of a sentence, the place as the lexicon's name for it; None for another."""
-    words = tokenise(_SIDES.sub(r"to the \1 of the image", text[:400].casefold()))
+    words = plain_words(_SIDES.sub(r"to the \1 of the image", text[:400].casefold()))
     forms = lexicon().prepositions
     for at in range(1, len(words)):
         for size in range(min(lexicon().longest_preposition, len(words) - at - 1), 0, -1):

@@ -12,11 +12,12 @@ from functools import lru_cache
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
-from groundwatch.language.lexicon import lexicon, noun_phrases, tokenise
+from groundwatch.language.lexicon import lexicon, noun_phrases
+from groundwatch.language.tokens import plain_words
 from groundwatch.matching.engines.base import Matching
 from groundwatch.protocols.base import EvaluationProtocol
 
-VERSION = "1"
+VERSION = "2"
 
 
 class LexicalEngine:
@@ -83,7 +84,7 @@ def _kept(text: str) -> str:
 
 
 def _read(text: str) -> str:
-    tokens = tokenise(text)
+    tokens = plain_words(text)
     if tokens[:1] == ["there"]:
         tokens = [token for token in tokens[1:] if token not in lexicon().relations.copulas]
     phrases = noun_phrases(tokens, lexicon())

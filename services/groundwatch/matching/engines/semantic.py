@@ -29,7 +29,7 @@ from groundwatch.protocols.valor.features import (
 )
 from groundwatch.protocols.valor.scoring import plain
 
-VERSION = "1"
+VERSION = "2"
 
 SIMILAR = 0.7
 """Cosine from which two names mean the same where the lexicons know no relation; tuned on the gold set."""

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from groundwatch.events import Claim
-from groundwatch.language.lexicon import lexicon, tokenise
+from groundwatch.language.lexicon import lexicon
 from groundwatch.language.nouns.compare import Likeness, compare, likenesses
 from groundwatch.language.nouns.statements import DIRECTIONS, NEARNESS, read_relation
+from groundwatch.language.tokens import plain_words
 from groundwatch.protocols.valor.features import ATTRIBUTE, OBJECT, RANK, RELATION, pair_text
 from groundwatch.protocols.valor.scoring import Subset
 
@@ -95,7 +96,7 @@ def _pairs(facts: Sequence[Claim], *, worn: bool) -> Iterator[Claim]:
 
 def _count(fact: Claim) -> Iterator[tuple[str, int]]:
     found = _THERE.match(fact.text)
-    words = tokenise(found["thing"]) if found else []
+    words = plain_words(found["thing"]) if found else []
     number = lexicon().number(words[0]) if len(words) > 1 else None
     if number is not None and number[0] == number[1] and number[0] > 0:
         yield _name(" ".join(words[1:])), min(number[0], MOST_ALIKE)

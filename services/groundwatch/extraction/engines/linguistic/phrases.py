@@ -37,6 +37,11 @@ class Noun(msgspec.Struct):
             return "glass"
         return singular(" ".join(self.nouns[-2:]).lower()).rpartition(" ")[2]
 
+    @property
+    def is_compound(self) -> bool:
+        """Whether its last two words are one name: a "tank top" is no top of a tank."""
+        return len(self.nouns) > 1 and f"{self.nouns[-2].lower()} {self.lemma}" in w.COMPOUNDS
+
 
 class Verb(msgspec.Struct):
     """A verb group. `shape`: be, ing, en (past participle), finite, to; `bare` without an auxiliary."""

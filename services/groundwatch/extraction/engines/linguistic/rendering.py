@@ -116,7 +116,7 @@ def article(text: str) -> str:
 def name(noun: Noun) -> str:
     """The compound, with what it is a pair or a piece of."""
     text = " ".join(noun.nouns) or noun.pronoun
-    if noun.lemma in w.SPOTS | w.QUALITIES:
+    if noun.lemma in w.SPOTS | w.QUALITIES and not noun.is_compound:
         text = " ".join([*noun.adjectives, text])
     if noun.of is not None and noun.of.nouns and noun.lemma in w.MEASURES | w.SPOTS:
         text += f" of {mention(noun.of)}" if noun.of.determiner else f" of {name(noun.of)}"

@@ -23,8 +23,8 @@ from groundwatch.extraction.engines.linguistic.finite import (
     may_be_third_person,
     present,
 )
+from groundwatch.language.tokens import tokenise
 
-_WORD = re.compile(r"\d+(?:[.,:]\d+)*(?:st|nd|rd|th|['’]?s)?\b|[^\W_]+(?:[-'’&.][^\W_]+)*['’]?")
 _LIST_MARK = re.compile(r"\s*\d{1,3}[.)]\s+")
 _PHRASE_STARTS: dict[str, list[tuple[str, ...]]] = {}
 for _phrase in sorted(w.PHRASAL, key=len, reverse=True):
@@ -60,32 +60,14 @@ def tag(text: str) -> tuple[Token, ...]:
 @lru_cache(maxsize=4096)
 def _tag(text: str) -> tuple[Token, ...]:
     mark = _LIST_MARK.match(text)
-    found = _WORD.findall(text[mark.end() if mark else 0 :])[:LIMIT]
-    latin = [word for word in found if len(word) <= _LONGEST and _LATIN.search(word)]
-    pieces = [piece for word in latin for piece in _split_clitics(word)]
+    found = tokenise(text[mark.end() if mark else 0 :])[:LIMIT]
+    pieces = [word for word in found if len(word) <= _LONGEST and _LATIN.search(word)]
     if not pieces:
         return ()
     tokens = _join_phrases(_first_guess(pieces))
     for index in range(len(tokens)):
         _correct(tokens, index)
     return tuple(tokens)
-
-
-def _split_clitics(word: str) -> list[str]:
-    word = word.replace("’", "'")
-    lower = word.lower()
-    if lower.endswith("n't") and len(word) > 3:
-        return [{"ca": "can", "wo": "will"}.get(lower[:-3], word[:-3]), "not"]
-    for end, full in (("'re", "are"), ("'ve", "have"), ("'ll", "will"), ("'m", "am")):
-        if lower.endswith(end):
-            return [word[: -len(end)], full]
-    if lower.endswith("'s") and len(word) > 2:
-        stem = word[:-2]
-        is_verb = stem.lower() in w.PRONOUNS | w.RELATIVES | {"there", "here", "what"}
-        return [stem, "is" if is_verb else "'s"]
-    if lower.endswith("s'"):
-        return [word[:-1], "'s"]
-    return [word.rstrip("'")] if word.rstrip("'") else []
 
 
 def _first_guess(pieces: list[str]) -> list[Token]:

@@ -48,7 +48,7 @@ def is_thing(noun: Noun) -> bool:
         return False
     if noun.lemma in w.AREAS:
         return len(noun.nouns) > 1 or not w.POSITIONAL.issuperset(noun.adjectives)
-    if len(noun.nouns) > 1 and f"{noun.nouns[-2].lower()} {noun.lemma}" in w.COMPOUNDS:
+    if noun.is_compound:
         return True
     if noun.lemma in w.PICTURES | w.SPOTS | w.QUALITIES:
         return False

@@ -13,7 +13,7 @@ from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.reference.judge import rule
 from groundwatch.verification.engines.reference.knowledge import knowledge
 
-VERSION = "1"
+VERSION = "2"
 
 
 class ReferenceEngine:

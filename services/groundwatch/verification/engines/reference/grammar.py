@@ -29,7 +29,7 @@ class Reader:
         relations = self.lexicon.relations
         if tokens[:1] == ["there"]:
             rest = tokens[1:]
-            while rest and (rest[0] in relations.copulas or rest[0] in ("to", "'s")):
+            while rest and (rest[0] in relations.copulas or rest[0] == "to"):
                 rest = rest[1:]
             self.existential(rest)
             return

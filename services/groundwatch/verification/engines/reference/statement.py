@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from groundwatch.language.lexicon import Lexicon, lexicon, noun_phrases, tokenise
+from groundwatch.language.lexicon import Lexicon, lexicon, noun_phrases
 from groundwatch.language.lexicon.phrases import DETERMINERS, MAX_WORDS
+from groundwatch.language.tokens import plain_words
 from groundwatch.verification.engines.reference.atoms import Exists, Number, Statement, about
 from groundwatch.verification.engines.reference.grammar import Reader
 
@@ -29,7 +30,7 @@ def _kept(text: str) -> Statement:
 
 def _read(text: str) -> Statement:
     words = lexicon()
-    tokens = [part for token in tokenise(text) for part in _uncontracted(token)]
+    tokens = plain_words(text)
     positive = [token for token in tokens if token not in _NEGATIONS]
     negated = (len(tokens) - len(positive)) % 2 == 1
     lemmas = frozenset(
@@ -53,7 +54,7 @@ def _read(text: str) -> Statement:
 def triplet(subject: str, relation: str, object_: str) -> Statement:
     """Read a (subject, relation, object) of a scene graph; attributes and counts by their own relations."""
     words = lexicon()
-    first, middle, last = tokenise(subject), tokenise(relation), tokenise(object_)
+    first, middle, last = plain_words(subject), plain_words(relation), plain_words(object_)
     key = " ".join((*first, *middle, *last))
     lemmas = frozenset(
         _lemma(token, words) for token in (*first, *middle, *last) if token not in words.relations.copulas
@@ -78,17 +79,13 @@ def triplet(subject: str, relation: str, object_: str) -> Statement:
 def name(text: str) -> Statement:
     """Read the name of an object in the image."""
     words = lexicon()
-    tokens = tokenise(text)
+    tokens = plain_words(text)
     reader = Reader(words)
     for phrase in noun_phrases(tokens, words):
         reader.exists(phrase)
     return Statement(
         " ".join(tokens), frozenset(), False, frozenset(reader.asserted), frozenset(reader.given)
     )
-
-
-def _uncontracted(token: str) -> tuple[str, ...]:
-    return (token.removesuffix("n't"), "not") if token.endswith("n't") else (token,)
 
 
 def _lemma(token: str, words: Lexicon) -> str:
