@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwatch.verification.engines.reference.atoms import Number
+from groundwatch.language.statements import Number
 from groundwatch.verification.engines.reference.knowledge import Knowledge
 
 Bounds = tuple[int, int | None, str]

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from groundwatch.events import Decision
-from groundwatch.verification.engines.reference.atoms import Statement
+from groundwatch.language.statements import Statement, statement
 from groundwatch.verification.engines.reference.knowledge import Knowledge
 from groundwatch.verification.engines.reference.rules import Rules
-from groundwatch.verification.engines.reference.statement import statement
 
 
 class Ruling(NamedTuple):

@@ -9,7 +9,7 @@ import msgspec
 
 from groundwatch.events import Reference
 from groundwatch.language.lexicon import Lexicon, lexicon
-from groundwatch.verification.engines.reference.atoms import (
+from groundwatch.language.statements import (
     Atom,
     Exists,
     Has,
@@ -17,8 +17,10 @@ from groundwatch.verification.engines.reference.atoms import (
     Relates,
     Statement,
     about,
+    name,
+    statement,
+    triplet,
 )
-from groundwatch.verification.engines.reference.statement import name, statement, triplet
 
 KEPT_ITEMS = 500
 """A reference with more items is read anew each time, so that the cache stays small."""

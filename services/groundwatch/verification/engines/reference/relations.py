@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groundwatch.language.lexicon import Lexicon
-from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
+from groundwatch.language.statements import Atom, Exists, Has, Number, Relates
 
 
 def entails(

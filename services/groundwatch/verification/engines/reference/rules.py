@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from groundwatch.events import Decision
 from groundwatch.language.lexicon import Attribute
-from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
+from groundwatch.language.statements import Atom, Exists, Has, Number, Relates
 from groundwatch.verification.engines.reference.counting import is_unique, other_number, supporting_number
 from groundwatch.verification.engines.reference.knowledge import Knowledge
 from groundwatch.verification.engines.reference.relations import (

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from groundwatch.language.lexicon import Lexicon, lexicon, noun_phrases
 from groundwatch.language.lexicon.phrases import DETERMINERS, MAX_WORDS
+from groundwatch.language.statements.atoms import Exists, Number, Statement, about
+from groundwatch.language.statements.grammar import Reader
 from groundwatch.language.tokens import plain_words
-from groundwatch.verification.engines.reference.atoms import Exists, Number, Statement, about
-from groundwatch.verification.engines.reference.grammar import Reader
 
 _NEGATIONS = frozenset({"no", "not", "never", "none"})
 _EMPTY = DETERMINERS | frozenset({"there", "and", ",", "'s", "of", "or", "some"})

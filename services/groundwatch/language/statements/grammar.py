@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from groundwatch.language.lexicon import Attribute, Lexicon, NounPhrase, noun_phrases
 from groundwatch.language.lexicon.phrases import DETERMINERS
-from groundwatch.verification.engines.reference.atoms import Atom, Exists, Has, Number, Relates
+from groundwatch.language.statements.atoms import Atom, Exists, Has, Number, Relates
 
 _AUXILIARIES = frozenset({"does", "do", "has", "have", "had"})
 _PICTURES = frozenset({"image", "picture", "photo", "scene", "photograph", "view", "frame", "shot"})
