@@ -25,7 +25,7 @@ from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.recording import recorded
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 
 RUNS = ("first", "second")
 CATEGORIES = ("entity", "relation", "color", "count", "action", "other")
@@ -38,7 +38,6 @@ from groundwatch.cli.common import run
 from groundwatch.gateway.comparing import compare
 from groundwatch.reporting.compare.html import html_report
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings.tree import NatsSettings
 import numpy
 
 def peak():

@@ -24,7 +24,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import NatsSettings, RetrySettings
+from groundwatch.runtime.settings import NatsSettings, RetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import EXTRACTED, HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, recorded_subject
 

@@ -27,7 +27,7 @@ from groundwatch.errors import CheckFailed
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer, free_port
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import RESPONSES
 
 DOORS = ("http", "grpc")

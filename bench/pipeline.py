@@ -28,7 +28,7 @@ from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.protocols.faithscore.annotation import read_annotations
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
-from groundwatch.runtime.settings.tree import GatewaySettings, Settings, StageSettings
+from groundwatch.runtime.settings import GatewaySettings, Settings, StageSettings
 from groundwatch.topology import OUTCOMES, RESPONSES
 
 STAGES = 4

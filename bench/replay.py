@@ -37,8 +37,7 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.services.judges import judging_sections
-from groundwatch.runtime.settings.tree import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings, judging_sections
 from groundwatch.topology import RESPONSES
 
 SUBJECTS = "gw.recorded.live.>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import msgspec
 import pytest
 import structlog
 from hypothesis import given
@@ -14,8 +13,7 @@ from starlette.testclient import TestClient
 
 from groundwatch.addresses import concealed, shown_address, without_secrets
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.runtime.services.judges import recorded_sections, with_run
-from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings, recorded_sections, with_run
 from groundwatch.runtime.telemetry.logs import configure, logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_routes
@@ -91,5 +89,5 @@ def test_a_runs_record_holds_no_password_and_its_worker_finds_it_again():
     assert SECRET not in json.dumps(recorded)
     assert with_run(settings, recorded).verification.llm == llm
     # Runs of before, which hold addresses as they were.
-    old = recorded | {"verification": msgspec.to_builtins(settings.verification)}
+    old = recorded | {"verification": settings.verification.model_dump(mode="json")}
     assert with_run(settings, old).verification.llm == llm

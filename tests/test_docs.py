@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from groundwatch.gateway.http.authentication import STATUS as DENIED
 from groundwatch.gateway.http.receiving import STATUS as CUT
 from groundwatch.gateway.http.replies import STATUS
-from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
-from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.settings import ChatSettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.section import Section
 from groundwatch.topology import STREAMS
 
 ROOT = Path(__file__).parents[1]
@@ -38,16 +37,13 @@ def rows(page: str, *, starting: str) -> list[list[str]]:
 
 def settings_of(kind: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Every key that can be set, with its default."""
-    for field in msgspec.structs.fields(kind):
-        name = f"{above}{field.name}"
-        inner = {StageSettings: StageSettings, ChatSettings | None: ChatSettings}.get(field.type, field.type)
-        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+    for key, field in kind.model_fields.items():
+        name = f"{above}{key}"
+        inner = {ChatSettings | None: ChatSettings}.get(field.annotation, field.annotation)
+        if isinstance(inner, type) and issubclass(inner, Section):
             yield from settings_of(inner, "<stage>." if inner is StageSettings else f"{name}.")
         else:
-            yield (
-                name,
-                None if field.required else field.default if field.default is not msgspec.NODEFAULT else {},
-            )
+            yield name, None if field.is_required() else field.get_default(call_default_factory=True)
 
 
 def test_every_setting_is_told_with_its_default():

@@ -1,6 +1,6 @@
 """The schema of the chart's values: `python deploy/helm/update.py` writes it.
 
-What stands under `settings` is taken from `groundwatch.runtime.settings.tree`, so that a setting which the
+What stands under `settings` is taken from `groundwatch.runtime.settings`, so that a setting which the
 services do not know is refused when the chart is rendered. A test fails when the committed file is not what
 this says.
 """

@@ -38,7 +38,11 @@ class UsageError(GroundwatchError):
 
 
 class SettingsError(UsageError):
-    """A setting is missing or wrong. The message names the key."""
+    """Settings are missing or wrong: a line for each, which names the key."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 class FileFormatError(UsageError):

@@ -18,7 +18,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.events import OutcomeKind
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.settings.tree import ArchiveSettings, Settings
+from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, outcome_subject
 

@@ -21,7 +21,7 @@ from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings.tree import CaptioningSettings, GatewaySettings, IntakeSettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, IntakeSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import ASKED, HEADER_PROTOCOLS, OUTCOMES, RESPONSES, asked_subject

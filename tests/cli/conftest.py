@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 
 COMMAND = [sys.executable, "-m", "groundwatch"]
 READY_SECONDS = 120.0

@@ -20,7 +20,7 @@ from groundwatch.cli.probing import Plan
 from groundwatch.errors import UsageError
 from groundwatch.probing.benchmarks import suite
 from groundwatch.probing.target import Target
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 
 
 @pytest.fixture

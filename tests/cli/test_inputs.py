@@ -13,7 +13,7 @@ from groundwatch.cli.inputs import ImageFolder, Responses, annotated_response, i
 from groundwatch.errors import FileFormatError, InputError, UsageError
 from groundwatch.events import Label
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 
 RECORD = b'{"id": "1", "model": "m", "answer": "a"}\n'
 

@@ -206,12 +206,12 @@ def test_a_wrong_setting_is_named(nobody, tmp_path, command):
     ("variable", "value", "told"),
     [
         ("GROUNDWATCH_GATEWAY__PROT", "1", "setting 'gateway.prot': no such setting"),
-        ("GROUNDWATCH_GATEWAY__PORT", "high", "setting 'gateway.port': Expected `int`, got `str`"),
+        ("GROUNDWATCH_GATEWAY__PORT", "high", "setting 'gateway.port': must be a valid integer"),
         ("GROUNDWATCH_RETRY__ATTEMPTS", "0", "setting 'retry.attempts': must be at least 1"),
         (
             "GROUNDWATCH_GATEWAY__PROTOCOLS",
             '["nonsense"]',
-            "setting 'gateway.protocols': no protocol 'nonsense'",
+            "setting 'gateway.protocols[0]': no protocol 'nonsense'",
         ),
         ("GROUNDWATCH_EXTRACTION__ENGINE", "nonsense", "extraction"),
         ("GROUNDWATCH_CONFIG", "gone.toml", "gone.toml: cannot be read"),

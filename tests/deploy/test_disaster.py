@@ -23,7 +23,7 @@ from groundwatch.cli.system import whole_system
 from groundwatch.ledger.runs import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.nats_server import find_binary
-from groundwatch.runtime.settings.tree import GatewaySettings, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import GatewaySettings, NatsSettings, Settings, StageSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "disaster.md"
 RESPONSES = 40

@@ -24,13 +24,13 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.services.judges import judging_sections
-from groundwatch.runtime.settings.tree import (
+from groundwatch.runtime.settings import (
     CacheSettings,
     IntakeSettings,
     RetrySettings,
     Settings,
     StageSettings,
+    judging_sections,
 )
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -177,7 +177,7 @@ async def test_another_verifier_on_known_extractions_pays_for_verification_alone
         await record(bus, *(response(f"r{at}", answer, image) for at, answer in enumerate(ANSWERS)))
         await replay(bus, settings, "first")
         assert len(server.requests) == 9
-        other = msgspec.structs.replace(settings, verification=settings_of(server, "ok:0").verification)
+        other = settings.model_copy(update={"verification": settings_of(server, "ok:0").verification})
         run = await replay(bus, other, "other")
         assert [one["model"] for one in server.requests[9:]] == ["ok:0"] * 3
         assert (run.counts.usage.calls, run.counts.usage.cached) == (3, 6)
@@ -190,6 +190,6 @@ async def test_a_replay_can_be_told_to_ask_again(bus: Bus, clean_streams: None) 
         settings = settings_of(server, "ok")
         await record(bus, response("r", ANSWERS[0], image))
         await replay(bus, settings, "first")
-        fresh = msgspec.structs.replace(settings, cache=CacheSettings(enabled=False))
+        fresh = settings.model_copy(update={"cache": CacheSettings(enabled=False)})
         run = await replay(bus, fresh, "fresh")
         assert len(server.requests) == 6 and run.counts.usage.calls == 3

@@ -40,7 +40,7 @@ from groundwatch.miniature.world import COLORS, Scene, Thing, png, scenes
 from groundwatch.models.repository import ServedModel
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings.tree import GatewaySettings, IntakeSettings, RetrySettings, Settings
+from groundwatch.runtime.settings import GatewaySettings, IntakeSettings, RetrySettings, Settings
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import JUDGED, OUTCOMES, parse_subject
 

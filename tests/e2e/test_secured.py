@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 from tests.cli.conftest import CommandLine
 from tests.support.chains import seed_picture
@@ -27,7 +26,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.certificates import CA_CERTIFICATE
 from groundwatch.runtime.security.users import seed_file
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.settings.tree import (
+from groundwatch.runtime.settings import (
     ArchiveSettings,
     CaptioningSettings,
     GatewaySettings,
@@ -74,7 +73,7 @@ async def line(server: Secured) -> AsyncIterator[httpx.AsyncClient]:
     buses, port = [], 0
     async with contextlib.AsyncExitStack() as stack:
         for name in STAGES:
-            mine = msgspec.structs.replace(settings, nats=server.settings(name))
+            mine = settings.model_copy(update={"nats": server.settings(name)})
             bus = Bus(mine.nats, name=name)
             await bus.connect()
             buses.append(bus)

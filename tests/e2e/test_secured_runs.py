@@ -28,9 +28,14 @@ from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.services.judges import judging_sections
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.settings.tree import ArchiveSettings, GatewaySettings, Settings, StageSettings
+from groundwatch.runtime.settings import (
+    ArchiveSettings,
+    GatewaySettings,
+    Settings,
+    StageSettings,
+    judging_sections,
+)
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import AUDITOR, CACHE_BUCKET, COMMAND_LINE, ERASE, OUTCOMES, REPLAY
 
@@ -71,7 +76,7 @@ async def serving_as(server: Secured, settings: Settings, *names: str) -> AsyncI
     async with contextlib.AsyncExitStack() as stack:
         started = {}
         for name in names:
-            mine = msgspec.structs.replace(settings, nats=server.settings(name))
+            mine = settings.model_copy(update={"nats": server.settings(name)})
             bus = Bus(mine.nats, name=name)
             await bus.connect()
             service = started[name] = make_service(name, mine, bus, Metrics())
@@ -153,7 +158,7 @@ async def test_everybody_does_their_own_work(
             await until(shown)
 
             # The auditor counts live traffic and a run.
-            mine = msgspec.structs.replace(settings, nats=server.settings(AUDITOR))
+            mine = settings.model_copy(update={"nats": server.settings(AUDITOR)})
             for run in ("live", "served"):
                 audits = AuditMetrics()
                 assert await _once(mine, run, audits, as_json=True)

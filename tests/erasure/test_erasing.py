@@ -34,7 +34,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.recording import recorded
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.topology import (

@@ -16,7 +16,7 @@ from groundwatch.extraction.service import ExtractionService
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import EXTRACTED, HEADER_REASON, OUTCOMES, RESPONSES, outcome_subject
 

@@ -30,7 +30,7 @@ from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import free_port
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 
 T = TypeVar("T")

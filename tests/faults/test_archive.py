@@ -23,7 +23,7 @@ from groundwatch.archive.store import Store
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings.tree import ArchiveSettings, RetrySettings, Settings
+from groundwatch.runtime.settings import ArchiveSettings, RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
 

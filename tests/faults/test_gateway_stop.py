@@ -23,7 +23,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer, free_port
 from groundwatch.runtime.services.run import DRAIN_SECONDS
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 
 pytestmark = pytest.mark.faults
 

@@ -26,7 +26,7 @@ from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, settle
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import find_binary, free_port
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]

@@ -31,7 +31,7 @@ from groundwatch.gateway import GatewayService
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings.tree import AlarmSettings, GatewaySettings, Settings, TelemetrySettings
+from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings, TelemetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES
 
@@ -81,7 +81,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
             bus = await bus_factory("gateway", **(nats or {}))
             metrics = Metrics()
             settings = Settings(
-                gateway=msgspec.convert({"port": 0} | gateway, GatewaySettings),
+                gateway=GatewaySettings(**{"port": 0} | gateway),
                 alarm=alarm or AlarmSettings(),
                 telemetry=telemetry or TelemetrySettings(),
             )

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
-from groundwatch.errors import SettingsError
-from groundwatch.runtime.settings.http import HttpSettings
-from groundwatch.runtime.settings.tree import GatewaySettings, Settings, check
+from groundwatch.runtime.settings import Settings
+from groundwatch.section import in_words
 
 SOON = 5.0
 LIMITS = {"max_line": 10_000, "max_image_bytes": 10_000}
@@ -295,5 +295,6 @@ async def test_who_reads_the_past_is_counted_among_those_who_watch(gateway_facto
     ],
 )
 def test_a_bound_that_is_none_is_told(settings, key):
-    with pytest.raises(SettingsError, match=f"gateway.http.{key}"):
-        check(Settings(gateway=GatewaySettings(http=HttpSettings(**settings))))
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate({"gateway": {"http": settings}})
+    assert in_words(caught.value).startswith(f"gateway.http.{key} must be")

@@ -14,7 +14,7 @@ from tests.test_image_files import scans
 
 from groundwatch.erasure.erasing import Stores
 from groundwatch.erasure.retention import enforce
-from groundwatch.runtime.settings.retention import RetentionSettings
+from groundwatch.runtime.settings import RetentionSettings
 from groundwatch.runtime.stores import images
 
 DATA = "data:image/png;base64,"

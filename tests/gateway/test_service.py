@@ -9,9 +9,9 @@ import re
 import httpx
 import pytest
 
-from groundwatch.errors import SettingsError, UsageError
+from groundwatch.errors import UsageError
 from groundwatch.gateway import GatewayService
-from groundwatch.runtime.settings.tree import GatewaySettings, Settings
+from groundwatch.runtime.settings import GatewaySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 
@@ -60,12 +60,6 @@ async def test_a_port_that_is_taken_is_told(gateway, bus, nats_server):
     with pytest.raises(UsageError, match=str(gateway.service.port)):
         await service.start()
     await service.drain(1)
-
-
-async def test_unknown_default_protocols_are_told(bus, nats_server):
-    service = GatewayService(Settings(gateway=GatewaySettings(protocols=("vibes",))), bus, Metrics())
-    with pytest.raises(SettingsError, match="vibes"):
-        await service.start()
 
 
 async def test_draining_finishes_open_requests_and_ends_watching(gateway, response):

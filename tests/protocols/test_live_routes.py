@@ -12,7 +12,7 @@ from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import OUTCOMES

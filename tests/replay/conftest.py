@@ -15,8 +15,7 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, settle
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.services.judges import judging_sections
-from groundwatch.runtime.settings.tree import RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings, judging_sections
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
 
 NOW = time.time()

@@ -25,8 +25,7 @@ from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.services.judges import judging_sections
-from groundwatch.runtime.settings.tree import IntakeSettings, Settings
+from groundwatch.runtime.settings import IntakeSettings, Settings, judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import BUCKETS, STREAMS
 

@@ -21,7 +21,7 @@ from groundwatch.runtime.delivery.provisioning import consumer_config
 from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, recorded_subject
 

@@ -25,7 +25,7 @@ import asyncio, sys
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.runtime.settings.tree import NatsSettings, RetrySettings
+from groundwatch.runtime.settings import NatsSettings, RetrySettings
 from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.topology import RESPONSES, ConsumerSpec
 

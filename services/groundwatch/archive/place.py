@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from groundwatch.archive.store import installed
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 
 SWITCHED_OFF = "off"
 FOLDER = "archive"
@@ -24,4 +22,4 @@ def placed(settings: Settings, data: Path) -> Settings:
         url = ""
     elif not url and installed():
         url = str(data / FOLDER)
-    return msgspec.structs.replace(settings, archive=msgspec.structs.replace(settings.archive, url=url))
+    return settings.model_copy(update={"archive": settings.archive.model_copy(update={"url": url})})

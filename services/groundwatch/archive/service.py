@@ -23,7 +23,7 @@ from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Read, follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ARCHIVE, OUTCOMES

@@ -16,7 +16,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.chains import ChainService
 from groundwatch.runtime.services.service import next_stage
-from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES, recorded_subject

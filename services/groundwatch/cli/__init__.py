@@ -31,7 +31,7 @@ import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
 from groundwatch import __version__, termination
 from groundwatch.cli.output import complain, say
-from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError
+from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, SettingsError
 
 Mistyped: type[Exception] = typer.BadParameter.__bases__[0]
 """What typer raises for a wrong command line; it has no public name of its own there."""
@@ -99,7 +99,8 @@ def main() -> None:
         complain(str(error))
         status = 1
     except GroundwatchError as error:
-        complain(str(error))
+        for problem in error.problems if isinstance(error, SettingsError) else (str(error),):
+            complain(problem)
         status = 2
     except Mistyped as error:
         status = _mistyped(error)

@@ -194,7 +194,7 @@ async def _judge(
 ) -> list[ResponseScored]:
     from groundwatch.cli.inputs import no_images
     from groundwatch.extraction import engines as extraction
-    from groundwatch.runtime.settings.tree import RetrySettings, StageSettings
+    from groundwatch.runtime.settings import RetrySettings, StageSettings
     from groundwatch.verification import engines as verification
 
     responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]

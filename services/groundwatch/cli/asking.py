@@ -25,7 +25,7 @@ from groundwatch.protocols.trihe.asking import (
     rich_enough,
 )
 from groundwatch.protocols.trihe.published import read_benchmark
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_reading import read_image_file
 from groundwatch.runtime.stores.images import check_image
 

@@ -20,7 +20,7 @@ from groundwatch.cli.output import print_json_line, say
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.ledger.runs import audit
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import AUDITOR
 

@@ -27,7 +27,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH
 from groundwatch.protocols.suite import Suite
 from groundwatch.runtime.services.run import until_told_to_stop
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.intervals import Moments, mean_interval
 

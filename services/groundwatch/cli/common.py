@@ -21,8 +21,7 @@ from groundwatch.cli.output import print_json
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings.reading import load
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings, load
 from groundwatch.runtime.telemetry import logs
 from groundwatch.terminal import Console
 from groundwatch.topology import COMMAND_LINE
@@ -91,7 +90,7 @@ def prepare(config: Path | None, nats_url: str = "") -> Settings:
 
 def with_nats(settings: Settings, url: str) -> Settings:
     """The same settings for another NATS server."""
-    return msgspec.structs.replace(settings, nats=msgspec.structs.replace(settings.nats, url=url))
+    return settings.model_copy(update={"nats": settings.nats.model_copy(update={"url": url})})
 
 
 def data_dir(settings: Settings) -> Path:
@@ -124,7 +123,7 @@ def client_settings(
         if nats_url:
             raise UsageError("--data-dir and --nats do not go together: each says where the streams are")
         check_streams(folder)
-        settings = msgspec.structs.replace(with_nats(settings, ""), data_dir=str(folder))
+        settings = with_nats(settings, "").model_copy(update={"data_dir": str(folder)})
         if (running := find_running(settings)) is not None:
             return with_nats(settings, running.nats)
         if settings.telemetry.log_level == "info":

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
+from pydantic import ValidationError
 
 from groundwatch.cli import construction_questions
 from groundwatch.cli.common import ConfigOption, JsonOption, prepare, run
@@ -27,7 +28,8 @@ from groundwatch.protocols.valor.benchmark import (
     read_scenes,
     select,
 )
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
+from groundwatch.section import in_words
 from groundwatch.terminal import Console, Table, box, lines
 
 T = TypeVar("T")
@@ -159,8 +161,8 @@ def _chat(settings: Settings, url: str, model: str, api_key_env: str) -> ChatSet
         return settings.verification.llm
     try:
         return ChatSettings(base_url=url, model=model, api_key_env=api_key_env)
-    except ValueError as error:
-        raise UsageError(f"--url and --model: {error}") from error
+    except ValidationError as error:
+        raise UsageError(f"--url and --model: {in_words(error)}") from error
 
 
 def _told(table: CoOccurrence, one: Selected, kind: Kind) -> dict[str, Any]:

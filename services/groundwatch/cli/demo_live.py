@@ -30,7 +30,7 @@ from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.reporting.alarms import tell
 from groundwatch.runtime.local.triton_distribution import find_distribution
 from groundwatch.runtime.local.triton_server import TritonServer
-from groundwatch.runtime.settings.tree import CaptioningSettings, GatewaySettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Settings
 from groundwatch.terminal import Console, Group, RenderableType, Text, styled
 
 T = TypeVar("T")

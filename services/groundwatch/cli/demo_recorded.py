@@ -35,7 +35,7 @@ from groundwatch.ledger.ledger import Ledger
 from groundwatch.reporting import Report, render
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.alarms import tell as tell_alarm
-from groundwatch.runtime.settings.tree import GatewaySettings, Settings
+from groundwatch.runtime.settings import GatewaySettings, Settings
 from groundwatch.terminal import Console, styled
 
 SAMPLE = "answers.jsonl"

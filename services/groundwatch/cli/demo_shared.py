@@ -17,7 +17,7 @@ from groundwatch.cli.live import LiveView
 from groundwatch.cli.system import System
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.reporting.report import ModelReport
-from groundwatch.runtime.settings.tree import AlarmSettings
+from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.terminal import Console, Live, styled
 
 SHOWN_METRICS = ("groundwatch_responses_total", "groundwatch_score_count", "groundwatch_alarm_raised")

@@ -29,7 +29,7 @@ from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.searching import in_index
 from groundwatch.erasure.subject import Subject, subject
 from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.terminal import Console

@@ -18,7 +18,7 @@ from groundwatch.cli.runs import NameArgument, WithOption, runs
 from groundwatch.errors import CheckFailed
 from groundwatch.replay.retrying import Retried, faults, retry
 from groundwatch.replay.runs import Runs
-from groundwatch.runtime.services.judges import with_file
+from groundwatch.runtime.settings import with_file
 from groundwatch.terminal import Console
 from groundwatch.topology import REPLAY
 

@@ -18,7 +18,7 @@ from groundwatch.archive.store import Store, require
 from groundwatch.cli.common import connected, data_dir
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.runtime.delivery.streams import Read
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:

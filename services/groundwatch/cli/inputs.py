@@ -14,7 +14,7 @@ from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageErro
 from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file, read_record
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_reading import read_image_file
 from groundwatch.runtime.stores.images import check_image
 

@@ -34,7 +34,7 @@ from groundwatch.probing.world import objects, triplets
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.genception.scoring import gc_at, similarity
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 from groundwatch.statistics import agreement
 from groundwatch.statistics.intervals import bootstrap
 from groundwatch.verification.engines.base import Verification

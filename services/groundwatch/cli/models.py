@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 import groundwatch
@@ -22,7 +21,7 @@ from groundwatch.models.repository import (
 )
 from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress, TritonServer
 from groundwatch.runtime.services.tasks import SupervisedTask
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Console, styled
 
 MINIATURE = Path(groundwatch.__file__).with_name("miniature") / "checkpoints"
@@ -104,23 +103,24 @@ def with_triton(settings: Settings, url: str, models: Mapping[str, ServedModel])
     for name, model in models.items():
         served.setdefault(model.kind, []).append(name)
     named = {kind: names[0] for kind, names in served.items() if getattr(settings.triton, kind) not in names}
-    settings = msgspec.structs.replace(
-        settings, triton=msgspec.structs.replace(settings.triton, url=url, **named)
+    settings = settings.model_copy(
+        update={"triton": settings.triton.model_copy(update={"url": url, **named})}
     )
     changes: dict[str, object] = {}
     captioning = settings.captioning
     if "lvlm" in served and not captioning.engine and not captioning.models:
-        changes["captioning"] = msgspec.structs.replace(
-            captioning,
-            engine="triton",
-            served=captioning.served or {name: name for name in served["lvlm"]},
+        changes["captioning"] = captioning.model_copy(
+            update={
+                "engine": "triton",
+                "served": captioning.served or {name: name for name in served["lvlm"]},
+            }
         )
     needed = {"verification": ("verifier",), "generation": ("generator", "image_encoder")}
     for stage, kinds in needed.items():
         section = getattr(settings, stage)
         if not section.engine and all(kind in served for kind in kinds):
-            changes[stage] = msgspec.structs.replace(section, engine="triton")
-    return msgspec.structs.replace(settings, **changes)
+            changes[stage] = section.model_copy(update={"engine": "triton"})
+    return settings.model_copy(update=changes)
 
 
 def repository(

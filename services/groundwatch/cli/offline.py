@@ -26,7 +26,7 @@ from groundwatch.protocols.tally import TallyRequest
 from groundwatch.records import Limits
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.runtime.delivery.recording import limits
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Console
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
@@ -169,11 +169,11 @@ async def _score(
     verifies = judging_stage(found) is Stage.VERIFICATION
     extracting, chosen = settings.extraction, settings.verification if verifies else settings.matching
     if engine:
-        extracting = msgspec.structs.replace(extracting, engine=engine)
+        extracting = extracting.model_copy(update={"engine": engine})
     if judge:
-        chosen = msgspec.structs.replace(chosen, engine=judge)
+        chosen = chosen.model_copy(update={"engine": judge})
     elif protocol == "tri-he" and not chosen.engine:
-        chosen = msgspec.structs.replace(chosen, engine="similarity")
+        chosen = chosen.model_copy(update={"engine": "similarity"})
     judging = Judging(
         found,
         extraction.build(extracting),
@@ -219,9 +219,9 @@ def _score_valor(
         raise UsageError(f"groundwatch score valor needs --subset: one of {SUBSETS}")
     extracting, comparing = settings.extraction, settings.matching
     if engine:
-        extracting = msgspec.structs.replace(extracting, engine=engine)
+        extracting = extracting.model_copy(update={"engine": engine})
     if judge:
-        comparing = msgspec.structs.replace(comparing, engine=judge)
+        comparing = comparing.model_copy(update={"engine": judge})
     with progress_bar() as bar:
         task = bar.add_task(f"judging with valor, {subset}", total=None)
         scored = score_valor(

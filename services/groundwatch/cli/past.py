@@ -11,7 +11,7 @@ from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.reporting import Breakdown, render_breakdown
 from groundwatch.reporting.breakdown import DIMENSIONS
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Console
 
 SOURCES = ("archive", "stream")

@@ -25,7 +25,7 @@ from groundwatch.protocols.faithscore.subsentences import Span, split
 from groundwatch.protocols.planted import RATES, Caption, Kind, PlantedAnswer, plant
 from groundwatch.protocols.planted_sizes import Ranking, comparable, rank
 from groundwatch.protocols.valor.features import pair_text
-from groundwatch.runtime.settings.tree import RetrySettings, StageSettings
+from groundwatch.runtime.settings import RetrySettings, StageSettings
 from groundwatch.statistics.intervals import Interval, wilson
 from groundwatch.terminal import Console, Table, box
 from groundwatch.verification.engines.base import VerificationEngine

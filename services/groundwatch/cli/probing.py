@@ -26,7 +26,7 @@ from groundwatch.protocols.genception.chain import DEFAULT_LENGTH
 from groundwatch.protocols.suite import Question, Suite, sample
 from groundwatch.reporting import Report
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 
 PAUSE = 1.0
 """Seconds before a question is asked anew after a fault."""
@@ -232,9 +232,9 @@ async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> t
     verifies = judging_stage(protocol) is Stage.VERIFICATION
     extracting, chosen = settings.extraction, settings.verification if verifies else settings.matching
     if plan.engine:
-        extracting = msgspec.structs.replace(extracting, engine=plan.engine)
+        extracting = extracting.model_copy(update={"engine": plan.engine})
     if plan.judge:
-        chosen = msgspec.structs.replace(chosen, engine=plan.judge)
+        chosen = chosen.model_copy(update={"engine": plan.judge})
     extractor = extraction.build(extracting)
     judge: Any
     if verifies:

@@ -36,8 +36,7 @@ from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec, moment, pace, told
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.services.judges import recorded_sections, with_file
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings, recorded_sections, with_file
 from groundwatch.terminal import Console, Table, TaskProgressColumn, progress
 from groundwatch.topology import REPLAY
 

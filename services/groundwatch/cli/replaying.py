@@ -12,8 +12,6 @@ import os
 import sys
 import time
 
-import msgspec
-
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE
 from groundwatch.gateway.replays import OVER, Replay, Wanted
@@ -22,9 +20,14 @@ from groundwatch.replay.runs import FAULTS, Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.services.judges import JUDGING, recorded_sections, with_judge
-from groundwatch.runtime.settings.reading import ENVIRONMENT_PREFIX, as_variables
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import (
+    ENVIRONMENT_PREFIX,
+    JUDGING,
+    Settings,
+    as_variables,
+    recorded_sections,
+    with_judge,
+)
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import REPLAY
 
@@ -37,8 +40,8 @@ class ReplayDesk:
     def __init__(self, settings: Settings) -> None:
         seed = settings.gateway.grpc.replay_nkey_seed_file
         if seed:
-            nats = msgspec.structs.replace(settings.nats, nkey_seed_file=seed, credentials="")
-            settings = msgspec.structs.replace(settings, nats=nats)
+            nats = settings.nats.model_copy(update={"nkey_seed_file": seed, "credentials": ""})
+            settings = settings.model_copy(update={"nats": nats})
         self._settings = settings
         self._at_once = settings.gateway.grpc.replays
         self._lock = asyncio.Lock()

@@ -30,8 +30,7 @@ from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import told
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
-from groundwatch.runtime.services.judges import with_file
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings, with_file
 from groundwatch.terminal import Console, Table
 from groundwatch.topology import REPLAY
 

@@ -18,8 +18,7 @@ from groundwatch.cli.formats import converted
 from groundwatch.cli.inputs import annotated_response, is_annotation
 from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.protocols.faithscore.annotation import read_annotations
-from groundwatch.runtime.settings.reading import TOKEN_VARIABLE
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import TOKEN_VARIABLE, IntakeSettings
 from groundwatch.runtime.stores.image_reading import ImageFolders
 
 BATCH = 250

@@ -44,7 +44,7 @@ from groundwatch.runtime.security.private_files import make_folders, make_privat
 from groundwatch.runtime.services.run import problems_of, running, until_told_to_stop
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import SupervisedTask, first_of
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_server
@@ -130,16 +130,8 @@ def metrics_for(settings: Settings) -> Metrics:
 
 
 def configure_protocols(settings: Settings) -> None:
-    """Give protocols their settings and check those that name protocols."""
-    try:
-        registry.configure(FaithScore(weights=settings.faithscore.weights))
-    except ValueError as error:
-        raise SettingsError(f"setting 'faithscore.weights': {error}") from error
-    for name in settings.gateway.protocols:
-        if name not in registry.names():
-            raise SettingsError(
-                f"setting 'gateway.protocols': no protocol '{name}'; known are {', '.join(registry.names())}"
-            )
+    """Give protocols their settings."""
+    registry.configure(FaithScore(weights=settings.faithscore.weights))
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,11 +255,9 @@ def up(
     """Run the whole system on this machine, NATS included, pages at a port; with --models also Triton."""
     settings = prepare(config)
     if port is not None:
-        settings = msgspec.structs.replace(
-            settings, gateway=msgspec.structs.replace(settings.gateway, port=port)
-        )
+        settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update={"port": port})})
     if folder is not None:
-        settings = msgspec.structs.replace(settings, data_dir=str(folder))
+        settings = settings.model_copy(update={"data_dir": str(folder)})
     run(_up(settings, named_models(models)))
 
 
@@ -337,8 +327,8 @@ def serve(
         raise UsageError(f"no service '{stage}'; there are {', '.join(SERVED)}")
     settings = prepare(config, nats)
     if metrics_port is not None:
-        settings = msgspec.structs.replace(
-            settings, telemetry=msgspec.structs.replace(settings.telemetry, port=metrics_port)
+        settings = settings.model_copy(
+            update={"telemetry": settings.telemetry.model_copy(update={"port": metrics_port})}
         )
     if not settings.nats.url:
         raise SettingsError("setting 'nats.url' is needed here: set it, GROUNDWATCH_NATS__URL, or --nats")

@@ -76,7 +76,7 @@ def submit(
         raise UsageError("--data-dir and --to do not go together: each says where the gateway is")
     if not to:
         if folder is not None:
-            settings = msgspec.structs.replace(settings, data_dir=str(folder))
+            settings = settings.model_copy(update={"data_dir": str(folder)})
         found = find_running(settings)
         if found is None:
             where = f"no groundwatch runs with its data in {folder}" if folder is not None else NOTHING_FOUND

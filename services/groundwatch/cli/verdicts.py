@@ -21,7 +21,7 @@ from groundwatch.protocols.verdicts import (
     verdict_agreement,
 )
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Console, Table, box
 from groundwatch.topology import OUTCOMES, is_token, outcome_subject
 

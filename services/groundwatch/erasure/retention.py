@@ -16,7 +16,7 @@ from groundwatch.erasure.finding import channels_of, still_named
 from groundwatch.erasure.removing import forget_judgements, overwrite
 from groundwatch.erasure.subject import owner_key, tenant_of
 from groundwatch.runtime.delivery.streams import Read, read_stream
-from groundwatch.runtime.settings.retention import Ages, RetentionSettings
+from groundwatch.runtime.settings import Ages, RetentionSettings
 from groundwatch.runtime.stores import images, tombstones
 from groundwatch.runtime.stores.images import IMAGES_STREAM
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name

@@ -19,7 +19,7 @@ from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.settings import Settings
 
 EVERY_SECONDS = 3_600.0
 FIRST_SECONDS = 60.0

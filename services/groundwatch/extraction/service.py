@@ -14,7 +14,7 @@ from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.services.chains import chain_of
 from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ASKED, EXTRACTED, HEADER_RETRY, chain_subject, extracted_subject
 

@@ -15,7 +15,7 @@ from groundwatch.gateway.live.gauges import Gauges, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger

@@ -17,7 +17,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.chains import ChainService
 from groundwatch.runtime.services.service import next_stage
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import Image, ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics
 

@@ -12,7 +12,7 @@ from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.claims import ClaimService
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 

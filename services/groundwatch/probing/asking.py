@@ -25,7 +25,7 @@ from groundwatch.models.asking.breaker import ASKED_FOR
 from groundwatch.models.asking.retry_policy import CallKind
 from groundwatch.probing.runfile import Answer, RunFile
 from groundwatch.protocols.suite import Question
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from pathlib import Path
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.suite import Picture, Question, Suite
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_reading import read_image_file
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")

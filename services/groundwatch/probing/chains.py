@@ -21,7 +21,7 @@ from groundwatch.probing.runfile import Answer, Round, RunFile
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.genception import chain as chains
 from groundwatch.protocols.suite import Question
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 
 

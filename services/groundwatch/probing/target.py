@@ -9,6 +9,7 @@ from __future__ import annotations
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+from pydantic import ValidationError
 
 from groundwatch.addresses import shown_address
 from groundwatch.captioning.engines import build
@@ -16,7 +17,8 @@ from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.openai.settings import ChatSettings, OnCall
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings.tree import CaptioningSettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, Settings
+from groundwatch.section import in_words
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +56,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             if parts.scheme == "triton":
                 return self._on_triton(settings.triton, f"{parts.netloc}{parts.path}", on_call)
             return build(CaptioningSettings(models={self.model: self._chat()}), on_call=on_call)
-        except ValueError as error:
-            raise SettingsError(f"--target {shown_address(self.url)}: {error}") from error
+        except ValidationError as error:
+            raise SettingsError(f"--target {shown_address(self.url)}: {in_words(error)}") from error
 
     def _chat(self) -> ChatSettings:
         return ChatSettings(
@@ -70,13 +72,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _on_triton(self, triton: TritonSettings, place: str, on_call: OnCall | None) -> CaptioningEngine:
-        found = msgspec.structs.replace(
-            triton,
-            url=place,
-            timeout=self.timeout,
-            concurrency=self.at_once,
-            retries=self.retries,
-            patience=self.patience,
+        found = TritonSettings(
+            **dict(triton)
+            | {
+                "url": place,
+                "timeout": self.timeout,
+                "concurrency": self.at_once,
+                "retries": self.retries,
+                "patience": self.patience,
+            }
         )
         captioning = CaptioningSettings(
             engine="triton", served={self.model: self.model}, max_tokens=self.max_tokens

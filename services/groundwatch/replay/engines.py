@@ -19,7 +19,7 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.replay.judging import Judging, Made, judging_stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import find_protocol
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics

@@ -22,13 +22,13 @@ from groundwatch.replay.spec import START, Selection, Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Outgoing, settle
 from groundwatch.runtime.delivery.recording import check_recorded, limits
-from groundwatch.runtime.services.judges import with_run
+from groundwatch.runtime.settings import with_run
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import PREFIX, parse_subject
 
 if TYPE_CHECKING:
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.settings import Settings
 
 TOGETHER = 1_000
 

@@ -32,7 +32,7 @@ from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.matching.engines.base import Matching, MatchingEngine
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, outcome_of, without_score
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.verification.engines.base import Verification, VerificationEngine

@@ -26,7 +26,7 @@ from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.bus import Stored
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE, outgoing, replace_dead
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.services.judges import with_run
+from groundwatch.runtime.settings import with_run
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_REASON,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.settings import Settings
 
 AT_ONCE = 50
 LOOKED_AT = 1_000

@@ -23,7 +23,7 @@ from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_sub
 
 if TYPE_CHECKING:
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.settings import Settings
 
 KINDS = {RESPONSES: "recorded", EXTRACTED: "extracted", JUDGED: "judged", OUTCOMES: "outcome"}
 """Streams that a run has events in, with the first token of their subjects behind the prefix."""

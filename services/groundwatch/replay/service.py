@@ -23,7 +23,7 @@ from groundwatch.topology import OUTCOMES, REPLAY
 
 if TYPE_CHECKING:
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.settings import Settings
     from groundwatch.runtime.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 1.0

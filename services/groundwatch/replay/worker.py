@@ -36,12 +36,12 @@ from groundwatch.replay.runs import (
 )
 from groundwatch.replay.spec import Selection
 from groundwatch.replay.writing import Choosing, Chosen, Writer
-from groundwatch.runtime.services.judges import with_run
+from groundwatch.runtime.settings import with_run
 from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.settings import Settings
     from groundwatch.runtime.telemetry.metrics import Metrics
 
 BATCH = 200

@@ -11,7 +11,7 @@ from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.services.service import StageService, find_protocol
-from groundwatch.runtime.settings.tree import Settings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 Judged = ClaimsVerified | ClaimsMatched | ChainAdvanced

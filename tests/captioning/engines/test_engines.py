@@ -26,7 +26,7 @@ from groundwatch.errors import (
 from groundwatch.events import Usage
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings.tree import CaptioningSettings
+from groundwatch.runtime.settings import CaptioningSettings
 
 MODEL = "heron-7b"
 PICTURE = (seed_picture(1), "image/png")

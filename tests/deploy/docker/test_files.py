@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from groundwatch.cli.system import SERVED
-from groundwatch.runtime.settings.reading import load
+from groundwatch.runtime.settings import load
 
 ROOT = Path(__file__).parents[3]
 DOCKER = ROOT / "docker"

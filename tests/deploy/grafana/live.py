@@ -45,14 +45,14 @@ from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.service import ReplayService
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.services.judges import judging_sections
-from groundwatch.runtime.settings.tree import (
+from groundwatch.runtime.settings import (
     AlarmSettings,
     ArchiveSettings,
     GatewaySettings,
     SamplingRule,
     Settings,
     StageSettings,
+    judging_sections,
 )
 from groundwatch.topology import recorded_subject
 

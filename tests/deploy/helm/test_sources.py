@@ -19,7 +19,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.extraction.engines import build as extraction
 from groundwatch.generation.engines import build as generation
 from groundwatch.matching.engines import build as matching
-from groundwatch.runtime.settings.tree import CaptioningSettings, StageSettings
+from groundwatch.runtime.settings import CaptioningSettings, StageSettings
 from groundwatch.verification.engines import build as verification
 
 RULES = CHART / "files" / "groundwatch.rules.yaml"

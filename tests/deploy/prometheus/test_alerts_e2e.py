@@ -26,7 +26,7 @@ from tests.deploy.prometheus.conftest import RULES, need
 
 from groundwatch.cli.system import whole_system
 from groundwatch.runtime.local.nats_server import free_port
-from groundwatch.runtime.settings.tree import AlarmSettings, GatewaySettings, Settings
+from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings
 
 SCALE = 120
 HOUR = 3_600 / SCALE

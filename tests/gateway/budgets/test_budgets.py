@@ -16,7 +16,7 @@ from groundwatch.gateway.budgets.budgets import Budgets, rules
 from groundwatch.gateway.budgets.rules import DAY, Budget, Spent
 from groundwatch.gateway.budgets.sampling import decide
 from groundwatch.ledger.ledger import audit
-from groundwatch.runtime.settings.tree import SamplingRule
+from groundwatch.runtime.settings import SamplingRule
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 NOON = (int(time.time() // DAY) * DAY) + DAY / 2

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from groundwatch.events import Drawn, ResponseRecorded
 from groundwatch.gateway.budgets.sampling import decide, position, rule_for
-from groundwatch.runtime.settings.tree import SamplingRule
+from groundwatch.runtime.settings import SamplingRule
 
 texts = st.text(max_size=20)
 
@@ -71,8 +71,8 @@ def test_borders_between_parts_are_unambiguous():
 def test_the_first_matching_rule_decides():
     rules = [
         SamplingRule(rate=0.1, tenant="a", model="m"),
-        SamplingRule(rate=0.2, model="m", protocol="p"),
-        SamplingRule(rate=0.3, protocol="q"),
+        SamplingRule(rate=0.2, model="m", protocol="faithscore"),
+        SamplingRule(rate=0.3, protocol="pope"),
         SamplingRule(rate=0.4),
     ]
 
@@ -81,22 +81,22 @@ def test_the_first_matching_rule_decides():
         assert found is not None
         return found.rate
 
-    assert rate("a", "m", "p") == 0.1
-    assert rate("b", "m", "p") == 0.2
-    assert rate("b", "n", "q") == 0.3
-    assert rate("b", "n", "p") == 0.4
-    assert rule_for(rules[:1], "b", "m", "p") is None
+    assert rate("a", "m", "faithscore") == 0.1
+    assert rate("b", "m", "faithscore") == 0.2
+    assert rate("b", "n", "pope") == 0.3
+    assert rate("b", "n", "faithscore") == 0.4
+    assert rule_for(rules[:1], "b", "m", "faithscore") is None
 
 
 def test_how_likely_it_was_is_told_of_what_is_judged_and_what_is_not():
-    rules = [SamplingRule(rate=0.25, protocol="p"), SamplingRule(rate=1.0)]
+    rules = [SamplingRule(rate=0.25, protocol="faithscore"), SamplingRule(rate=1.0)]
     for number in range(20):
         response = ResponseRecorded(id=str(number), model="m", answer="")
-        assert decide(rules, None, response, ["p", "q"], 0.0).drawn == {
-            "p": Drawn(probability=0.25, lowest=0.25)
+        assert decide(rules, None, response, ["faithscore", "pope"], 0.0).drawn == {
+            "faithscore": Drawn(probability=0.25, lowest=0.25)
         }
 
 
 def test_protocols_are_decided_one_by_one():
-    rules = [SamplingRule(rate=0.0, protocol="p"), SamplingRule(rate=1.0)]
-    assert declined(rules, "t", "m", ["p", "q"], "1") == {"p": "sampled_out"}
+    rules = [SamplingRule(rate=0.0, protocol="faithscore"), SamplingRule(rate=1.0)]
+    assert declined(rules, "t", "m", ["faithscore", "pope"], "1") == {"faithscore": "sampled_out"}

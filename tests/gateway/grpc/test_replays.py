@@ -20,7 +20,7 @@ from groundwatch.gateway.replays import Wanted
 from groundwatch.replay import service as serving
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings.tree import GatewaySettings, GrpcSettings, Settings, StageSettings
+from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
 

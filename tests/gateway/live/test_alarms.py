@@ -11,7 +11,7 @@ import pytest
 from groundwatch.events import AlarmRaised
 from groundwatch.gateway.live.alarms import AlarmDesk
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings.tree import AlarmSettings
+from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ALARMS
 

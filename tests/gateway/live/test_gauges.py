@@ -56,7 +56,7 @@ async def test_dead_letters_that_wait(bus: Bus, clean_streams: None) -> None:
 
 
 async def test_the_objective_is_told(gateway_factory) -> None:
-    from groundwatch.runtime.settings.tree import AlarmSettings
+    from groundwatch.runtime.settings import AlarmSettings
 
     running = await gateway_factory(alarm=AlarmSettings(objective=0.04))
     assert running.metrics.registry.get_sample_value("groundwatch_objective_ratio") == 0.04

@@ -14,7 +14,7 @@ from tests.support.nats_proxy import nats_proxy
 from groundwatch.events import OutcomeKind
 from groundwatch.gateway.live.live import Filter, Missed, Watcher, live
 from groundwatch.runtime.delivery import follow
-from groundwatch.runtime.settings.tree import AlarmSettings, TelemetrySettings
+from groundwatch.runtime.settings import AlarmSettings, TelemetrySettings
 
 
 class Events:

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.support.browser import open_browser
 
 from groundwatch.events import Decision, JudgedClaim
-from groundwatch.runtime.settings.tree import AlarmSettings
+from groundwatch.runtime.settings import AlarmSettings
 
 NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
 CATEGORIES = ("entity", "color", "count", "relation", "other")

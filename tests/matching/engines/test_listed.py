@@ -12,7 +12,7 @@ from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.protocols import registry
 from groundwatch.protocols.chair.protocol import read
-from groundwatch.runtime.settings.tree import StageSettings
+from groundwatch.runtime.settings import StageSettings
 
 CHAIR = registry.get("chair")
 

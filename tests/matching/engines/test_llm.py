@@ -15,7 +15,7 @@ from groundwatch.matching.engines.llm import LlmMatchingEngine
 from groundwatch.models.openai.judge import ChatModel, ChatSettings, Completion
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
-from groundwatch.runtime.settings.tree import StageSettings
+from groundwatch.runtime.settings import StageSettings
 
 OBJECTS = registry.get("valor-object-existence")
 
@@ -101,4 +101,4 @@ async def test_what_needs_no_call_makes_none(server: LlmServer) -> None:
 
 def test_the_engine_needs_its_settings() -> None:
     with pytest.raises(SettingsError, match=r"matching\.llm"):
-        build(StageSettings(engine="llm"))
+        build(StageSettings().model_copy(update={"engine": "llm"}))

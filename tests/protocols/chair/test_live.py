@@ -13,7 +13,7 @@ from groundwatch.cli.system import whole_system
 from groundwatch.cli.traffic import outcomes
 from groundwatch.events import LIVE, Decision, OutcomeKind
 from groundwatch.ledger.ledger import Ledger, audit
-from groundwatch.runtime.settings.tree import GatewaySettings, Settings
+from groundwatch.runtime.settings import GatewaySettings, Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -13,7 +13,7 @@ from groundwatch.cli.system import whole_system
 from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.protocols.valor.scoring import Subset
-from groundwatch.runtime.settings.tree import GatewaySettings, Settings
+from groundwatch.runtime.settings import GatewaySettings, Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -22,7 +22,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import dead_letters
 from groundwatch.runtime.delivery.work import Work
 from groundwatch.runtime.local.nats_server import free_port
-from groundwatch.runtime.settings.tree import CacheSettings, RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import CacheSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import EXTRACTED, RESPONSES
 

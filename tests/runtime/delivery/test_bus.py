@@ -16,7 +16,7 @@ from groundwatch.runtime.delivery import publisher
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored, settle
 from groundwatch.runtime.delivery.publisher import HEADROOM, MAX_PENDING
 from groundwatch.runtime.local.nats_server import NatsServer, free_port
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import OUTCOMES
 
 

@@ -16,7 +16,7 @@ from groundwatch.errors import ConnectionLost, InvalidName, TransientError
 from groundwatch.runtime.delivery.bus import CLOSE_SECONDS, Bus, Outgoing
 from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 
 
 async def eventually(what) -> None:

@@ -20,7 +20,7 @@ from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Stored
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.delivery.outcomes import replace_dead, without_score
-from groundwatch.runtime.settings.tree import RetrySettings, Settings
+from groundwatch.runtime.settings import RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import DEAD, HEADER_REASON, OUTCOMES, RETRY, outcome_subject

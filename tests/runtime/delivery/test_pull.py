@@ -21,7 +21,7 @@ from groundwatch.runtime.delivery.pull import WAIT, Pull
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.services import service as services
-from groundwatch.runtime.settings.tree import NatsSettings, Settings
+from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import EXTRACTED, RESPONSES
 

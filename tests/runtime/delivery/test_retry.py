@@ -6,7 +6,7 @@ import pytest
 
 from groundwatch.errors import RateLimited, TransientError
 from groundwatch.runtime.delivery.retry import delay
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 
 SETTINGS = RetrySettings(attempts=20, first_delay=1.0, max_delay=60.0)
 

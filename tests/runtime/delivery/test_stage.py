@@ -19,7 +19,7 @@ from groundwatch.runtime.delivery.bus import Outgoing
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters
 from groundwatch.runtime.delivery.stage import BUG_ATTEMPTS
 from groundwatch.runtime.delivery.work import Publication, Result, Work
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 from groundwatch.topology import HEADER_PROTOCOLS, HEADER_REASON, OUTCOMES, outcome_subject, recorded_subject
 
 Works = Sequence[Work[ResponseRecorded]]

@@ -21,7 +21,7 @@ from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.storage import StorageHealth
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import GatewaySettings, NatsSettings
+from groundwatch.runtime.settings import GatewaySettings, NatsSettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES

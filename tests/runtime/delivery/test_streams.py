@@ -14,7 +14,7 @@ from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import follow_stream, read_stream
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import NatsSettings
+from groundwatch.runtime.settings import NatsSettings
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.runtime.local.triton_distribution import find_distribution
 from groundwatch.runtime.local.triton_server import TritonServer
-from groundwatch.runtime.settings.tree import CaptioningSettings, Settings, StageSettings
+from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings
 
 
 def page(url: str) -> httpx.Response:

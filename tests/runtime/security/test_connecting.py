@@ -18,7 +18,7 @@ from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.security.certificates import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
 from groundwatch.runtime.security.connecting import covers, explain
 from groundwatch.runtime.security.users import seed_file, write_auth
-from groundwatch.runtime.settings.tree import NatsSettings, Settings
+from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import RESPONSES

@@ -19,7 +19,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.services.run import running
 from groundwatch.runtime.services.service import StageService
-from groundwatch.runtime.settings.tree import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 

@@ -27,13 +27,7 @@ from groundwatch.protocols.base import EvaluationProtocol, MatchingQuestions
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings.tree import (
-    CacheSettings,
-    NatsSettings,
-    Settings,
-    StageSettings,
-    VisualSettings,
-)
+from groundwatch.runtime.settings import CacheSettings, NatsSettings, Settings, StageSettings, VisualSettings
 from groundwatch.runtime.stores import cache as caching
 from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.stores.cache_keys import asked_with, cache_key, keys_of, scope_of, seen
@@ -368,7 +362,7 @@ def test_claims_stages_judges_and_settings_make_another_key() -> None:
         key(event, llm(max_tokens=10)),
         key(event, llm(structured="none")),
         key(event, llm(base_url="http://other/v1")),
-        key(event, msgspec.structs.replace(llm(), visual=VisualSettings(threshold=0.50000001))),
+        key(event, llm().model_copy(update={"visual": VisualSettings(threshold=0.50000001)})),
         key(event, shared=True),
     ]
     assert len({*keys}) == len(keys)

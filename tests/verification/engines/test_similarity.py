@@ -20,7 +20,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.wording import blamed, claim_of
-from groundwatch.runtime.settings.tree import StageSettings
+from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.embedded import EmbeddedEngine
 from groundwatch.verification.engines.similarity import (

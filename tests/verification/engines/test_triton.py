@@ -17,7 +17,7 @@ from groundwatch.events import Claim, ClaimsExtracted, Judge, ResponseRecorded
 from groundwatch.models.triton import served
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.runtime.settings.tree import StageSettings, VisualSettings
+from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.triton import TritonVerificationEngine

@@ -20,7 +20,7 @@ from groundwatch.miniature.world import Scene, png, scenes
 from groundwatch.models.repository import ServedModel
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.runtime.settings.tree import StageSettings
+from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.triton import TritonVerificationEngine

@@ -13,8 +13,7 @@ from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Referen
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.runtime.settings.reading import load
-from groundwatch.runtime.settings.tree import StageSettings, VisualSettings
+from groundwatch.runtime.settings import StageSettings, VisualSettings, load
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 
@@ -214,7 +213,7 @@ async def test_no_claims_need_no_call(server: LlmServer) -> None:
 def test_settings_say_what_is_missing() -> None:
     with pytest.raises(SettingsError, match="engine visual needs at least base_url and model"):
         load(environment={"GROUNDWATCH_VERIFICATION__ENGINE": "visual"})
-    with pytest.raises(SettingsError, match=r"visual\.threshold': must be between 0 and 1"):
+    with pytest.raises(SettingsError, match=r"visual\.threshold': must be less than 1"):
         load(environment={"GROUNDWATCH_VISUAL__THRESHOLD": "1.5"})
     with pytest.raises(SettingsError, match=r"known are .*reference, visual"):
         build(StageSettings(engine="eyes"), load_image=load_image)

@@ -6,7 +6,7 @@ from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.errors import SettingsError
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings.tree import CaptioningSettings
+from groundwatch.runtime.settings import CaptioningSettings
 
 DEFAULT = "openai"
 

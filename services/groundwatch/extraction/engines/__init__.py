@@ -5,7 +5,7 @@ from __future__ import annotations
 from groundwatch.errors import SettingsError
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.models.openai.settings import OnCall
-from groundwatch.runtime.settings.tree import StageSettings
+from groundwatch.runtime.settings import StageSettings
 
 DEFAULT = "linguistic"
 

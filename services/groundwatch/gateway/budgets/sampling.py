@@ -9,7 +9,7 @@ import msgspec
 from groundwatch.events import Drawn, ResponseRecorded
 from groundwatch.gateway.budgets.budgets import Budgets, Pot
 from groundwatch.gateway.budgets.counters import Meter
-from groundwatch.runtime.settings.tree import SamplingRule
+from groundwatch.runtime.settings import SamplingRule
 from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform
 
 SAMPLED_OUT = "sampled_out"

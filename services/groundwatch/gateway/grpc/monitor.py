@@ -37,7 +37,7 @@ from groundwatch.gateway.live.live import Filter, Heartbeat, Live, Missed
 from groundwatch.gateway.live.lookup import look_up
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings.tree import GatewaySettings
+from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import MAX_TOKEN, is_token
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from groundwatch.gateway.live.live import Live
     from groundwatch.gateway.replays import Replays
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import GatewaySettings
+    from groundwatch.runtime.settings import GatewaySettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
 HEALTH_SECONDS = 0.5

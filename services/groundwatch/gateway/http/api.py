@@ -36,7 +36,7 @@ from groundwatch.gateway.live.lookup import look_up
 from groundwatch.gateway.pages import Page
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.same_origin import SameOrigin
-from groundwatch.runtime.settings.tree import GatewaySettings
+from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_routes

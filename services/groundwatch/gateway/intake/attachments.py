@@ -12,7 +12,7 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.intake.results import Refused
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_checks import ImageChecks
 from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.runtime.stores.tombstones import Erased

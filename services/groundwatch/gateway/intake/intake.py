@@ -17,7 +17,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import InputError, NotStored, SettingsError, TransientError, Unacknowledged
+from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.budgets.sampling import OVER_BUDGET, Held, decide
@@ -28,7 +28,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
 from groundwatch.runtime.delivery.recording import digest_of, recorded
-from groundwatch.runtime.settings.tree import GatewaySettings
+from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -69,12 +69,6 @@ class Intake:
         budgets: Budgets | None = None,
         erased: Erased | None = None,
     ) -> None:
-        known = registry.names()
-        for protocol in settings.protocols:
-            if protocol not in known:
-                raise SettingsError(
-                    f"setting 'gateway.protocols': no protocol '{protocol}'; known are {', '.join(known)}"
-                )
         self._settings = settings
         self._bus = bus
         self._metrics = metrics

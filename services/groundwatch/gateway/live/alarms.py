@@ -23,7 +23,7 @@ from groundwatch.reporting.alarms import Alarms, Raised, moment
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.follow import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask
-from groundwatch.runtime.settings.tree import AlarmSettings
+from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ALARMS, alarm_subject

@@ -8,7 +8,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.generation.engines.base import GenerationEngine
 from groundwatch.models.openai.settings import ChatSettings, OnCall
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings.tree import ImagesSettings, StageSettings
+from groundwatch.runtime.settings import ImagesSettings, StageSettings
 
 if TYPE_CHECKING:
     from groundwatch.generation.engines.parts import Eye

@@ -6,7 +6,7 @@ from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.matching.engines.listed import ListedFirst
 from groundwatch.models.openai.settings import OnCall
-from groundwatch.runtime.settings.tree import StageSettings
+from groundwatch.runtime.settings import StageSettings
 
 DEFAULT = "semantic"
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from groundwatch.section import AtLeastOne, Count, Named, NotNegative, Positive, Section
 
 
-class TritonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where Triton's gRPC is, and how long it is waited for. Raises `ValueError` naming a wrong key.
+def _place(url: str) -> str:
+    if not url or "://" in url:
+        raise ValueError("must be host:port, without http://")
+    return url
+
+
+class TritonSettings(Section):
+    """Where Triton's gRPC is, and how long it is waited for.
 
     `timeout` is for one request, `patience` for all waiting between the requests of one call, both in
     seconds; `retries` counts second tries after faults. After `breaker_failures` faults in a row a model is
@@ -14,38 +24,20 @@ class TritonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     served models.
     """
 
-    url: str = "localhost:8001"
+    url: Annotated[str, AfterValidator(_place), Field(json_schema_extra={"pattern": "^[^/]+:[0-9]+$"})] = (
+        "localhost:8001"
+    )
     tls: bool = False
     tls_ca: str = ""
-    timeout: float = 60.0
-    concurrency: int = 32
-    retries: int = 2
-    patience: float = 30.0
-    first_wait: float = 0.25
-    breaker_failures: int = 5
-    breaker_pause: float = 5.0
-    lvlm: str = "lvlm"
-    verifier: str = "verifier"
-    image_encoder: str = "image_encoder"
-    text_encoder: str = "text_encoder"
-    generator: str = "generator"
-
-    def __post_init__(self) -> None:
-        checks = (
-            ("url", bool(self.url) and "://" not in self.url, "must be host:port, without http://"),
-            ("timeout", self.timeout > 0, "must be above 0 seconds"),
-            ("concurrency", self.concurrency >= 1, "must be at least 1"),
-            ("retries", self.retries >= 0, "must not be negative"),
-            ("patience", self.patience >= 0, "must not be negative"),
-            ("first_wait", self.first_wait > 0, "must be above 0 seconds"),
-            ("breaker_failures", self.breaker_failures >= 1, "must be at least 1"),
-            ("breaker_pause", self.breaker_pause > 0, "must be above 0 seconds"),
-            *(
-                (name, bool(getattr(self, name)), "must be named")
-                for name in ("lvlm", "verifier", "image_encoder", "text_encoder", "generator")
-            ),
-        )
-        for key, holds, message in checks:
-            if not holds:
-                # A ValueError becomes a msgspec error that knows where these settings are.
-                raise ValueError(f"{key} {message}")
+    timeout: Positive = 60.0
+    concurrency: AtLeastOne = 32
+    retries: Count = 2
+    patience: NotNegative = 30.0
+    first_wait: Positive = 0.25
+    breaker_failures: AtLeastOne = 5
+    breaker_pause: Positive = 5.0
+    lvlm: Named = "lvlm"
+    verifier: Named = "verifier"
+    image_encoder: Named = "image_encoder"
+    text_encoder: Named = "text_encoder"
+    generator: Named = "generator"

@@ -22,14 +22,14 @@ from groundwatch.runtime.delivery.connection import Broker, Connection
 from groundwatch.runtime.delivery.publisher import Publisher, Receipt, Stored, settle
 from groundwatch.runtime.delivery.storage import StorageHealth
 from groundwatch.runtime.security.connecting import Refusals, security, why_not_connected
-from groundwatch.runtime.settings.nats_addresses import nats_servers
+from groundwatch.runtime.settings import nats_servers
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
-    from groundwatch.runtime.settings.tree import NatsSettings
+    from groundwatch.runtime.settings import NatsSettings
 
 __all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "settle"]
 

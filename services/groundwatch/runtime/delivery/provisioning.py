@@ -17,7 +17,7 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import ProvisionRefused
-from groundwatch.runtime.settings.tree import CacheSettings
+from groundwatch.runtime.settings import CacheSettings
 from groundwatch.topology import (
     BUCKETS,
     CONSUMERS,

@@ -9,7 +9,7 @@ import msgspec
 from groundwatch.events import ResponseRecorded, digest
 from groundwatch.records import Limits, Refusal, read_record
 from groundwatch.runtime.delivery.bus import ENCODER, Outgoing
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, recorded_subject
 
 _CANONICAL = msgspec.json.Encoder(order="deterministic")

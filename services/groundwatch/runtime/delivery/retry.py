@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from groundwatch.errors import Unavailable
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 
 
 def delay(attempt: int, settings: RetrySettings, error: Exception | None = None) -> float:

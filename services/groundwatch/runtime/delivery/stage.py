@@ -43,7 +43,7 @@ from groundwatch.runtime.delivery.pull import Pull
 from groundwatch.runtime.delivery.storing import NATS_PAUSE, NATS_TRIES, Storing
 from groundwatch.runtime.delivery.timeouts import WorkClock
 from groundwatch.runtime.delivery.work import Arrived, Heartbeat, Result, Work
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ConsumerSpec

@@ -9,7 +9,7 @@ from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, settle
 from groundwatch.runtime.delivery.outcomes import replace_dead
 from groundwatch.runtime.delivery.work import Publication, Result
-from groundwatch.runtime.settings.tree import RetrySettings
+from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import HEADER_OUTCOME, parse_subject
 

@@ -17,7 +17,7 @@ from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import permissions, users
 
 if TYPE_CHECKING:
-    from groundwatch.runtime.settings.tree import NatsSettings
+    from groundwatch.runtime.settings import NatsSettings
 
 FORGET_SECONDS = 120.0
 """A refusal that has not come again for so long no longer keeps a service from being ready."""

@@ -22,7 +22,7 @@ from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.delivery.stage import Handler, Stage
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.services.tasks import SupervisedTask
-from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics

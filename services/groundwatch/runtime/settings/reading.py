@@ -1,7 +1,7 @@
 """Reading settings: one TOML file, then the environment.
 
 A key `[extraction] engine` is overridden by the variable `GROUNDWATCH_EXTRACTION__ENGINE`; values there are
-read as TOML, and as plain text when they are not.
+read as TOML, and as plain text when they are not or text is wanted.
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import msgspec
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from groundwatch import toml
 from groundwatch.errors import SettingsError
-from groundwatch.runtime.services.judges import check_judges
-from groundwatch.runtime.settings.tree import Settings, check
+from groundwatch.runtime.settings.judges import merge, read_file, with_judge
+from groundwatch.runtime.settings.problems import Problems
+from groundwatch.runtime.settings.sections import Settings
+from groundwatch.section import Key, dotted, explained
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 FILE_VARIABLE = "GROUNDWATCH_CONFIG"
@@ -33,97 +38,153 @@ _SERVICE_LINK = re.compile(
 """What Kubernetes puts into the environment for a Service whose name begins with ours."""
 
 
-def sets(variable: str) -> bool:
+class _Variables(EnvSettingsSource):
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        super().__init__(
+            cast("type[BaseSettings]", Settings), env_prefix=ENVIRONMENT_PREFIX, env_nested_delimiter="__"
+        )
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): text for name, text in self._environment.items()}
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        return _decoded(value)
+
+    def _coerce_env_val_strict(self, field: Any, value: Any) -> Any:
+        if not isinstance(value, str) or (isinstance(field, FieldInfo) and value[:1] not in ("'", '"')):
+            return value
+        decoded = _decoded(value)
+        return value if field is str and not isinstance(decoded, str) else decoded
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return toml.parse(f"value = {text}")["value"]
+    except toml.NotToml:
+        pass
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Settings as far as they are right, what is not, and where each value came from."""
+
+    settings: Settings
+    problems: Problems
+    source: Path | None
+    variables: Sequence[str]
+    given: Mapping[str, tuple[Any, str]]
+    """Every value that was set: by its key itself, and the file or variable that says so."""
+
+
+def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the file at `path` (or the one that `GROUNDWATCH_CONFIG` names), then the environment.
+
+    Raises `SettingsError` with every key that is wrong.
+    """
+    found = read(path, os.environ if environment is None else environment)
+    if found.problems.found:
+        raise SettingsError(*found.problems.found)
+    return found.settings
+
+
+def read(path: Path | None, environment: Mapping[str, str]) -> Reading:
+    """As `load` does, to the end: what is wrong is noted and left out."""
+    source = path or (Path(named) if (named := environment.get(FILE_VARIABLE)) else None)
+    problems = Problems()
+    values = _of_file(source, problems) if source else {}
+    variables = {_key(name): name for name in sorted(environment) if _sets(name)}
+    texts = _Variables({name: environment[name] for name in variables.values()})()
+    for key in variables:
+        _remove(values, key)
+    given = {dotted(key): (value, str(source)) for key, value in _leaves(values)}
+    for key, name in variables.items():
+        try:
+            given[dotted(key)] = (_at(texts, key), name)
+        except (KeyError, TypeError):
+            known = len(key) > 1 and key[0] in Settings.model_fields
+            why = f"'{key[-2]}' is a value, not a section" if known else "no such setting"
+            problems.add(dotted(key), why, origin=name)
+    merge(values, texts)
+
+    def origin(key: Key) -> str:
+        named = (name for at, name in variables.items() if at[: len(key)] == key[: len(at)])
+        return next(named, str(source or ""))
+
+    settings = _mended(values, problems, origin)
+    return Reading(settings, problems, source, list(variables.values()), given)
+
+
+def _of_file(source: Path, problems: Problems) -> dict[str, Any]:
+    try:
+        return read_file(source)
+    except SettingsError as error:
+        problems.add_error(error)
+        return {}
+
+
+def _sets(variable: str) -> bool:
     """Whether a variable of the environment is meant to set something here."""
     if not variable.startswith(ENVIRONMENT_PREFIX) or variable in (FILE_VARIABLE, TOKEN_VARIABLE):
         return False
     return "__" in variable or not _SERVICE_LINK.fullmatch(variable)
 
 
-def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Read the file at `path` (or the one that `GROUNDWATCH_CONFIG` names), then the environment.
-
-    Raises `SettingsError` with the key that is wrong.
-    """
-    environment = os.environ if environment is None else environment
-    source = path or (Path(named) if (named := environment.get(FILE_VARIABLE)) else None)
-    values: dict[str, Any] = {}
-    if source is not None:
-        try:
-            values = toml.read(source)
-        except OSError as error:
-            raise SettingsError(f"{source}: cannot be read: {error.strerror}") from error
-        except toml.NotToml as error:
-            raise SettingsError(f"{source}: is not TOML: {error}") from error
-    texts: dict[str, tuple[list[str], str]] = {}
-    for name, text in environment.items():
-        if sets(name):
-            keys = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
-            texts[".".join(keys)] = (keys, text)
-            put(values, name, keys, text)
-    settings = convert(values, texts, source)
-    check(settings)
-    check_judges(settings)
-    return settings
+def _key(variable: str) -> Key:
+    return tuple(variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
 
 
-def convert(values: dict[str, Any], texts: dict[str, tuple[list[str], str]], source: Path | None) -> Settings:
-    """Values as settings; of `texts`, the variables, what reads as a number is text where text is wanted.
-
-    Raises `SettingsError` with the key that is wrong.
-    """
+def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings:
+    """Settings of what is right; what is not is taken out until the rest can be read."""
     while True:
         try:
-            return msgspec.convert(values, Settings)
-        except msgspec.ValidationError as error:
-            message, _, where = str(error).partition(" - at `$.")
-            path, text = texts.pop(where.rstrip("`"), ([], ""))
-            if not path or not message.startswith("Expected `str`"):
-                raise SettingsError(_explain(error, source)) from error
-            inner = values
-            for part in path[:-1]:
-                inner = inner[part]
-            inner[path[-1]] = text
+            settings = Settings.model_validate(values)
+            break
+        except ValidationError as error:
+            for key, why in explained(error):
+                problems.add(dotted(key), why, origin=origin(key))
+                _remove(values, key, or_above=True)
+    judges = {}
+    for name, tables in settings.judges.items():
+        try:
+            with_judge(settings, name)
+            judges[name] = tables
+        except SettingsError as error:
+            problems.add_error(error)
+    return settings.model_copy(update={"judges": judges})
 
 
-def put(values: dict[str, Any], name: str, path: list[str], text: str) -> None:
-    """Set what the variable `name` says under the keys of `path`. Raises `SettingsError`."""
-    try:
-        value: Any = toml.parse(f"value = {text}")["value"]
-    except toml.NotToml:
-        value = text
-    inner = values
-    for part in path[:-1]:
-        inner = inner.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise SettingsError(f"{name}: '{part}' is a value, not a section")
-    inner[path[-1]] = value
+def _leaves(values: Mapping[str, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def _at(values: Any, key: Key) -> Any:
+    for part in key:
+        values = values[part]
+    return values
+
+
+def _remove(values: dict[str, Any], key: Key, *, or_above: bool = False) -> None:
+    """Take out what stands at `key`; or what holds it, where that is a list or has it not."""
+    for length in range(len(key), 0, -1 if or_above else -len(key)):
+        try:
+            inner = _at(values, key[: length - 1])
+            if isinstance(inner, dict):
+                del inner[key[length - 1]]
+                return
+        except (KeyError, IndexError, TypeError):
+            continue
 
 
 def as_variables(settings: Settings, sections: Sequence[str]) -> dict[str, str]:
     """Variables that give a process these sections as they are here, whatever its file says."""
-    return {
-        f"{ENVIRONMENT_PREFIX}{name.upper()}": _toml(msgspec.to_builtins(getattr(settings, name)))
-        for name in sections
-    }
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        pairs = (f"{_toml(key)} = {_toml(one)}" for key, one in value.items() if one is not None)
-        return f"{{ {', '.join(pairs)} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, str):
-        # JSON's strings are TOML's, but for one sign.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _explain(error: msgspec.ValidationError, source: Path | None) -> str:
-    message, _, where = str(error).partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
-        key, message = f"{key}.{unknown[1]}".lstrip("."), "no such setting"
-    origin = f"{source}: " if source else ""
-    return f"{origin}setting '{key}': {message}"
+    values = settings.model_dump(mode="json", include=set(sections))
+    return {f"{ENVIRONMENT_PREFIX}{name.upper()}": json.dumps(value) for name, value in values.items()}

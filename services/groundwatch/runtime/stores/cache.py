@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings.tree import Settings
+    from groundwatch.runtime.settings import Settings
     from groundwatch.runtime.telemetry.metrics import Metrics
 
 ASKING = ("llm", "visual", "triton")

@@ -11,7 +11,7 @@ import msgspec
 
 from groundwatch.errors import InputError
 from groundwatch.events import LIVE, ClaimsExtracted, Judge, ResponseRecorded, Usage, digest
-from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings
 
 FORMAT = "1"
 """Raised when entries of before cannot be used any more."""
@@ -58,9 +58,9 @@ def seen(response: ResponseRecorded) -> ResponseRecorded:
 def asked_with(settings: Settings, stage: str) -> str:
     """Digest of the settings of a stage that can change a reply and are in no judge's name."""
     section: StageSettings = getattr(settings, stage)
-    chat = msgspec.to_builtins(section.llm) if section.llm else {}
+    chat = section.llm.model_dump(mode="json") if section.llm else {}
     chat = {name: value for name, value in chat.items() if name not in _WAITING_AND_PAYING}
-    return digest(_text(chat), _text(settings.visual) if stage == "verification" else "")
+    return digest(_text(chat), _text(settings.visual.model_dump()) if stage == "verification" else "")
 
 
 def cache_key(

@@ -20,7 +20,7 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.runtime.services.tasks import cancelled
-from groundwatch.runtime.settings.tree import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_worker import LENGTH, REQUEST, Found
 from groundwatch.runtime.stores.images import Image
 from groundwatch.runtime.telemetry.logs import logger

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats.js.api import RawStreamMsg
     from nats.js.object_store import ObjectStore
 
-    from groundwatch.runtime.settings.tree import IntakeSettings
+    from groundwatch.runtime.settings import IntakeSettings
 
 IMAGES_STREAM = f"OBJ_{IMAGES_BUCKET}"
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from groundwatch.runtime.settings.http import HttpSettings
+from groundwatch.runtime.settings import HttpSettings
 
 RETRY_AFTER = "5"
 

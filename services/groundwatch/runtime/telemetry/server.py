@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from groundwatch.addresses import concealed
 from groundwatch.errors import UsageError
 from groundwatch.runtime.security.same_origin import SameOrigin
-from groundwatch.runtime.settings.http import HttpSettings
+from groundwatch.runtime.settings import HttpSettings
 from groundwatch.runtime.telemetry.http_protocol import bounded
 from groundwatch.runtime.telemetry.metrics import Metrics
 

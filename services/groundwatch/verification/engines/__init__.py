@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings.tree import StageSettings, VisualSettings
+from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.verification.engines.base import VerificationEngine
 
 if TYPE_CHECKING:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.services.judges import JUDGING, judging_sections, with_file, with_judge, with_run
-from groundwatch.runtime.settings.reading import as_variables, load
-from groundwatch.runtime.settings.tree import Settings, StageSettings
+from groundwatch.runtime.settings import (
+    JUDGING,
+    Settings,
+    StageSettings,
+    as_variables,
+    judging_sections,
+    load,
+    with_file,
+    with_judge,
+    with_run,
+)
 
 OURS = {"base_url": "http://judge.internal/v1", "model": "m", "api_key_env": "JUDGE_KEY"}
 STRICT = """
@@ -68,7 +75,7 @@ def test_a_wrong_named_judge_is_a_wrong_setting(tmp_path, text, word):
 @pytest.mark.parametrize("stage", ["extraction", "verification", "matching", "scoring"])
 def test_a_run_shows_no_key_to_an_address_that_is_not_ours(changes, stage):
     ours = Settings(verification=llm())
-    theirs = judging_sections(msgspec.structs.replace(ours, **{stage: llm(**changes)}))
+    theirs = judging_sections(ours.model_copy(update={stage: llm(**changes)}))
     with pytest.raises(SettingsError) as caught:
         with_run(ours, theirs)
     assert next(iter(changes.values())) in str(caught.value)
@@ -112,7 +119,7 @@ def test_an_operators_file_reaches_what_it_names(tmp_path):
 
 
 def test_variables_bring_settings_over_as_they_are(tmp_path):
-    text = STRICT + '[faithscore]\nweights = { "a \\u00e9 \\u007f \\"b\\"" = 0.5, c = 1e22 }\n'
+    text = STRICT + '[retention.tenants."a \\u00e9 \\u007f \\"b\\""]\nasked = 1e22\n'
     settings = settings_of(tmp_path, text)
-    variables = as_variables(settings, ("nats", *JUDGING, "judges"))
+    variables = as_variables(settings, ("nats", *JUDGING, "judges", "retention"))
     assert load(None, variables) == settings

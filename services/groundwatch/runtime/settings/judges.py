@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from pydantic import ValidationError
 
 from groundwatch import toml
 from groundwatch.addresses import shown_address, shown_variable, without_secrets
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.runtime.settings.tree import STAGES, Settings, check
+from groundwatch.runtime.settings.sections import STAGES, Settings
+from groundwatch.section import dotted, explained
 
 JUDGING = (
     "extraction",
@@ -38,7 +39,7 @@ _STAGES = tuple(name for name in STAGES if name in JUDGING)
 
 def judging_sections(settings: Settings) -> dict[str, Any]:
     """The sections that judge, as plain values."""
-    return {name: msgspec.to_builtins(getattr(settings, name)) for name in JUDGING}
+    return settings.model_dump(mode="json", include=set(JUDGING))
 
 
 def recorded_sections(settings: Settings) -> dict[str, Any]:
@@ -46,23 +47,28 @@ def recorded_sections(settings: Settings) -> dict[str, Any]:
     return {name: without_secrets(section, name) for name, section in judging_sections(settings).items()}
 
 
-def with_file(settings: Settings, path: Path | None) -> Settings:
-    """The same settings with the judging sections of the TOML file at `path` over them.
-
-    Raises `SettingsError` naming the file and the key.
-    """
-    if path is None:
-        return settings
+def read_file(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises `SettingsError`."""
     try:
-        above = toml.read(path)
+        return toml.read(path)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
     except toml.NotToml as error:
         raise SettingsError(f"{path}: is not TOML: {error}") from error
+
+
+def with_file(settings: Settings, path: Path | None) -> Settings:
+    """The same settings with the judging sections of the TOML file at `path` over them.
+
+    Raises `SettingsError` naming the file and the keys.
+    """
+    if path is None:
+        return settings
+    above = read_file(path)
     try:
         return _with_tables(settings, above, "")
     except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from error
+        raise SettingsError(*(f"{path}: {problem}" for problem in error.problems)) from error
 
 
 def with_judge(settings: Settings, name: str) -> Settings:
@@ -76,6 +82,10 @@ def with_judge(settings: Settings, name: str) -> Settings:
     if tables is None:
         known = ", ".join(settings.judges) or "none"
         raise UsageError(f"no judge '{name[:64]}' is named in the settings; named are: {known}")
+    if not _NAME.match(name):
+        raise SettingsError(
+            "setting 'judges': a judge's name has letters, digits, - and _, at most 64 of them"
+        )
     return _with_tables(settings, tables, f"judges.{name}.")
 
 
@@ -95,45 +105,23 @@ def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
     return changed
 
 
-def check_judges(settings: Settings) -> None:
-    """Raises `SettingsError` for the first named judge whose settings are wrong."""
-    for name in settings.judges:
-        if not _NAME.match(name):
-            raise SettingsError(
-                "setting 'judges': a judge's name has letters, digits, - and _, at most 64 of them"
-            )
-        with_judge(settings, name)
-
-
 def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Settings:
     values = judging_sections(settings)
-    for name, section in above.items():
-        if name not in JUDGING:
-            raise SettingsError(
-                f"setting '{where}{name}': only the sections that judge can stand here: {', '.join(JUDGING)}"
-            )
-        if not isinstance(section, dict):
-            raise SettingsError(f"setting '{where}{name}': is a value, not a section")
-        _merge(values[name], section)
+    merge(values, above)
     return _with_sections(settings, values, where)
 
 
 def _with_sections(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
-    sections: dict[str, Any] = {}
-    for name, section in values.items():
-        if name not in JUDGING:
-            raise SettingsError(f"setting '{where}{name}': is none of the sections that judge")
-        try:
-            sections[name] = msgspec.convert(section, type(getattr(settings, name)))
-        except msgspec.ValidationError as error:
-            message, _, inner = str(error).partition(" - at `$")
-            raise SettingsError(f"setting '{where}{name}{inner.rstrip('`')}': {message}") from error
-    changed = msgspec.structs.replace(settings, **sections)
+    if foreign := sorted(set(values) - {*JUDGING}):
+        raise SettingsError(
+            f"setting '{where}{foreign[0]}': is none of the sections that judge: {', '.join(JUDGING)}"
+        )
     try:
-        check(changed)
-    except SettingsError as error:
-        raise SettingsError(str(error).replace("setting '", f"setting '{where}", 1)) from error
-    return changed
+        return Settings.model_validate({**dict(settings), **values})
+    except ValidationError as error:
+        raise SettingsError(
+            *(f"setting '{where}{dotted(key)}': {why}" for key, why in explained(error))
+        ) from error
 
 
 def _reach(settings: Settings) -> set[tuple[str, ...]]:
@@ -164,11 +152,11 @@ def _with_addresses(recorded: Settings, own: Sequence[Settings]) -> Settings:
         if section.llm is None:
             continue
         if own_llm := known.get((section.llm.base_url, section.llm.api_key_env)):
-            llm = msgspec.structs.replace(
-                section.llm, base_url=own_llm.base_url, api_key_env=own_llm.api_key_env
+            llm = section.llm.model_copy(
+                update={"base_url": own_llm.base_url, "api_key_env": own_llm.api_key_env}
             )
-            changes[stage] = msgspec.structs.replace(section, llm=llm)
-    return msgspec.structs.replace(recorded, **changes)
+            changes[stage] = section.model_copy(update={"llm": llm})
+    return recorded.model_copy(update=changes)
 
 
 def _triton(settings: Settings) -> set[tuple[str, ...]]:
@@ -184,10 +172,11 @@ def _in_words(reached: tuple[str, ...]) -> str:
     return f"the model in {reached[-1][:200]!r}"
 
 
-def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
+def merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
+    """Put values over others, table by table."""
     for key, value in above.items():
         inner = below.get(key)
         if isinstance(value, dict) and isinstance(inner, dict):
-            _merge(inner, value)
+            merge(inner, value)
         else:
             below[key] = value

@@ -1,0 +1,207 @@
+"""Whether the files, addresses, keys and engines that settings name are there and can be used."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from groundwatch.addresses import shown_address, shown_variable
+from groundwatch.captioning import engines as captioning
+from groundwatch.errors import MissingExtraError, SettingsError, UsageError
+from groundwatch.extraction import engines as extraction
+from groundwatch.generation import engines as generation
+from groundwatch.matching import engines as matching
+from groundwatch.runtime.security.connecting import security
+from groundwatch.runtime.settings import (
+    ASKING,
+    ChatSettings,
+    NatsSettings,
+    Problems,
+    Settings,
+    nats_servers,
+    with_judge,
+)
+from groundwatch.verification import engines as verification
+
+ENGINES: dict[str, tuple[str, Callable[[Settings], Any]]] = {
+    "extraction": (extraction.DEFAULT, lambda all_: extraction.build(all_.extraction)),
+    "captioning": (
+        captioning.DEFAULT,
+        lambda all_: captioning.build(all_.captioning, triton=all_.triton),
+    ),
+    "generation": (
+        generation.DEFAULT,
+        lambda all_: generation.build(all_.generation, images=all_.images, triton=all_.triton),
+    ),
+    "matching": (matching.DEFAULT, lambda all_: matching.build(all_.matching)),
+    "verification": (
+        verification.DEFAULT,
+        lambda all_: verification.build(
+            all_.verification, load_image=_no_image, visual=all_.visual, triton=all_.triton
+        ),
+    ),
+}
+"""Each stage with engines: which one settings mean when they name none, and how it is made."""
+
+ROUTES = ("/chat/completions", "/completions", "/embeddings", "/images/generations", "/responses")
+_VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
+_LOCAL_ENDINGS = (".local", ".internal", ".svc", ".lan", ".localhost", ".home.arpa")
+
+
+async def _no_image(sha256: str) -> tuple[bytes, str]:
+    raise LookupError(sha256)
+
+
+def named_engine(settings: Settings, stage: str) -> str:
+    """The engine that a stage would use."""
+    return getattr(settings, stage).engine or ENGINES[stage][0]
+
+
+async def check_settings(
+    settings: Settings, environment: Mapping[str, str], stages: tuple[str, ...], problems: Problems
+) -> None:
+    """Look at everything that is named, and make each engine; no model is loaded and no server is asked."""
+    _check_nats(settings.nats, problems)
+    _check_folder("data_dir", settings.data_dir, problems)
+    if settings.triton.tls_ca:
+        _check_file("triton.tls_ca", settings.triton.tls_ca, problems)
+        if not settings.triton.tls:
+            problems.note("triton.tls_ca", "is not used while triton.tls is false")
+    for key, chat in _endpoints(settings, stages, problems):
+        _check_url(f"{key}.base_url", chat.base_url, problems)
+        _check_key(f"{key}.api_key_env", chat.api_key_env, chat.base_url, environment, problems)
+    images = settings.images
+    if images.encoder_url and "generation" in stages:
+        _check_url("images.encoder_url", images.encoder_url, problems)
+        _check_key(
+            "images.encoder_key_env", images.encoder_key_env, images.encoder_url, environment, problems
+        )
+    await _check_engines(settings, stages, problems)
+
+
+@contextmanager
+def _noting(problems: Problems) -> Iterator[None]:
+    try:
+        yield
+    except SettingsError as error:
+        problems.add_error(error)
+
+
+def _endpoints(
+    settings: Settings, stages: tuple[str, ...], problems: Problems
+) -> Iterator[tuple[str, ChatSettings]]:
+    """The OpenAI-compatible endpoints that are asked, by their keys."""
+    for stage in stages:
+        engine = named_engine(settings, stage)
+        if stage == "captioning":
+            chats = {f"captioning.models.{name}": one for name, one in settings.captioning.models.items()}
+        else:
+            chats = {f"{stage}.llm": chat} if (chat := getattr(settings, stage).llm) else {}
+        for key, chat in chats.items():
+            if engine == "openai" if stage == "captioning" else engine in ASKING:
+                yield key, chat
+            else:
+                problems.note(key, "is not used by the engine that is set")
+    # A container of one stage carries out no replay, and so has no keys for its judges.
+    for name, tables in settings.judges.items() if set(stages) == set(ENGINES) else ():
+        judge = with_judge(settings, name)
+        for stage, table in tables.items():
+            if table.get("llm"):
+                yield f"judges.{name}.{stage}.llm", getattr(judge, stage).llm
+
+
+def _check_nats(nats: NatsSettings, problems: Problems) -> None:
+    if not nats.url:
+        problems.note(
+            "nats.url", "is empty: groundwatch up starts a server, groundwatch serve needs one named"
+        )
+    with _noting(problems):
+        nats_servers(nats.url)
+    for keys in (
+        ("tls_ca", "tls_cert", "tls_key"),
+        ("nkey_seed_file",),
+        ("credentials",),
+        ("nkey_seed_file", "credentials"),
+    ):
+        with _noting(problems):
+            security(NatsSettings(**{key: getattr(nats, key) for key in keys}))
+
+
+def _check_file(key: str, path: str, problems: Problems) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        problems.add(key, f"{path} cannot be read: {error.strerror}")
+
+
+def _check_folder(key: str, path: str, problems: Problems) -> None:
+    if not path:
+        return
+    folder = Path(path).expanduser()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        problems.add(key, f"{path} cannot be written: {folder} is no folder that this user may write to")
+
+
+def _check_url(key: str, url: str, problems: Problems) -> None:
+    shown = shown_address(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        problems.add(key, f"'{shown}' is no address")
+        return
+    path = parts.path.rstrip("/")
+    if not parts.hostname:
+        problems.add(key, f"'{shown}' names no host")
+    elif route := next((one for one in ROUTES if path.endswith(one)), ""):
+        problems.add(key, f"leave out {route}: the address ends with /v1")
+    elif not path:
+        problems.add(key, f"'{shown}' has no path: OpenAI-compatible endpoints end with /v1")
+    elif not _VERSION.search(path):
+        problems.note(key, f"'{shown}' has no version such as /v1 in it: right only for a server without one")
+
+
+def _check_key(key: str, variable: str, url: str, environment: Mapping[str, str], problems: Problems) -> None:
+    if environment.get(variable):
+        return
+    default = ChatSettings.model_fields["api_key_env"].default
+    if variable != default or not is_local(urlsplit(url).hostname or ""):
+        name = shown_variable(variable)
+        problems.add(
+            key, f"the variable {name} is not set or empty, and holds the key for {shown_address(url)}"
+        )
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine's or this network's, where servers often take no key."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith(_LOCAL_ENDINGS)
+    return address.is_private or address.is_loopback or address.is_link_local
+
+
+async def _check_engines(settings: Settings, stages: tuple[str, ...], problems: Problems) -> None:
+    if settings.scoring.engine:
+        problems.add("scoring.engine", "scoring has no engines: leave it out")
+    for stage in stages:
+        key = f"{stage}.engine"
+        try:
+            engine = ENGINES[stage][1](settings)
+        except MissingExtraError as error:
+            name = named_engine(settings, stage)
+            problems.add(key, f"{name} does not run here: {error}, or choose another engine")
+        except SettingsError as error:
+            problems.add_error(error)
+        except UsageError as error:
+            problems.add(key, str(error))
+        else:
+            await engine.close()
