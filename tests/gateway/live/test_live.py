@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from tests.support.nats_proxy import nats_proxy
 
+from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind
-from groundwatch.gateway.live.live import Filter, Missed, Watcher, live
+from groundwatch.gateway.live import live
+from groundwatch.gateway.live.live import Filter, Missed, Watcher
 from groundwatch.runtime.delivery import follow
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings, TelemetrySettings
 
 
@@ -97,6 +100,26 @@ async def test_resuming_while_outcomes_pour_in(gateway, publish):
     async with watching(gateway, params={"since": "0"}) as events:
         assert await events.outcomes(400) == [f"o{n}" for n in range(400)]
     await pouring
+
+
+async def test_a_stream_that_breaks_off_while_somebody_catches_up_is_read_on(gateway, publish, monkeypatch):
+    for number in range(20):
+        await publish(f"o{number}")
+    await until(gateway, 20)
+    breaks = [3, 0, 5]
+
+    async def breaking(*args, **options):
+        left = breaks.pop() if breaks else 100
+        async for read in read_stream(*args, **options):
+            if left == 0:
+                raise TransientError("reading broke off: the connection is gone")
+            left -= 1
+            yield read
+
+    monkeypatch.setattr("groundwatch.gateway.live.live.read_stream", breaking)
+    async with watching(gateway, params={"since": "0"}) as events:
+        assert await events.outcomes(20) == [f"o{n}" for n in range(20)]
+    assert breaks == []
 
 
 async def test_watchers_see_what_they_asked_for(gateway, publish):

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED
+from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.live.alarms import AlarmDesk
@@ -271,7 +271,7 @@ class Live:
                     if event is not None and wanted.matches(event):
                         yield read.sequence, event, read.data
                     position = read.sequence
-            except FAULTS:
+            except (*FAULTS, TransientError):
                 yield None
                 await asyncio.sleep(1.0)
                 continue

@@ -68,6 +68,17 @@ class Connection(Client):
         with contextlib.suppress(asyncio.InvalidStateError):
             await super()._attempt_reconnect()
 
+    async def drain(self) -> None:
+        """Send what is left and close. Whoever consumes over it has ended by then.
+
+        nats-py's would also wait for what readers have not read, in tasks that outlive a close cut short.
+        Raises `nats.errors.Error` when the server does not answer.
+        """
+        if not self.is_connected:
+            raise nats.errors.ConnectionReconnectingError
+        await self.flush()
+        await self._close(Client.CLOSED)
+
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         try:
             # The server may have hung up already.
