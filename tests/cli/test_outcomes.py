@@ -8,7 +8,7 @@ from groundwatch.cli.traffic import outcomes
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import outgoing
-from groundwatch.runtime.telemetry.server import logs
+from groundwatch.runtime.telemetry import logs
 from groundwatch.topology import outcome_subject
 
 

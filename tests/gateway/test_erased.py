@@ -11,7 +11,7 @@ from tests.support.nats_proxy import nats_proxy
 from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.subject import subject
 from groundwatch.events import response_key
-from groundwatch.gateway.intake.intake import bulk
+from groundwatch.gateway.intake import bulk
 from groundwatch.runtime.delivery import follow
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.stores import tombstones

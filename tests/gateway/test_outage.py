@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from groundwatch.gateway.intake.intake import waiting, window
+from groundwatch.gateway.intake import waiting, window
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer

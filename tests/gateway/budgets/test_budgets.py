@@ -12,7 +12,8 @@ import pytest
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Drawn, OutcomeKind, ResponseRecorded, Usage
-from groundwatch.gateway.budgets.budgets import Budgets, rules
+from groundwatch.gateway.budgets import rules
+from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.budgets.rules import DAY, Budget, Spent
 from groundwatch.gateway.budgets.sampling import decide
 from groundwatch.ledger.ledger import audit

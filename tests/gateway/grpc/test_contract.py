@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.live.live import live
+from groundwatch.gateway.live import live
 
 STATUSES = {
     "malformed": (422, "INVALID_ARGUMENT"),

@@ -12,7 +12,7 @@ import time
 import psutil
 
 from groundwatch.gateway.http.bodies import Lines, TooLarge
-from groundwatch.gateway.intake.intake import bulk
+from groundwatch.gateway.intake import bulk
 
 
 def lines(*records: object) -> bytes:

@@ -12,8 +12,8 @@ from tests.runtime.conftest import response
 from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, JudgedClaim, OutcomeKind, ResponseScored, Usage
 from groundwatch.runtime.delivery.dead_letters import _kind
+from groundwatch.runtime.telemetry import metrics as metrics_module
 from groundwatch.runtime.telemetry.metrics import ENOUGH, MOMENTS, OTHER, SCOPES, BoundedLabel, Metrics
-from groundwatch.runtime.telemetry.server import metrics as metrics_module
 
 CLAIM = JudgedClaim(text="x", category="entity", unit=0, decision=Decision.SUPPORTED)
 
