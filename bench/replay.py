@@ -29,13 +29,13 @@ from nats.js.api import AckPolicy, ConsumerConfig
 import courtesy
 import hop
 from groundwatch.ledger.runs import audit
-from groundwatch.replay.reading import read
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.streams import read_batches
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings, judging_sections
 from groundwatch.topology import RESPONSES
@@ -81,7 +81,7 @@ async def raw_round(bus: Bus, server: psutil.Process, count: int, batch: int) ->
 async def reader_round(bus: Bus, server: psutil.Process, count: int) -> Round:
     """Read the same with our own reader."""
     clock, done = Round(server), 0
-    async for messages in read(bus.js, RESPONSES, SUBJECTS, 1, count):
+    async for messages in read_batches(bus.js, RESPONSES, subjects=(SUBJECTS,), last_sequence=count):
         done += len(messages)
     assert done == count, done
     return clock.end()

@@ -100,3 +100,14 @@ async def clean_streams(bus: Bus) -> None:
         with contextlib.suppress(nats.js.errors.NotFoundError):
             await bus.js.delete_stream(bucket.stream)
     await provision(bus.js)
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    """A server of this test alone, to be stopped and killed."""
+    server = NatsServer(tmp_path / "nats")
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()

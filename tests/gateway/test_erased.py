@@ -12,7 +12,7 @@ from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.subject import subject
 from groundwatch.events import response_key
 from groundwatch.gateway.intake import bulk
-from groundwatch.runtime.delivery import follow
+from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.stores import tombstones
 
@@ -74,8 +74,8 @@ def hasty(monkeypatch):
     """Timeouts of tenths of seconds."""
     monkeypatch.setattr(tombstones, "START_SECONDS", 0.3)
     monkeypatch.setattr(tombstones, "CURRENT_SECONDS", 0.6)
-    monkeypatch.setattr(follow, "WAIT", 0.1)
-    monkeypatch.setattr(follow, "PAUSE", 0.05)
+    monkeypatch.setattr(streams, "WAIT", 0.1)
+    monkeypatch.setattr(streams, "PAUSE", 0.05)
 
 
 async def until_ready(gateway) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +19,6 @@ from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import consumer_config
 from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.runtime.delivery.work import Publication, Result, Work
-from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, recorded_subject
@@ -157,17 +155,6 @@ async def stage_factory(bus_factory, clean_streams) -> AsyncIterator[StageFactor
             return Running(stage, bus, metrics, spec)
 
         yield make
-
-
-@pytest.fixture
-async def own_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    """A server of this test alone, to be stopped and killed."""
-    server = NatsServer(tmp_path / "nats")
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()
 
 
 @pytest.fixture

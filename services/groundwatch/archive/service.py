@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import errno
 import time
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -139,11 +138,12 @@ class ArchiveService:
                 await reader
 
     async def _read(self, arrived: asyncio.Queue[Read], start: int) -> None:
-        reading = follow_stream(self._bus.js, OUTCOMES, start_sequence=start)
-        assert isinstance(reading, AsyncGenerator)
-        async with contextlib.aclosing(reading):
-            async for read in reading:
-                await arrived.put(read)
+        async with contextlib.aclosing(
+            follow_stream(self._bus.js, OUTCOMES, start_sequence=start)
+        ) as following:
+            async for batch in following:
+                for read in batch.messages:
+                    await arrived.put(read)
 
     async def _write(
         self, archive: Archive, at: Position, arrived: asyncio.Queue[Read], reader: asyncio.Task[None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +34,7 @@ from groundwatch.events import LIVE, ResponseScored
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import follow_stream, read_stream
+from groundwatch.runtime.delivery.streams import Read, follow_stream, read_stream
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.terminal import Console, Live
 from groundwatch.topology import OUTCOMES, run_subjects
@@ -203,8 +203,8 @@ def report(
 async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:
     """The run's outcomes from the beginning; with `follow`, the new ones for ever."""
     subjects = (run_subjects("outcome", run_name),)
-    read = follow_stream if follow else read_stream
-    async for message in read(bus.js, OUTCOMES, subjects=subjects):
+    reading = _followed(bus, subjects) if follow else read_stream(bus.js, OUTCOMES, subjects=subjects)
+    async for message in reading:
         try:
             outcome = _SCORED.decode(message.data)
         except UNDECODED as error:
@@ -212,6 +212,13 @@ async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[Re
             logger.warning("outcome.unreadable", subject=message.subject, error=str(error))
             continue
         yield outcome
+
+
+async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
+    async for batch in follow_stream(bus.js, OUTCOMES, subjects=subjects):
+        for message in batch.messages:
+            yield message
+    raise UsageError("the stream of outcomes was made anew: begin again")
 
 
 def register(app: typer.Typer) -> None:

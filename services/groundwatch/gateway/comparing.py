@@ -12,7 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 import nats.js.errors
@@ -23,8 +23,7 @@ from groundwatch.reporting.compare.compare import CHANGED, sections
 from groundwatch.reporting.compare.pairs import SaidOutcome, Side, Sides, changed_claims
 from groundwatch.reporting.compare.result import Alone, ChangedResponse, Comparison
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.follow import FAULTS
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, Read, read_stream
 from groundwatch.topology import (
     OUTCOMES,
     PREFIX,
@@ -229,7 +228,7 @@ async def _to_its_end(work: Callable[[], T]) -> T:
 async def _size(bus: Bus, subject: str) -> int:
     """How many outcomes there are under a subject."""
     reading = read_stream(bus.js, OUTCOMES, subjects=(subject,), headers_only=True)
-    async with contextlib.aclosing(cast("AsyncGenerator[Read]", reading)) as messages:
+    async with contextlib.aclosing(reading) as messages:
         async for message in messages:
             return message.pending + 1
     return 0
@@ -251,7 +250,7 @@ async def _unknown(bus: Bus, run: str, wanted: _Filter, *, listed: bool) -> str:
 
 
 def _outcomes(bus: Bus, run: str, wanted: _Filter) -> AsyncGenerator[Read]:
-    return cast("AsyncGenerator[Read]", read_stream(bus.js, OUTCOMES, subjects=(wanted.subject(run),)))
+    return read_stream(bus.js, OUTCOMES, subjects=(wanted.subject(run),))
 
 
 async def _looked_up(bus: Bus, run: str, names: Iterable[str]) -> AsyncGenerator[Read]:
@@ -293,7 +292,7 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
         if len(missing) * LOOKED_UP < state.messages:
             reading = _last(bus, RESPONSES, [recorded_subject(run, key) for key in missing])
         else:
-            reading = cast("AsyncGenerator[Read]", read_stream(bus.js, RESPONSES, subjects=(subject,)))
+            reading = read_stream(bus.js, RESPONSES, subjects=(subject,))
         async for read in reading:
             address = parse_subject(read.subject)
             if address is None or address.key not in keys:

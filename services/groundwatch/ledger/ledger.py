@@ -15,15 +15,14 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
 from groundwatch.topology import (
     ASKED,
@@ -272,7 +271,7 @@ async def _oldest_time(js: JetStreamContext) -> float:
     if state.first_seq <= 1:
         return 0.0
     reading = read_stream(js, RESPONSES, headers_only=True, start_sequence=state.first_seq)
-    async with contextlib.aclosing(cast("AsyncGenerator[Read]", reading)) as messages:
+    async with contextlib.aclosing(reading) as messages:
         async for message in messages:
             return message.time
     # Retention has removed every response there ever was.

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import LIVE, OutcomeKind
 from groundwatch.ledger.ledger import Ledger, Pair
 from groundwatch.ledger.ledger import audit as audit_live
-from groundwatch.replay.reading import Broken, read
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Selection
 from groundwatch.replay.writing import Choosing
@@ -30,7 +29,7 @@ async def audit_run(js: JetStreamContext, run: Run) -> Ledger:
     cut = int((await js.stream_info(run.stream)).state.first_seq)
     try:
         waiting, responses = await _selected(js, run)
-    except Broken as error:
+    except TransientError as error:
         raise UsageError(f"the server went away while counting ({error}): try again") from error
     recorded = len(waiting)
     kinds: Counter[str] = Counter()
@@ -87,11 +86,12 @@ async def _selected(js: JetStreamContext, run: Run) -> tuple[dict[Pair, int], in
     keys: set[str] = set()
     if run.last < run.first:
         return waiting, 0
-    async for messages in read(js, run.stream, spec.subjects, run.first, run.last):
-        for message in messages:
-            for item in choosing.choose([message]).items:
-                waiting[item.key, item.protocol] = message.sequence
-                keys.add(item.key)
+    async for message in read_stream(
+        js, run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last
+    ):
+        for item in choosing.choose([message]).items:
+            waiting[item.key, item.protocol] = message.sequence
+            keys.add(item.key)
     return waiting, len(keys)
 
 

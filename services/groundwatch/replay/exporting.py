@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groundwatch import __version__
-from groundwatch.errors import UsageError
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ChainAdvanced
 from groundwatch.replay.files import ExportWriter, Manifest, Record
 from groundwatch.replay.planning import find_stretch, plan
-from groundwatch.replay.reading import Broken, Message, read
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
+from groundwatch.runtime.delivery.streams import Read, read_batches
 from groundwatch.runtime.stores.exports import register
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS
@@ -54,7 +54,7 @@ async def export(
         unfinished.replace(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
-    except Broken as error:
+    except TransientError as error:
         raise UsageError(f"the server went away while exporting ({error}): try again") from error
     finally:
         unfinished.unlink(missing_ok=True)
@@ -73,7 +73,13 @@ class _Exporting:
 
     async def run(self, first: int, last: int, tell: Progress) -> Manifest:
         if first <= last:
-            async for messages in read(self._js, self._spec.stream, self._spec.subjects, first, last):
+            async for messages in read_batches(
+                self._js,
+                self._spec.stream,
+                subjects=(self._spec.subjects,),
+                start_sequence=first,
+                last_sequence=last,
+            ):
                 for message in messages:
                     self._add(message)
                 tell((messages[-1].sequence - first + 1) / (last - first + 1))
@@ -101,7 +107,7 @@ class _Exporting:
         self._writer.end(manifest)
         return manifest
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: Read) -> None:
         items = self._choosing.choose([message], with_chains=True).items
         if not items:
             return

@@ -15,13 +15,13 @@ from groundwatch.replay.engines import Engines
 from groundwatch.replay.exporting import KEPT
 from groundwatch.replay.files import ExportReader, Manifest, Record
 from groundwatch.replay.planning import find_stretch, plan
-from groundwatch.replay.reading import Message
 from groundwatch.replay.running import nothing_there
 from groundwatch.replay.runs import Run, Runs, new_run
 from groundwatch.replay.spec import START, Selection, Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Outgoing, settle
 from groundwatch.runtime.delivery.recording import check_recorded, limits
+from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import with_run
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import PREFIX, parse_subject
@@ -127,7 +127,7 @@ def _check(
 ) -> None:
     subject = _subject(stage, "check", record)
     address = parse_subject(subject)
-    message = Message(subject, record.data, record.headers, 1)
+    message = Read(subject=subject, data=record.data, headers=record.headers, sequence=1)
     chosen = choosing.choose([message], with_chains=True) if address is not None else None
     if address is None or chosen is None or not chosen.responses:
         raise reader.wrong(at, f"has an event on '{record.subject}', which is nowhere of ours")

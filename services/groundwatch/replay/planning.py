@@ -15,11 +15,10 @@ import nats.js.errors
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.reading import Broken, read
 from groundwatch.replay.spec import Selection, Spec, told
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import read_batches, read_stream
 from groundwatch.runtime.stores.cache_keys import keys_in_reach
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
 
@@ -130,20 +129,25 @@ async def plan(
     hashes: dict[str, int] = {}
     counted = _Counted()
     lowest: list[int] = []
-    while True:
-        try:
-            async for messages in read(js, spec.stream, spec.subjects, stretch.first, stretch.last):
-                chosen = choosing.choose(messages)
-                counted.read += chosen.events
-                counted.chains += chosen.chains
-                for item in chosen.items:
-                    rank = selection.hash(item.key)
-                    counted.add(item, rank)
-                    if spec.sample:
-                        hashes[item.key] = rank
-            break
-        except Broken as error:
-            raise UsageError(f"the server went away while counting ({error}): try again") from error
+    reading = read_batches(
+        js,
+        spec.stream,
+        subjects=(spec.subjects,),
+        start_sequence=stretch.first,
+        last_sequence=stretch.last,
+    )
+    try:
+        async for messages in reading:
+            chosen = choosing.choose(messages)
+            counted.read += chosen.events
+            counted.chains += chosen.chains
+            for item in chosen.items:
+                rank = selection.hash(item.key)
+                counted.add(item, rank)
+                if spec.sample:
+                    hashes[item.key] = rank
+    except TransientError as error:
+        raise UsageError(f"the server went away while counting ({error}): try again") from error
     if spec.sample and len(hashes) > spec.sample:
         lowest = heapq.nsmallest(spec.sample + 1, hashes.values())
         spec = msgspec.structs.replace(spec, below=lowest[-1])

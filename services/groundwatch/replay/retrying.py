@@ -19,13 +19,12 @@ from groundwatch.events import ResponseScored, Usage
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.engines import Engines, protocol_of
 from groundwatch.replay.judging import Made, scored
-from groundwatch.replay.reading import Message
 from groundwatch.replay.runs import Counts, Run, Runs
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.bus import Stored
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE, outgoing, replace_dead
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.settings import with_run
 from groundwatch.topology import (
     HEADER_OUTCOME,
@@ -150,7 +149,7 @@ class _Again:
             for each in made:
                 await self._put(each)
 
-    async def _source(self, address: Address) -> Message | None:
+    async def _source(self, address: Address) -> Read | None:
         spec = self._run.spec
         subject = (
             recorded_subject(spec.source, address.key)
@@ -222,9 +221,14 @@ def _recounted(run: Run, counted: Counter[str], usage: Usage) -> Run:
     return msgspec.structs.replace(run, counts=counts)
 
 
-async def _last(js: JetStreamContext, stream: str, subject: str) -> Message | None:
+async def _last(js: JetStreamContext, stream: str, subject: str) -> Read | None:
     try:
         found = await js.get_last_msg(stream, subject)
     except nats.js.errors.NotFoundError:
         return None
-    return Message(subject, found.data or b"", dict(found.headers or {}), found.seq or 0)
+    return Read(
+        subject=subject,
+        data=found.data or b"",
+        headers=dict(found.headers or {}),
+        sequence=found.seq or 0,
+    )

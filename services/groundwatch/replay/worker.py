@@ -21,7 +21,7 @@ from groundwatch.errors import TransientError, UsageError
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.courtesy import PIECE, Courtesy, Pace
 from groundwatch.replay.engines import Engines
-from groundwatch.replay.reading import MOST, Broken, Message, Reader
+from groundwatch.replay.pages import PagedReader
 from groundwatch.replay.runs import (
     Counts,
     Page,
@@ -36,6 +36,7 @@ from groundwatch.replay.runs import (
 )
 from groundwatch.replay.spec import Selection
 from groundwatch.replay.writing import Choosing, Chosen, Writer
+from groundwatch.runtime.delivery.streams import MOST, Read
 from groundwatch.runtime.settings import with_run
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -86,10 +87,9 @@ class Replayer:
             self._engines,
             begin_protocol=self._begin_protocol,
             away=self.away,
-            timeout=settings.nats.publish_timeout,
         )
         self.courtesy = Courtesy(bus)
-        self.reader = Reader(
+        self.reader = PagedReader(
             bus.js,
             run.stream,
             run.spec.subjects,
@@ -138,7 +138,6 @@ class Replayer:
             gc.unfreeze()
             await self.reader.close()
             await self.courtesy.stop()
-            await self.writer.close()
             await self._engines.close()
         return self.run
 
@@ -228,14 +227,14 @@ class PageWork:
                         await self._begin_all(messages)
                         if self._over():
                             return
-            except Broken as broken:
+            except TransientError as error:
                 await self._finish(0)
-                await replayer.away(broken)
+                await replayer.away(error)
                 continue
             await self._finish(0)
             self._at = page.last + 1
 
-    async def _begin_all(self, messages: list[Message]) -> None:
+    async def _begin_all(self, messages: list[Read]) -> None:
         start = 0
         while start < len(messages) and not self._over():
             courtesy = self._replayer.courtesy
@@ -256,7 +255,7 @@ class PageWork:
                 return
             await asyncio.sleep(min(left, PAUSE))
 
-    def _paced(self, part: list[Message]) -> list[Chosen]:
+    def _paced(self, part: list[Read]) -> list[Chosen]:
         """One piece at full speed; else pieces of responses that were recorded within a tenth of a second.
 
         Each knows its own last sequence: what is counted is always behind the position that goes with it.

@@ -24,12 +24,11 @@ from groundwatch.events import (
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.engines import Engines, protocol_of
 from groundwatch.replay.judging import Made, judging_stage, scored
-from groundwatch.replay.reading import Message
 from groundwatch.replay.runs import Run, Tally
 from groundwatch.replay.spec import Selection, Spec
-from groundwatch.replay.wire import Publisher
-from groundwatch.runtime.delivery.bus import ENCODER, Outgoing, Stored
+from groundwatch.runtime.delivery.bus import ENCODER, Outgoing, Receipt, Stored, settle
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE, without_score
+from groundwatch.runtime.delivery.streams import Read
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
@@ -114,7 +113,7 @@ class Choosing:
         }.get(spec.stage, ClaimsExtracted)
         self._decoder: msgspec.json.Decoder[Source] = msgspec.json.Decoder(kinds)
 
-    def choose(self, messages: Sequence[Message], *, with_chains: bool = False) -> Chosen:
+    def choose(self, messages: Sequence[Read], *, with_chains: bool = False) -> Chosen:
         """The items of these messages, in their order; the run is already the replay's own.
 
         `with_chains` has those too that a replay leaves out: an export does not.
@@ -151,7 +150,7 @@ class Choosing:
                 items.append(Item(key, address.protocol, _with_response(event, response), response))
         return Chosen(items, len(messages), responses, messages[-1].sequence if messages else 0, chains)
 
-    def _broken(self, message: Message, key: str, protocol: str, why: str) -> list[Item]:
+    def _broken(self, message: Read, key: str, protocol: str, why: str) -> list[Item]:
         nobody = ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=self._run)
         named = (protocol,) if protocol else self._selection.named(message.headers.get(HEADER_PROTOCOLS, ""))
         return [Item(key, name, None, nobody, why or "does not decode") for name in named]
@@ -168,30 +167,14 @@ class Writer:
         *,
         begin_protocol: Callable[[str, dict[str, str]], Awaitable[None]],
         away: Callable[[Exception], Awaitable[None]],
-        timeout: float,
     ) -> None:
-        """`timeout` is how long to wait for a stream to confirm, in seconds."""
         self._bus = bus
-        self._timeout = timeout
-        self._opened: Publisher | None = None
         self._spec = run.spec
         self._nonce = run.nonce
         self._engines = engines
         self._begin_protocol = begin_protocol
         self._away = away
         self._begun: set[str] = set()
-
-    @property
-    def _publisher(self) -> Publisher:
-        """Not before it is needed: a replay that is only planned has no connection yet."""
-        if self._opened is None:
-            self._opened = Publisher(self._bus.client, timeout=self._timeout)
-        return self._opened
-
-    async def close(self) -> None:
-        """Let go of what it holds of the connection."""
-        if self._opened is not None:
-            await self._opened.close()
 
     async def write(self, chosen: Chosen, *, look_first: bool) -> Tally:
         """Judge and publish. `look_first` asks the stream first which outcomes there are already, so that
@@ -304,27 +287,33 @@ class Writer:
 
     async def _create(self, messages: list[Outgoing]) -> list[Stored]:
         """Publish all, however long the server takes to come back."""
-        for index, message in enumerate(messages):
-            if not self._publisher.fits(message):
-                messages[index] = self._too_large(message)
         found: dict[int, Stored] = {}
-        left = list(range(len(messages)))
-        while left:
+        while len(found) < len(messages):
+            sent: dict[int, Receipt] = {}
             trouble: TransientError | None = None
-            try:
-                results = await self._publisher.create([messages[index] for index in left])
-            except TransientError as error:
-                trouble = error
-            else:
-                for index, result in zip(left, results, strict=True):
-                    if isinstance(result, Stored):
-                        found[index] = result
-                    else:
-                        trouble = result
-            left = [index for index in left if index not in found]
-            if left:
-                await self._away(trouble or TransientError("not acknowledged"))
+            for index, message in enumerate(messages):
+                if index in found:
+                    continue
+                try:
+                    sent[index] = await self._send(message)
+                except TransientError as error:
+                    trouble = error
+                    break
+            await settle(sent.values())
+            for index, receipt in sent.items():
+                try:
+                    found[index] = receipt.result()
+                except TransientError as error:
+                    trouble = error
+            if trouble is not None:
+                await self._away(trouble)
         return [found[index] for index in range(len(messages))]
+
+    async def _send(self, message: Outgoing) -> Receipt:
+        try:
+            return await self._bus.start_create(message)
+        except InputError:
+            return await self._bus.start_create(self._too_large(message))
 
     def _too_large(self, message: Outgoing) -> Outgoing:
         """An outcome with more claims than the server takes is told by its reason; its claims are lost."""

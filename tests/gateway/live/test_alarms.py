@@ -106,7 +106,7 @@ async def test_of_two_gateways_one_announces(gateway_factory, publish, bus, sett
 
 async def test_a_stream_that_refuses_is_tried_again(bus, clean_streams, settings, monkeypatch):
     from groundwatch.errors import TransientError
-    from groundwatch.gateway.live.live import alarms
+    from groundwatch.gateway.live import alarms
 
     monkeypatch.setattr(alarms, "PAUSE", 0.05)
     desk = AlarmDesk(settings, bus, Metrics())

@@ -15,7 +15,7 @@ from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind
 from groundwatch.gateway.live import live
 from groundwatch.gateway.live.live import Filter, Missed, Watcher
-from groundwatch.runtime.delivery import follow
+from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings, TelemetrySettings
 
@@ -276,8 +276,8 @@ async def test_retried_dead_letters_are_counted_once_and_nothing_is_read_again(
 async def test_what_comes_is_shown_while_the_history_is_still_read(
     gateway_factory, publish, nats_server, monkeypatch
 ):
-    monkeypatch.setattr(follow, "BATCH", 1)
-    monkeypatch.setattr(follow, "WAIT", 0.1)
+    monkeypatch.setattr(streams, "MOST", 1)
+    monkeypatch.setattr(streams, "WAIT", 0.1)
     for name in "abc":
         await publish(name)
     fetched: list[str] = []

@@ -74,8 +74,8 @@ async def test_a_stream_that_does_not_exist(test_bus: Bus) -> None:
 async def test_goes_on_behind_the_last_message_after_a_restart(
     own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr(streams, "BATCH", 10)
-    monkeypatch.setattr(streams, "PATIENCE", 1.0)
+    monkeypatch.setattr(streams, "MOST", 10)
+    monkeypatch.setattr(streams, "WAIT", 1.0)
     await fill(test_bus, 0, 100)
     found = []
     async for read in read_stream(test_bus.js, "TEST"):
@@ -94,8 +94,8 @@ async def test_goes_on_behind_the_last_message_after_a_restart(
 async def test_a_server_that_stays_away_is_told(
     own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "BATCH", 10)
-    monkeypatch.setattr(streams, "PATIENCE", 0.5)
+    monkeypatch.setattr(streams, "MOST", 10)
+    monkeypatch.setattr(streams, "WAIT", 0.5)
     monkeypatch.setattr(streams, "RESUME_SECONDS", 1.0)
     await fill(test_bus, 0, 50)
     with pytest.raises(TransientError, match="reading TEST broke off"):
@@ -107,13 +107,13 @@ async def test_a_server_that_stays_away_is_told(
 async def test_follows_across_a_restart_without_gap_or_repeat(
     own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "PATIENCE", 0.5)
+    monkeypatch.setattr(streams, "WAIT", 0.5)
     await fill(test_bus, 0, 10)
     found: list[int] = []
 
     async def follow() -> None:
-        async for read in follow_stream(test_bus.js, "TEST", subjects=("test.>",)):
-            found.append(int(read.data))
+        async for batch in follow_stream(test_bus.js, "TEST", subjects=("test.>",)):
+            found.extend(int(read.data) for read in batch.messages)
 
     async def reach(count: int) -> None:
         await eventually(lambda: len(found) >= count, within=20)

@@ -21,7 +21,7 @@ from groundwatch.gateway.budgets.counters import FAULTS, Limit, Meter
 from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
 from groundwatch.gateway.budgets.signals import Signals
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.follow import follow
+from groundwatch.runtime.delivery.streams import follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -225,12 +225,13 @@ class Budgets:
 
     async def _follow(self) -> None:
         while True:
-            async for batch in follow(self._bus.js, STREAM, f"{PREFIX}>", on_fault=self._fault):
-                for sequence, subject, data in batch.messages:
+            following = follow_stream(self._bus.js, STREAM, subjects=[f"{PREFIX}>"], on_fault=self._fault)
+            async for batch in following:
+                for read in batch.messages:
                     try:
-                        await self._learn(subject.removeprefix(PREFIX), data, sequence)
+                        await self._learn(read.subject.removeprefix(PREFIX), read.data, read.sequence)
                     except UNDECODED as error:
-                        logger.error("budgets.unreadable", key=subject, error=str(error))
+                        logger.error("budgets.unreadable", key=read.subject, error=str(error))
                 if batch.pending == 0:
                     self._unknown = ""
                     self._known.set()

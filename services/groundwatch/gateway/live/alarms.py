@@ -21,7 +21,7 @@ from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import AlarmRaised, ResponseScored, digest
 from groundwatch.reporting.alarms import Alarms, Raised, moment
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.follow import FAULTS
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.logs import logger

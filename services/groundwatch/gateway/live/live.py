@@ -20,8 +20,7 @@ from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.live.alarms import AlarmDesk
 from groundwatch.gateway.live.report import Board
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.follow import FAULTS, follow
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import OUTCOMES, PREFIX
@@ -287,9 +286,10 @@ class Live:
             board, behind = self._new_board(), True
             if not self._caught_up.is_set():
                 self._board = board
-            async for batch in follow(self._bus.js, OUTCOMES, SUBJECT, on_fault=self._fault):
-                for sequence, subject, data in batch.messages:
-                    self._take(board, sequence, subject, data)
+            following = follow_stream(self._bus.js, OUTCOMES, subjects=[SUBJECT], on_fault=self._fault)
+            async for batch in following:
+                for read in batch.messages:
+                    self._take(board, read.sequence, read.subject, read.data)
                 if behind and batch.pending == 0:
                     behind, self._board = False, board
                     self._caught_up.set()
@@ -320,10 +320,17 @@ class Live:
             state = (await self._bus.js.stream_info(OUTCOMES)).state
             self.position = max(self.position, state.last_seq)
             self._showing.set()
-        async for batch in follow(self._bus.js, OUTCOMES, SUBJECT, after=self.position, on_fault=self._fault):
-            for sequence, subject, data in batch.messages:
-                if sequence > self.position and (event := _decode(subject, data)) is not None:
-                    self._show(sequence, event, data)
+        following = follow_stream(
+            self._bus.js,
+            OUTCOMES,
+            subjects=[SUBJECT],
+            start_sequence=self.position + 1,
+            on_fault=self._fault,
+        )
+        async for batch in following:
+            for read in batch.messages:
+                if read.sequence > self.position and (event := _decode(read.subject, read.data)) is not None:
+                    self._show(read.sequence, event, read.data)
         # It is another stream: the counting finds that too, and begins anew.
         await asyncio.get_running_loop().create_future()
 

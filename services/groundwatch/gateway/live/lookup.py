@@ -12,7 +12,7 @@ from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, response_key
 from groundwatch.gateway.intake.waiting import bounded
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.follow import FAULTS
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.topology import OUTCOMES, RESPONSES, outcome_subject, recorded_subject
 
 _RECORDED = msgspec.json.Decoder(ResponseRecorded)

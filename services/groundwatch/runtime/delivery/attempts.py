@@ -83,7 +83,7 @@ class AttemptCounts:
 
     def _key(self, arrived: Arrived) -> str:
         # With the time: a stream that was made anew begins to count its messages anew.
-        return f"{self._consumer}.{arrived.sequence}.{arrived.timestamp}"
+        return f"{self._consumer}.{arrived.sequence}.{int(arrived.stored_at.timestamp() * 1e6)}"
 
     async def _store(self) -> KeyValue:
         if self._bucket is None:

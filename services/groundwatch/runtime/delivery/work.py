@@ -31,21 +31,19 @@ class Arrived:
         "message",
         "origin",
         "sequence",
+        "stored_at",
         "stream",
-        "timestamp",
     )
 
     def __init__(self, message: Msg) -> None:
         self.message = message
         self.headers: Mapping[str, str] = message.headers or {}
         self.origin: str = self.headers.get(HEADER_ORIGIN) or message.subject
-        # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>…, with two more tokens in a JetStream domain.
-        tokens = message.reply.split(".")
-        first = 2 if len(tokens) == 9 else 4
-        self.stream = tokens[first]
-        self.delivered = int(tokens[first + 2])
-        self.sequence = int(tokens[first + 3])
-        self.timestamp = tokens[first + 5]
+        at = message.metadata
+        self.stream = at.stream
+        self.delivered = at.num_delivered
+        self.sequence = at.sequence.stream
+        self.stored_at = at.timestamp
         self.attempts = Attempts()
         self.handled = 0
         self.handled_at = 0.0
@@ -63,7 +61,7 @@ class Arrived:
     @property
     def answered(self) -> bool:
         """Whether the server has been told what became of it."""
-        return bool(self.message._ackd)
+        return self.message.is_acked
 
     @property
     def address(self) -> Address | None:

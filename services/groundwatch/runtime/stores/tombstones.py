@@ -17,8 +17,7 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseRecorded, digest
-from groundwatch.runtime.delivery.follow import follow
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import TOMBSTONES_BUCKET
@@ -166,9 +165,9 @@ class Erased:
         while True:
             # What was known stays in force until all is read anew.
             names: set[str] = set()
-            async for batch in follow(self._js, STREAM, SUBJECTS, on_fault=self._on_fault):
-                for _, subject, data in batch.messages:
-                    self._take(names, subject, data)
+            async for batch in follow_stream(self._js, STREAM, subjects=(SUBJECTS,), on_fault=self._on_fault):
+                for read in batch.messages:
+                    self._take(names, read.subject, read.data)
                 if batch.pending == 0:
                     self._names, self._confirmed = names, time.monotonic()
                     self._tried.set()

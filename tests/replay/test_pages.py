@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from groundwatch.replay.reading import MOST, Broken, Reader
-from groundwatch.replay.wire import Publisher
-from groundwatch.runtime.delivery.bus import Bus, Outgoing
+from groundwatch.errors import TransientError
+from groundwatch.replay.pages import PagedReader
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, settle
+from groundwatch.runtime.delivery.streams import MOST
 from groundwatch.topology import OUTCOMES
 
 pytestmark = pytest.mark.usefixtures("clean_streams")
@@ -22,13 +23,12 @@ OURS = "gw.outcome.ours.>"
 
 async def fill(bus: Bus) -> None:
     """Every third message is somebody else's; the last 100 are all."""
-    publisher = Publisher(bus.client, timeout=10)
-    messages = []
+    receipts = []
     for number in range(1, COUNT + 1):
         run = "others" if number % 3 == 0 or number > 600 else "ours"
-        messages.append(Outgoing(subject=f"gw.outcome.{run}.p.{number:032x}", payload=b"%d" % number))
-    await publisher.create(messages)
-    await publisher.close()
+        event = Outgoing(subject=f"gw.outcome.{run}.p.{number:032x}", payload=b"%d" % number)
+        receipts.append(await bus.start_create(event))
+    await settle(receipts)
 
 
 def ours(first: int, last: int) -> list[int]:
@@ -39,11 +39,11 @@ async def consumers(bus: Bus) -> set[str]:
     return {one.name or "" for one in await bus.js.consumers_info(OUTCOMES)}
 
 
-def reader(bus: Bus, last: int = COUNT, most: int = MOST) -> Reader:
-    return Reader(bus.js, OUTCOMES, OURS, last, most=lambda: most)
+def reader(bus: Bus, last: int = COUNT, most: int = MOST) -> PagedReader:
+    return PagedReader(bus.js, OUTCOMES, OURS, last, most=lambda: most)
 
 
-async def sequences(read: Reader, first: int, last: int) -> list[int]:
+async def sequences(read: PagedReader, first: int, last: int) -> list[int]:
     return [message.sequence async for part in read.page(first, last) for message in part]
 
 
@@ -98,11 +98,11 @@ async def test_after_a_break_it_reads_on(bus: Bus) -> None:
     def note(numbers: Iterable[int]) -> None:
         found.extend(numbers)
 
-    with pytest.raises(Broken):
+    with pytest.raises(TransientError):
         async for part in read.page(1, 600):
             note(message.sequence for message in part)
             for name in await consumers(bus):
-                if name.startswith("replay-"):
+                if name.startswith("reading-"):
                     await bus.js.delete_consumer(OUTCOMES, name)
     assert 0 < len(found) < len(ours(1, 600))
     assert found + await sequences(read, found[-1] + 1, 600) == ours(1, 600)
