@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
@@ -13,15 +12,9 @@ from groundwatch.events import Label, ResponseRecorded
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.linguistic import engine as module
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols import registry
 
-
-class Named:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-FAITHSCORE = cast(EvaluationProtocol, Named("faithscore"))
+FAITHSCORE = registry.get("faithscore")
 ODD = [
     "",
     "...",
@@ -80,8 +73,8 @@ async def test_an_endless_answer_is_unscorable_and_leaves_the_others_alone(engin
     assert isinstance(fine, Extraction)
 
 
-async def test_an_unknown_protocol_is_an_input_error(engine: LinguisticEngine) -> None:
-    results = await engine.extract(responses("A dog."), cast(EvaluationProtocol, Named("other")))
+async def test_a_protocol_without_rules_is_an_input_error(engine: LinguisticEngine) -> None:
+    results = await engine.extract(responses("A dog."), registry.get("genception"))
     assert [type(result) for result in results] == [InputError]
 
 
