@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from groundwatch.cli.common import run
-from groundwatch.cli.numbers import render_numbers
-from groundwatch.cli.output import complain, print_json
+from groundwatch.cli.output import complain, print_json, render_numbers
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.telemetry import logs
+from groundwatch.system.connecting import run
 from groundwatch.terminal import Console
 
 FOLDER = Path(__file__).parent

@@ -34,7 +34,7 @@ AT_ONCE = 1_000
 
 CHILD = """
 import json, resource, sys, time
-from groundwatch.cli.common import run
+from groundwatch.system.connecting import run
 from groundwatch.gateway.comparing import compare
 from groundwatch.reporting.compare.html import html_report
 from groundwatch.runtime.delivery.bus import Bus

@@ -219,7 +219,7 @@ async def measure(*, responses: int = 100_000) -> dict[str, Any]:
 
 def main() -> None:
     """The client's process."""
-    from groundwatch.cli.common import run
+    from groundwatch.system.connecting import run
 
     door, port, prefix, count = sys.argv[1:]
     sys.stdout.buffer.write(msgspec.json.encode(run(send(door, int(port), prefix, int(count)))))

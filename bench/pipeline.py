@@ -21,14 +21,13 @@ import msgspec
 from nats.js.api import AckPolicy, ConsumerConfig
 
 import hop
-from groundwatch.cli.inputs import annotated_response
-from groundwatch.cli.system import System, whole_system
-from groundwatch.cli.traffic import outcomes
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.ledger.ledger import audit
-from groundwatch.protocols.faithscore.annotation import read_annotations
+from groundwatch.protocols.faithscore.annotation import annotated_response, read_annotations
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
+from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import GatewaySettings, Settings, StageSettings
+from groundwatch.system.up import System, whole_system
 from groundwatch.topology import OUTCOMES, RESPONSES
 
 STAGES = 4
@@ -75,7 +74,7 @@ class Load:
             sender.wait()
         delays = [
             outcome.scored_at - outcome.recorded_at
-            async for outcome in outcomes(self._system.bus, LIVE, follow=False)
+            async for outcome in read_outcomes(self._system.bus, LIVE, follow=False)
         ]
         found, self._seen = delays[self._seen :], len(delays)
         return found

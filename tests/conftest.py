@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import nats.js.errors
 import pytest
+from tests.support.command_line import answer, nobody, up, written
 from tests.support.triton import LiveTriton, live
 
 from groundwatch.runtime.delivery.bus import Bus
@@ -19,6 +20,8 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import BUCKETS, STREAMS
+
+__all__ = ["answer", "nobody", "up", "written"]
 
 BusFactory = Callable[..., Awaitable[Bus]]
 

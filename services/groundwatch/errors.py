@@ -5,6 +5,7 @@ GroundwatchError
 │   ├── SettingsError     a setting is wrong; names the key
 │   ├── FileFormatError   a file is wrong; names file, line and key
 │   ├── MissingExtraError an optional dependency is not installed
+│   ├── OpenedFolderError it holds for the streams that were opened in a folder
 │   └── ProvisionRefused  a change to streams or consumers would drop data
 ├── CheckFailed           the thing checked does not hold: exit status 1
 ├── InputError            an event can never succeed: dead letter at once
@@ -22,6 +23,8 @@ GroundwatchError
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import msgspec
 
@@ -58,6 +61,14 @@ class MissingExtraError(UsageError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed: run pip install 'groundwatch[{extra}]'")
+
+
+class OpenedFolderError(UsageError):
+    """Something is wrong with streams that a command opened in `folder`, where nobody else runs."""
+
+    def __init__(self, message: str, folder: Path) -> None:
+        super().__init__(message)
+        self.folder = folder
 
 
 class CheckFailed(GroundwatchError):

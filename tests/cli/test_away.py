@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from groundwatch.runtime.local.nats_server import NatsServer
+from tests.support.command_line import CommandLine
 
-from .conftest import CommandLine
+from groundwatch.runtime.local.nats_server import NatsServer
 
 
 class Cut:

@@ -6,19 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from tests.support import llm_server
 from typer.testing import CliRunner, Result
 
-from groundwatch.cli import analysis, construction
+from groundwatch.cli import app
 from groundwatch.errors import CheckFailed, FileFormatError, UsageError
 from groundwatch.protocols.trihe.published import read_benchmark
 
 
 def run(*arguments: object) -> Result:
-    app = typer.Typer()
-    construction.register(app)
-    analysis.register(app)
     return CliRunner().invoke(app, ["bench-build", *map(str, arguments)])
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from groundwatch.cli import agree, offline
+from groundwatch.cli import app
 from groundwatch.errors import FileFormatError, TransientError, Unscorable, UsageError
 from groundwatch.events import (
     Claim,
@@ -114,10 +113,6 @@ def finder(monkeypatch: pytest.MonkeyPatch) -> Finder:
 
 @pytest.fixture
 def run() -> Callable[..., Result]:
-    app = typer.Typer()
-    offline.register(app)
-    agree.register(app)
-
     def call(*arguments: object) -> Result:
         return CliRunner().invoke(app, [str(argument) for argument in arguments])
 

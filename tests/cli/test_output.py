@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.conftest import CommandLine, Up, environment
+from tests.support.command_line import CommandLine, Up, environment
 
 from groundwatch.topology import HEADER_PROTOCOLS, outcome_subject, recorded_subject
 

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from tests.cli.conftest import CommandLine
 from tests.support.chains import seed_picture
+from tests.support.command_line import CommandLine
 from tests.support.llm_server import LlmServer, picture, running
 from typer.testing import CliRunner
 
-from groundwatch.cli import offline
-from groundwatch.cli import probe as command
+from groundwatch.cli import app
 from groundwatch.errors import GroundwatchError
 
 WORDS = {"a": "dog ball", "b": "cat on table", "c": "tree", "d": "dog tree"}
@@ -67,9 +65,7 @@ class Line:
     """The command in this process: starting one for each would cost more than all that is tested."""
 
     def __init__(self) -> None:
-        self._app = typer.Typer()
-        command.register(self._app)
-        offline.register(self._app)
+        self._app = app
 
     def __call__(self, *typed: object, **env: str) -> str:
         """What it prints."""
@@ -87,7 +83,7 @@ class Line:
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> Line:
-    monkeypatch.setattr("groundwatch.cli.probing.PAUSE", 0.01)
+    monkeypatch.setattr("groundwatch.probing.probe.PAUSE", 0.01)
     return Line()
 
 

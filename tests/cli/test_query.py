@@ -73,7 +73,7 @@ def test_the_report_by_model_and_category(filled):
         (("query", "selct"), "SQL: Parser Error: syntax error"),
         (("query", "SELECT * FROM read_csv('/etc/passwd')"), "disabled by configuration"),
         (("query", "DROP VIEW outcomes"), "one SELECT is wanted"),
-        (("report", "--since", "yesterday"), "--since yesterday: write a date"),
+        (("report", "--since", "yesterday"), "--since yesterday: write a time"),
         (("report", "--since", "1h", "--until", "2h"), "--until 2h is not after --since 1h"),
         (("report", "--from", "moon"), "--from moon: write archive or stream"),
     ],

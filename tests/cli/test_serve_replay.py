@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.cli.conftest import CommandLine
 from tests.replay.conftest import Replays, record, response, settings_of
+from tests.support.command_line import CommandLine
 
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.ledger.runs import audit

@@ -18,12 +18,12 @@ import nats.errors
 import pytest
 from nats.js.api import StreamConfig
 
-from groundwatch.cli.demo_shared import settled
-from groundwatch.cli.system import whole_system
+from groundwatch.demo.shared import settled
 from groundwatch.ledger.runs import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.nats_server import find_binary
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings, Settings, StageSettings
+from groundwatch.system.up import whole_system
 
 PAGE = Path(__file__).parents[2] / "docs" / "disaster.md"
 RESPONSES = 40

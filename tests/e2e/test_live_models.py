@@ -28,11 +28,9 @@ import pytest_asyncio
 pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
 pytest.importorskip("pytriton", reason="needs the extra triton-server")
 
-from tests.cli.conftest import CommandLine
+from tests.support.command_line import CommandLine
 from tests.support.samples import SAMPLES
 
-from groundwatch.cli.models import MINIATURE
-from groundwatch.cli.system import System, whole_system
 from groundwatch.events import ChainAdvanced, Decision, OutcomeKind, ResponseScored
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.miniature.language import PROMPTS, answer
@@ -42,6 +40,8 @@ from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import GatewaySettings, IntakeSettings, RetrySettings, Settings
 from groundwatch.runtime.stores.images import ImageStore, check_image
+from groundwatch.system.models import MINIATURE
+from groundwatch.system.up import System, whole_system
 from groundwatch.topology import JUDGED, OUTCOMES, parse_subject
 
 MODELS = {

@@ -15,11 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.cli.conftest import CommandLine
 from tests.support.chains import seed_picture
+from tests.support.command_line import CommandLine
 from tests.support.secured import Secured, secured
 
-from groundwatch.cli.system import STAGES, make_service
 from groundwatch.events import AlarmRaised, response_key
 from groundwatch.gateway.live.alarms import AlarmDesk
 from groundwatch.runtime.delivery.bus import Bus
@@ -35,6 +34,7 @@ from groundwatch.runtime.settings import (
 )
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system.services import STAGES, make_service
 from groundwatch.topology import (
     COMMAND_LINE,
     GATEWAY,

@@ -8,6 +8,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ from tests.support.llm_server import LlmServer, picture
 from tests.support.llm_server import running as llm_server
 from tests.support.secured import Secured, secured
 
-from groundwatch.cli.auditing import AuditMetrics, _once
-from groundwatch.cli.system import make_service
+from groundwatch.ledger.auditing import AuditMetrics, audit_once
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import begin
@@ -37,6 +37,8 @@ from groundwatch.runtime.settings import (
     judging_sections,
 )
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system.connecting import connected
+from groundwatch.system.services import make_service
 from groundwatch.topology import AUDITOR, CACHE_BUCKET, COMMAND_LINE, ERASE, OUTCOMES, REPLAY
 
 PATIENCE = 120.0
@@ -161,7 +163,8 @@ async def test_everybody_does_their_own_work(
             mine = settings.model_copy(update={"nats": server.settings(AUDITOR)})
             for run in ("live", "served"):
                 audits = AuditMetrics()
-                assert await _once(mine, run, audits, as_json=True)
+                connect = partial(connected, mine, AUDITOR, user=AUDITOR)
+                assert await audit_once(connect, run, audits)
                 assert audits.registry.get_sample_value("groundwatch_audit_unaccounted", {"run": run}) == 0
                 pairs = audits.registry.get_sample_value
                 assert pairs("groundwatch_audit_pairs", {"run": run, "state": "scored"}) == 6

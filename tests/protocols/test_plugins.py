@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import CommandLine, Up
+from tests.support.command_line import CommandLine, Up
 
 TOY = """
 from groundwatch.events import Claim, Decision, Judge, Verdict

@@ -6,7 +6,8 @@ import pytest
 from tests.replay.conftest import response
 
 from groundwatch.errors import UsageError
-from groundwatch.replay.spec import Selection, Spec, moment, pace
+from groundwatch.replay.spec import Selection, Spec, pace
+from groundwatch.times import read_moment
 from groundwatch.topology import Address
 
 
@@ -49,13 +50,13 @@ def test_chains_are_scored_again() -> None:
     ],
 )
 def test_moments(text: str, seconds: float) -> None:
-    assert moment(text, "--since", 1e6) == seconds
+    assert read_moment(text, "--since", 1e6) == seconds
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "-5", "nan", "1y"])
 def test_no_moment(text: str) -> None:
     with pytest.raises(UsageError, match="--since"):
-        moment(text, "--since", 1e6)
+        read_moment(text, "--since", 1e6)
 
 
 def test_paces() -> None:

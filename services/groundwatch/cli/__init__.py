@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 import groundwatch.cli.agree as agree
-import groundwatch.cli.analysis as analysis
+import groundwatch.cli.analyse as analyse
 import groundwatch.cli.budget as budget
 import groundwatch.cli.canary as canary
 import groundwatch.cli.compare as compare
@@ -27,11 +27,11 @@ import groundwatch.cli.provisioning as provisioning
 import groundwatch.cli.query as query
 import groundwatch.cli.replay as replay
 import groundwatch.cli.runs as runs
-import groundwatch.cli.system as system
 import groundwatch.cli.traffic as traffic
+import groundwatch.cli.up as up
 from groundwatch import __version__, termination
-from groundwatch.cli.output import complain, say
-from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, SettingsError
+from groundwatch.cli.output import complain, say, told_here
+from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, OpenedFolderError, SettingsError
 
 Mistyped: type[Exception] = typer.BadParameter.__bases__[0]
 """What typer raises for a wrong command line; it has no public name of its own there."""
@@ -62,7 +62,7 @@ def options(
 
 
 for module in (
-    system,
+    up,
     provisioning,
     demo,
     traffic,
@@ -72,7 +72,7 @@ for module in (
     probe,
     canary,
     agree,
-    analysis,
+    analyse,
     construction,
     config,
     models,
@@ -98,6 +98,9 @@ def main() -> None:
     except (CheckFailed, ConnectionLost) as error:
         complain(str(error))
         status = 1
+    except OpenedFolderError as error:
+        complain(told_here(error))
+        status = 2
     except GroundwatchError as error:
         for problem in error.problems if isinstance(error, SettingsError) else (str(error),):
             complain(problem)

@@ -7,18 +7,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from groundwatch.cli.common import (
-    ConfigOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    connected,
-    run,
-)
+from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import print_json, say
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.rules import Budget, Told
 from groundwatch.gateway.budgets.signals import SIGNALS
+from groundwatch.system.connecting import connected, run
 from groundwatch.terminal import Console, Table, lines
 
 budget = typer.Typer(

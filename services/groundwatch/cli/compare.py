@@ -7,21 +7,15 @@ from typing import Annotated
 
 import typer
 
-from groundwatch.cli.common import (
-    ConfigOption,
-    DataDirOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    connected,
-)
-from groundwatch.cli.common import run as run_coroutine
+from groundwatch.cli.options import ConfigOption, DataDirOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.reporting.compare.compare import CHANGED
 from groundwatch.reporting.compare.html import html_report
 from groundwatch.reporting.compare.render import render_comparison
 from groundwatch.reporting.compare.result import Comparison
+from groundwatch.system.connecting import connected
+from groundwatch.system.connecting import run as run_coroutine
 from groundwatch.terminal import Console
 
 

@@ -10,11 +10,12 @@ import msgspec
 import typer
 
 from groundwatch.addresses import concealed, without_secrets
-from groundwatch.cli.common import JsonOption, run
+from groundwatch.cli.options import JsonOption
 from groundwatch.cli.output import complain, print_json, say
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.settings import read
 from groundwatch.runtime.telemetry import logs
+from groundwatch.system.connecting import run
 from groundwatch.system.settings_check import ENGINES, check_settings, named_engine
 
 config = typer.Typer(help="The settings of the services.", no_args_is_help=True)

@@ -11,9 +11,8 @@ import typer
 from pydantic import ValidationError
 
 from groundwatch.cli import construction_questions
-from groundwatch.cli.common import ConfigOption, JsonOption, prepare, run
-from groundwatch.cli.numbers import render_numbers, write_lines
-from groundwatch.cli.output import print_json, progress_bar
+from groundwatch.cli.options import ConfigOption, JsonOption
+from groundwatch.cli.output import print_json, progress_bar, render_numbers, write_lines
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.trihe.asking import QUESTIONS, RELATIONS
@@ -30,6 +29,7 @@ from groundwatch.protocols.valor.benchmark import (
 )
 from groundwatch.runtime.settings import Settings
 from groundwatch.section import in_words
+from groundwatch.system.connecting import prepare, run
 from groundwatch.terminal import Console, Table, box, lines
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ def tri_he(
 
     The model is the one of `--url` and `--model`, else of the setting `verification.llm`.
     """
-    from groundwatch.cli.asking import build_tri_he
+    from groundwatch.evaluation.questions import build_tri_he
 
     settings = prepare(config)
     with progress_bar() as bar:

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.cli.common import JsonOption
-from groundwatch.cli.numbers import render_numbers, write_lines
-from groundwatch.cli.output import print_json
+from groundwatch.cli.options import JsonOption
+from groundwatch.cli.output import print_json, render_numbers, write_lines
 from groundwatch.errors import UsageError
 from groundwatch.protocols.pope import questions as pope_questions
 from groundwatch.protocols.published import Place, json_lines

@@ -15,24 +15,18 @@ import typer
 
 from groundwatch.archive.place import placed
 from groundwatch.archive.store import Store, installed
-from groundwatch.cli.common import (
-    ConfigOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    connected,
-    data_dir,
-    find_running,
-    run,
-)
+from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.searching import in_index
 from groundwatch.erasure.subject import Subject, subject
 from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
+from groundwatch.runtime.services.run import stopping
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.system.connecting import connected, data_dir, find_running, run
 from groundwatch.terminal import Console
+from groundwatch.times import read_interval
 from groundwatch.topology import ERASE
 
 if TYPE_CHECKING:
@@ -195,9 +189,7 @@ def retention(
     if not every:
         run(_once(settings, dry_run, as_json))
         return
-    from groundwatch.cli.canary import interval
-
-    run(_again_and_again(settings, interval(every), dry_run, as_json))
+    run(_again_and_again(settings, read_interval(every, "--every"), dry_run, as_json))
 
 
 async def _once(settings: Settings, dry_run: bool, as_json: bool) -> None:
@@ -218,8 +210,6 @@ def _tell(kept: Kept) -> None:
 
 
 async def _again_and_again(settings: Settings, every: float, dry_run: bool, as_json: bool) -> None:
-    from groundwatch.cli.canary import stopping
-
     async with stopping() as stopped:
         while not stopped.is_set():
             began = time.monotonic()

@@ -9,21 +9,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from groundwatch.cli.common import (
-    ConfigOption,
-    DataDirOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    connected,
-    run,
-)
+from groundwatch.cli.options import ConfigOption, DataDirOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.replay.files import Manifest
-from groundwatch.replay.spec import Spec, moment, told
+from groundwatch.replay.spec import Spec
+from groundwatch.system.connecting import connected, run
 from groundwatch.terminal import Console, TaskProgressColumn, progress
+from groundwatch.times import read_moment, shown_moment
 
 
 def export(
@@ -66,8 +60,8 @@ def export(
         run="export",
         source=source,
         stage=stage,
-        since=moment(since, "--since", now) if since else 0.0,
-        until=moment(until, "--until", now) if until else 0.0,
+        since=read_moment(since, "--since", now) if since else 0.0,
+        until=read_moment(until, "--until", now) if until else 0.0,
         models=tuple(model or ()),
         tenants=tuple(tenant or ()),
         ids=tuple(filter(None, (one.strip() for one in ids.split(",")))),
@@ -102,7 +96,11 @@ def export(
         )
         if number
     )
-    between = f", recorded {told(manifest.first)} to {told(manifest.last)}" if manifest.events else ""
+    between = (
+        f", recorded {shown_moment(manifest.first)} to {shown_moment(manifest.last)}"
+        if manifest.events
+        else ""
+    )
     Console().print(
         f"{out}: {manifest.events:,} events and {manifest.images:,} images in {size:,} bytes{between}{left}",
         soft_wrap=True,

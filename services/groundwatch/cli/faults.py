@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from groundwatch.cli.common import (
-    ConfigOption,
-    DataDirOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    connected,
-    run,
-)
+from groundwatch.cli.options import ConfigOption, DataDirOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import print_json
 from groundwatch.cli.runs import NameArgument, WithOption, runs
 from groundwatch.errors import CheckFailed
 from groundwatch.replay.retrying import Retried, faults, retry
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.settings import with_file
+from groundwatch.system.connecting import connected, run
 from groundwatch.terminal import Console
 from groundwatch.topology import REPLAY
 

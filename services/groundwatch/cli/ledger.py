@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import typer
+from prometheus_client import start_http_server
 
-from groundwatch.cli.common import (
-    FAULTS,
-    ConfigOption,
-    DataDirOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    connected,
-    run,
-)
-from groundwatch.cli.output import print_json, say
+from groundwatch.cli.options import ConfigOption, DataDirOption, JsonOption, NatsOption, client_settings
+from groundwatch.cli.output import print_json, print_json_line, say
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
+from groundwatch.ledger.auditing import AuditMetrics, audit_periodically
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.ledger.runs import audit
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
+from groundwatch.runtime.services.run import stopping
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.system.connecting import FAULTS, connected, run
 from groundwatch.terminal import Console, Table
-from groundwatch.times import moment_of
+from groundwatch.times import moment_of, read_interval
+from groundwatch.topology import AUDITOR
 
 dead = typer.Typer(help="Events that could not be processed.", no_args_is_help=True)
 
@@ -57,10 +56,7 @@ def audit_command(
     """
     settings = client_settings(config, nats, folder)
     if every:
-        from groundwatch.cli.auditing import audit_again_and_again
-        from groundwatch.cli.canary import interval
-
-        run(audit_again_and_again(settings, run_name, interval(every), metrics_port or 0, as_json=as_json))
+        run(_audit_periodically(settings, run_name, every, metrics_port or 0, as_json=as_json))
         return
     if metrics_port is not None:
         raise UsageError("--metrics-port goes with --every: a single audit is over before it is scraped")
@@ -89,6 +85,31 @@ def audit_command(
             f"{ledger.standing}; it is known when what is judged beside them is done: audit again then, or "
             "give it longer with --wait"
         )
+
+
+async def _audit_periodically(
+    settings: Settings, run_name: str, every: str, port: int, *, as_json: bool
+) -> None:
+    seconds, metrics = read_interval(every, "--every"), AuditMetrics()
+    try:
+        server, _ = start_http_server(port, addr=settings.telemetry.host, registry=metrics.registry)
+    except OSError as error:
+        raise UsageError(f"--metrics-port {port}: {error.strerror or error}") from error
+    logger.info("telemetry.started", service="audit", port=server.server_port)
+
+    def report(ledger: Ledger) -> None:
+        if as_json:
+            print_json_line(ledger)
+            return
+        say(
+            f"{ledger.recorded:,} recorded, {ledger.scored:,} scored, {ledger.unscored:,} unscored, "
+            f"{ledger.declined:,} declined, {ledger.in_flight:,} in flight: " + ledger.standing
+        )
+
+    async with stopping() as stopped:
+        connect = partial(connected, settings, AUDITOR, user=AUDITOR)
+        await audit_periodically(connect, run_name, metrics, seconds, stopped, report)
+    server.shutdown()
 
 
 def show_ledger(ledger: Ledger, console: Console) -> None:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shlex
+import shutil
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import typer
 
 from groundwatch.addresses import concealed
-from groundwatch.terminal import MofNCompleteColumn, Progress, TimeRemainingColumn, escape_json, visible
+from groundwatch.errors import OpenedFolderError, UsageError
+from groundwatch.reporting import Beside, render_beside
+from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress
+from groundwatch.system.folders import PROVISION
+from groundwatch.terminal import (
+    Console,
+    MofNCompleteColumn,
+    Progress,
+    Table,
+    TaskID,
+    TimeRemainingColumn,
+    box,
+    escape_json,
+    styled,
+    visible,
+)
 from groundwatch.terminal import progress as bar
 
 
@@ -56,3 +77,117 @@ def _encoded(value: Any) -> bytes:
 def progress_bar(*, quiet: bool = False) -> Progress:
     """How many are done, on standard error."""
     return bar(MofNCompleteColumn(), TimeRemainingColumn(), quiet=quiet)
+
+
+class Bars:
+    """Progress on standard error: a bar for each thing that is done."""
+
+    def __init__(self) -> None:
+        self._progress = progress_bar()
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Show it."""
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done)
+
+
+@contextlib.contextmanager
+def loading_shown(console: Console, words: str) -> Iterator[OnProgress]:
+    """`words` while the block runs, and which models load: a line each, or one that changes at a terminal."""
+    loading: set[str] = set()
+
+    def tell(progress: LoadProgress) -> None:
+        (loading.discard if progress.loaded else loading.add)(progress.model)
+        count = f"{progress.done} of {progress.total} models loaded after {progress.seconds:.0f} s"
+        if status is not None:
+            status.update(styled(f"{words} {count}; loading {', '.join(sorted(loading)) or 'none'}"))
+        elif progress.loaded:
+            console.print(f"loaded {progress.model} ({count})", soft_wrap=True)
+        else:
+            console.print(f"loading {progress.model}…", soft_wrap=True)
+
+    if console.is_terminal:
+        with console.status(styled(words)) as status:
+            yield tell
+    else:
+        status = None
+        console.print(words, soft_wrap=True)
+        yield tell
+
+
+def show_beside(found: Beside, as_json: bool) -> None:
+    """The user's models in the published tables."""
+    tables = found.tables()
+    if as_json:
+        print_json({"protocol": found.protocol, "tables": tables})
+    else:
+        render_beside(tables, Console())
+
+
+def render_numbers(result: Mapping[str, object], console: Console) -> None:
+    """Names with their numbers; nested ones under the names above them."""
+    table = Table(box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column("name")
+    table.add_column("value", justify="right")
+    for name, value in _flat(result):
+        shown = "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+        table.add_row(name, shown)
+    console.print(table)
+
+
+def write_lines(path: Path, lines: Iterable[object]) -> None:
+    """Write JSON lines; raises `UsageError` where that is not possible."""
+    try:
+        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}: ")
+        else:
+            yield f"{above}{name}", value
+
+
+def program() -> str:
+    """What starts this program in the user's shell and folder."""
+    script = Path(sys.argv[0])
+    if script.name != "groundwatch" or not script.is_file():
+        return f"{_near(Path(sys.executable))} -m groundwatch"
+    on_path = shutil.which("groundwatch")
+    return "groundwatch" if on_path and Path(on_path).samefile(script) else _near(script)
+
+
+def place_of(folder: Path | None) -> str:
+    """The option that names the folder; nothing for none."""
+    return f" --data-dir {shlex.quote(str(folder))}" if folder is not None else ""
+
+
+def told_here(error: OpenedFolderError) -> str:
+    """The message with what to type for the folder."""
+    message, place = str(error), place_of(error.folder)
+    if "groundwatch " not in message:
+        return message
+    if PROVISION in message:
+        return message.replace(PROVISION, f"groundwatch up{place} brings the data up to date")
+    return f"{message}; here with{place}"
+
+
+def _near(path: Path) -> str:
+    """The path as it is written from here; with a slash, so that no shell looks for it elsewhere."""
+    path = path.absolute()
+    if not path.is_relative_to(Path.cwd()):
+        return shlex.quote(str(path))
+    near = str(path.relative_to(Path.cwd()))
+    return shlex.quote(near if os.sep in near else f".{os.sep}{near}")

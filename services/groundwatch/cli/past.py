@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
-from groundwatch.cli.history import history, moment
 from groundwatch.cli.output import print_json
 from groundwatch.errors import UsageError
 from groundwatch.reporting import Breakdown, render_breakdown
 from groundwatch.reporting.breakdown import DIMENSIONS
 from groundwatch.runtime.settings import Settings
+from groundwatch.system.history import history
 from groundwatch.terminal import Console
+from groundwatch.times import read_moment
 
 SOURCES = ("archive", "stream")
 
@@ -48,7 +50,7 @@ async def show_history(
     """Print the breakdown of run `of`. Raises `UsageError` for options that cannot be."""
     if source and source not in SOURCES:
         raise UsageError(f"--from {source}: write {' or '.join(SOURCES)}")
-    begin, end = moment(since, "--since"), moment(until, "--until")
+    begin, end = _moment(since, "--since"), _moment(until, "--until")
     if begin is not None and end is not None and end <= begin:
         raise UsageError(f"--until {until} is not after --since {since}")
     names = _names(by) or ["model"]
@@ -67,6 +69,10 @@ async def show_history(
         print_json(found.to_dict() | {"since": begin, "until": end})
     else:
         render_breakdown(found, Console())
+
+
+def _moment(text: str, option: str) -> float | None:
+    return read_moment(text, option, time.time()) if text else None
 
 
 def _names(by: str) -> list[str]:

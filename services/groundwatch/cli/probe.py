@@ -9,23 +9,23 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.cli.common import ConfigOption, JsonOption, prepare, run
-from groundwatch.cli.output import print_json, progress_bar
-from groundwatch.cli.probing import Plan, Probed, flat, probe
-from groundwatch.cli.system import configure_protocols
+from groundwatch.cli.options import ConfigOption, JsonOption
+from groundwatch.cli.output import Bars, print_json
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
 from groundwatch.probing import benchmarks, world
+from groundwatch.probing.probe import Plan, Probed, flat, probe
 from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH, MAX_LENGTH
 from groundwatch.protocols.suite import Suite
 from groundwatch.reporting import render
 from groundwatch.statistics.intervals import Interval
+from groundwatch.system.connecting import prepare, run
+from groundwatch.system.services import configure_protocols
 from groundwatch.terminal import (
     Console,
     Table,
-    TaskID,
     box,
 )
 
@@ -127,11 +127,11 @@ def probe_command(
     )
 
     async def work() -> tuple[Probed, dict[str, Any] | None]:
-        with Bar() as bar:
-            probed = await probe(found, plan, settings, bar.tell)
+        with Bars() as bars:
+            probed = await probe(found, plan, settings, bars.tell)
         if not submit:
             return probed, None
-        from groundwatch.cli.probe_sending import send
+        from groundwatch.probing.sending import send
 
         return probed, msgspec.to_builtins(await send(probed, submit))
 
@@ -159,27 +159,6 @@ def default_folder(suite: str, model: str, strategy: Strategy) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
     tail = "" if strategy is Strategy.DIRECT else f"-{strategy.value}"
     return f"probe-{suite}-{plain}{tail}"
-
-
-class Bar:
-    """A progress bar on standard error: one line for each thing that is done."""
-
-    def __init__(self) -> None:
-        self._progress = progress_bar()
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Show it."""
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done)
 
 
 def show(probed: Probed, told: dict[str, Any], console: Console) -> None:

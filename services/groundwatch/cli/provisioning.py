@@ -7,18 +7,12 @@ from typing import Annotated
 
 import typer
 
-from groundwatch.cli.common import (
-    ConfigOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    connected,
-    run,
-)
+from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
+from groundwatch.system.connecting import connected, run
 from groundwatch.topology import PROVISIONER
 
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.cli.common import (
+from groundwatch.cli.options import (
+    ArchiveOnlyOption,
     ConfigOption,
     DataDirOption,
     JsonOption,
     NatsOption,
     client_settings,
-    run,
 )
-from groundwatch.cli.history import ArchiveOnlyOption, archive_store, history
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
+from groundwatch.system.connecting import run
+from groundwatch.system.history import archive_store, history
 from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:

@@ -15,29 +15,30 @@ from typing import Annotated
 import msgspec
 import typer
 
-from groundwatch.cli.common import (
+from groundwatch.cli.options import (
     ConfigOption,
     DataDirOption,
     JsonOption,
+    ModelsOption,
     NatsOption,
     client_settings,
-    connected,
-    data_dir,
 )
-from groundwatch.cli.common import run as run_coroutine
-from groundwatch.cli.folders import MODELS, place_of, program
-from groundwatch.cli.models import ModelsOption, named_models, serving
-from groundwatch.cli.output import print_json, say
+from groundwatch.cli.output import place_of, print_json, program, say
 from groundwatch.cli.runs import WithOption, facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel
 from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.replay.spec import Spec, moment, pace, told
+from groundwatch.replay.spec import Spec, pace
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings, recorded_sections, with_file
+from groundwatch.system.connecting import connected, data_dir
+from groundwatch.system.connecting import run as run_coroutine
+from groundwatch.system.folders import MODELS
+from groundwatch.system.models import named_models, serving
 from groundwatch.terminal import Console, Table, TaskProgressColumn, progress
+from groundwatch.times import read_moment, shown_moment
 from groundwatch.topology import REPLAY
 
 
@@ -98,8 +99,8 @@ def replay(
         run=run,
         source=run if file is not None else source,
         stage=stage,
-        since=moment(since, "--since", now) if since else 0.0,
-        until=moment(until, "--until", now) if until else 0.0,
+        since=read_moment(since, "--since", now) if since else 0.0,
+        until=read_moment(until, "--until", now) if until else 0.0,
         models=tuple(model or ()),
         tenants=tuple(tenant or ()),
         ids=tuple(filter(None, (one.strip() for one in ids.split(",")))),
@@ -243,7 +244,7 @@ def _show_plan(plan: Plan, as_json: bool) -> None:
     table.add_column(justify="right")
     table.add_column()
     table.add_row(f"{plan.read:,}", f"events of run {plan.source} are looked at")
-    between = f", recorded {told(plan.first)} to {told(plan.last)}" if plan.pairs else ""
+    between = f", recorded {shown_moment(plan.first)} to {shown_moment(plan.last)}" if plan.pairs else ""
     table.add_row(f"{plan.responses:,}", f"responses are selected{between}")
     for name, number in plan.by_protocol.items():
         table.add_row(f"{number:,}", f"outcomes for {name}")

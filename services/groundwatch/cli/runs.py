@@ -11,27 +11,26 @@ import msgspec
 import typer
 
 from groundwatch.addresses import without_secrets
-from groundwatch.cli.common import (
+from groundwatch.cli.options import (
     ConfigOption,
     DataDirOption,
     JsonOption,
+    ModelsOption,
     NatsOption,
     client_settings,
-    connected,
-    run,
 )
-from groundwatch.cli.folders import place_of, program
-from groundwatch.cli.models import ModelsOption, named_models
-from groundwatch.cli.output import confirmed, print_json, say
+from groundwatch.cli.output import confirmed, place_of, print_json, program, say
 from groundwatch.errors import UsageError
 from groundwatch.replay.pairs import Changed, changed
 from groundwatch.replay.retrying import faults
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.replay.spec import told
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.settings import Settings, with_file
+from groundwatch.system.connecting import connected, run
+from groundwatch.system.models import named_models
 from groundwatch.terminal import Console, Table
+from groundwatch.times import shown_moment
 from groundwatch.topology import REPLAY
 
 COMPARED = 50_000
@@ -81,7 +80,7 @@ def list_command(
             f"{one.counts.outcomes:,}",
             one.spec.stage,
             one.spec.file or one.spec.source,
-            told(one.created_at),
+            shown_moment(one.created_at),
             f"${one.counts.usage.cost:,.2f}",
         )
     Console().print(table)

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from groundwatch.cli.common import (
-    NOTHING_FOUND,
+from groundwatch.cli.options import (
     ConfigOption,
     DataDirOption,
     JsonOption,
     NatsOption,
+    SinceOption,
+    UntilOption,
     client_settings,
-    connected,
-    find_running,
-    prepare,
-    run,
-    show_beside,
 )
-from groundwatch.cli.history import SinceOption, UntilOption
-from groundwatch.cli.live import LiveView
-from groundwatch.cli.output import print_json, progress_bar, say
+from groundwatch.cli.output import print_json, progress_bar, say, show_beside
 from groundwatch.cli.past import HistoryByOption, SourceOption, asks_history, show_history
-from groundwatch.cli.sending import Sender, Sent
-from groundwatch.errors import UNDECODED, CheckFailed, UsageError
-from groundwatch.events import LIVE, ResponseScored
+from groundwatch.client.sending import Sender, Sent
+from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.events import LIVE
 from groundwatch.reporting import Beside, Report, render
 from groundwatch.reporting.alarms import Alarms, tell
-from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import Read, follow_stream, read_stream
-from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.reporting.live import LiveView
+from groundwatch.runtime.delivery.outcomes import read_outcomes
+from groundwatch.system.connecting import NOTHING_FOUND, connected, find_running, prepare, run
 from groundwatch.terminal import Console, Live
-from groundwatch.topology import OUTCOMES, run_subjects
 
 REFRESH = 4
 SHOWN = 20
@@ -47,8 +38,6 @@ RunningOption = Annotated[
     Path | None,
     typer.Option("--data-dir", help="The running `up` with its data in this folder.", show_default=False),
 ]
-
-_SCORED = msgspec.json.Decoder(ResponseScored)
 
 
 def submit(
@@ -134,7 +123,7 @@ def watch(
             with live:
                 try:
                     async with limit:
-                        async for outcome in outcomes(bus, run_name, follow=True):
+                        async for outcome in read_outcomes(bus, run_name, follow=True):
                             view.add(outcome)
                 except TimeoutError:
                     # NATS has timeouts of its own, which are no reason to end quietly.
@@ -184,7 +173,7 @@ def report(
 
     async def work() -> None:
         async with connected(settings, "report") as bus:
-            async for outcome in outcomes(bus, run_name, follow=False):
+            async for outcome in read_outcomes(bus, run_name, follow=False):
                 found.add(outcome)
                 alarms.add(outcome)
 
@@ -198,27 +187,6 @@ def report(
         render(found, console)
         for raised in alarms.raised:
             console.print(f"⚠ {tell(raised)}", style="red")
-
-
-async def outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:
-    """The run's outcomes from the beginning; with `follow`, the new ones for ever."""
-    subjects = (run_subjects("outcome", run_name),)
-    reading = _followed(bus, subjects) if follow else read_stream(bus.js, OUTCOMES, subjects=subjects)
-    async for message in reading:
-        try:
-            outcome = _SCORED.decode(message.data)
-        except UNDECODED as error:
-            # Another version or another program wrote it: it cannot be counted here, and must be told.
-            logger.warning("outcome.unreadable", subject=message.subject, error=str(error))
-            continue
-        yield outcome
-
-
-async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
-    async for batch in follow_stream(bus.js, OUTCOMES, subjects=subjects):
-        for message in batch.messages:
-            yield message
-    raise UsageError("the stream of outcomes was made anew: begin again")
 
 
 def register(app: typer.Typer) -> None:

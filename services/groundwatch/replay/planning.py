@@ -15,11 +15,12 @@ import nats.js.errors
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.spec import Selection, Spec, told
+from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE
 from groundwatch.runtime.delivery.streams import read_batches, read_stream
 from groundwatch.runtime.stores.cache_keys import keys_in_reach
+from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = Fa
     cut = first > 1
     first, last = oldest[0], await _last(js, spec, last)
     if spec.since and cut and spec.since < oldest[1] and not allow_gap:
-        raise UsageError(_gone(spec, f"the oldest event that is left came at {told(oldest[1])}"))
+        raise UsageError(_gone(spec, f"the oldest event that is left came at {shown_moment(oldest[1])}"))
     if spec.stream == RESPONSES:
         # Every event comes after the moment that it says it was recorded at.
         if spec.since:
@@ -289,8 +290,8 @@ def _rank(item: tuple[str, tuple[int, ResponseRecorded]]) -> tuple[int, str]:
 
 def _gone(spec: Spec, why: str) -> str:
     return (
-        f"--since {told(spec.since)} reaches back to what retention has removed from {spec.stream}: {why}; "
-        "begin later, or replay what is left with --allow-gap"
+        f"--since {shown_moment(spec.since)} reaches back to what retention has removed from "
+        f"{spec.stream}: {why}; begin later, or replay what is left with --allow-gap"
     )
 
 

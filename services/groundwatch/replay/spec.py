@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
@@ -13,7 +11,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol
-from groundwatch.times import LAST, moment_of
+from groundwatch.times import LAST
 from groundwatch.topology import EXTRACTED, JUDGED, RESPONSES, Address, is_token, run_subjects
 
 START = ("extraction", "verification", "matching", "scoring")
@@ -198,36 +196,6 @@ def is_chain(protocol: str) -> bool:
     return found
 
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-
-
-def moment(text: str, option: str, now: float) -> float:
-    """Seconds since the epoch of `2026-03-01`, `2026-03-01T14:00:00Z`, `90m` (so long before `now`) or a
-    number of seconds. A time without a zone is UTC. Raises `UsageError` naming `option`.
-    """
-    if ago := _AGO.fullmatch(text):
-        return max(0.0, now - float(ago[1]) * _UNITS[ago[2]])
-    try:
-        seconds = float(text)
-    except ValueError:
-        pass
-    else:
-        if 0 <= seconds <= LAST:
-            return seconds
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"{option} {text}: write a time such as 2026-03-01, 2026-03-01T14:00:00Z, or how long ago: "
-            "90m, 24h, 7d"
-        ) from None
-    seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    if not 0 <= seconds <= LAST:
-        raise UsageError(f"{option} {text}: write a time from 1970 on")
-    return seconds
-
-
 def pace(text: str) -> float:
     """Times of the recorded pace: `1x`, `10x`, `0.5x`; 0 for `max`. Raises `UsageError`."""
     if text == "max":
@@ -239,8 +207,3 @@ def pace(text: str) -> float:
     if not 0 < speed < float("inf"):
         raise UsageError(f"--speed {text}: write 1x, 10x, any other multiple of the recorded pace, or max")
     return speed
-
-
-def told(moment: float) -> str:
-    """A time as people and options read it."""
-    return moment_of(moment).strftime("%Y-%m-%dT%H:%M:%SZ")

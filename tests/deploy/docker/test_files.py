@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from groundwatch.cli.system import SERVED
-from groundwatch.runtime.settings import load
+from groundwatch.runtime.settings.reading import load
+from groundwatch.system.services import SERVED
 
 ROOT = Path(__file__).parents[3]
 DOCKER = ROOT / "docker"

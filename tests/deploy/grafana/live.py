@@ -30,15 +30,14 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from tests.support.llm_server import LlmServer, picture
 from tests.support.llm_server import running as llm_server
 
-from groundwatch.cli.auditing import AuditMetrics
-from groundwatch.cli.canary import Canary
-from groundwatch.cli.demo_shared import settled
-from groundwatch.cli.probing import Plan
-from groundwatch.cli.system import System, whole_system
+from groundwatch.demo.shared import settled
 from groundwatch.gateway.budgets.rules import Budget, put
+from groundwatch.ledger.auditing import AuditMetrics
 from groundwatch.ledger.runs import audit
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.probing.benchmarks import suite
+from groundwatch.probing.canary import Canary
+from groundwatch.probing.probe import Plan
 from groundwatch.probing.target import Target
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import begin, pause
@@ -54,6 +53,7 @@ from groundwatch.runtime.settings import (
     StageSettings,
     judging_sections,
 )
+from groundwatch.system.up import System, whole_system
 from groundwatch.topology import recorded_subject
 
 SCRAPE = 1.0
@@ -142,7 +142,7 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
             _send(demo.gateway_url, demo_answers(rounds, thin), seconds),
             _simple(paid, seconds, rounds),
             _oddities(demo, seconds),
-            *(_sing(canary, seconds) for canary in canaries),
+            *(_run_canary(canary, seconds) for canary in canaries),
         )
         for system in (demo, paid):
             await settled(system)
@@ -295,10 +295,10 @@ def _canary(llm: LlmServer, folder: Path, model: str) -> Canary:
     return Canary(suite("pope", benchmark), plan, Settings(), fresh=False, submit="")
 
 
-async def _sing(canary: Canary, seconds: float) -> None:
+async def _run_canary(canary: Canary, seconds: float) -> None:
     stopped = asyncio.Event()
     every = max(2.0, seconds / 20)
-    await canary.sing(every, max(2, int(seconds / every)), stopped, lambda told: None)
+    await canary.run(every, max(2, int(seconds / every)), stopped, lambda told: None)
 
 
 def _free_port() -> int:

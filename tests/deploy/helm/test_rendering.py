@@ -23,11 +23,11 @@ from tests.deploy.helm.charts import (
     template,
 )
 
-from groundwatch.cli.system import configure_protocols
 from groundwatch.runtime.local.nats_server import find_binary
 from groundwatch.runtime.security.same_origin import Hosts
 from groundwatch.runtime.security.users import VALUES_FILE, write_auth
-from groundwatch.runtime.settings import load
+from groundwatch.runtime.settings.reading import load
+from groundwatch.system.services import configure_protocols
 
 VERSIONS = ("1.31", "1.34", "1.37")
 CUSTOM = ("ScaledObject", "PodMonitor", "PrometheusRule")

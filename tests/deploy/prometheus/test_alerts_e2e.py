@@ -24,9 +24,9 @@ import httpx
 import pytest
 from tests.deploy.prometheus.conftest import RULES, need
 
-from groundwatch.cli.system import whole_system
 from groundwatch.runtime.local.nats_server import free_port
 from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings
+from groundwatch.system.up import whole_system
 
 SCALE = 120
 HOUR = 3_600 / SCALE

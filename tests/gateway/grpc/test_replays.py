@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from google.protobuf import json_format
 
-from groundwatch.cli.replaying import ReplayDesk
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay import service as serving
+from groundwatch.replay.manager import ReplayDesk
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groundwatch.cli.sending import Sender
+from groundwatch.client.sending import Sender
 from groundwatch.errors import UsageError
 
 TOKENS = """

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from groundwatch.cli.system import whole_system
-from groundwatch.cli.traffic import outcomes
 from groundwatch.events import LIVE, Decision, OutcomeKind
 from groundwatch.ledger.ledger import Ledger, audit
+from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.system.up import whole_system
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -38,7 +38,7 @@ async def test_every_response_has_its_outcome(tmp_path: Path) -> None:
             for one in bodies:
                 assert (await http.post("/v1/responses", json=one)).status_code in (200, 202)
         ledger = await _settled(system, len(bodies))
-        found = {outcome.id: outcome async for outcome in outcomes(system.bus, LIVE, follow=False)}
+        found = {outcome.id: outcome async for outcome in read_outcomes(system.bus, LIVE, follow=False)}
     assert ledger.balanced and ledger.recorded == len(bodies)
     assert (ledger.scored, ledger.unscored) == (1, 2)
     said = found["said"]

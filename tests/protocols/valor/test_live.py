@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from groundwatch.cli.system import whole_system
 from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.protocols.valor.scoring import Subset
 from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.system.up import whole_system
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -70,7 +70,7 @@ async def _settled(system: Any) -> Ledger:
 
 
 async def _outcomes(system: Any) -> dict[str, ResponseScored]:
-    from groundwatch.cli.traffic import outcomes
     from groundwatch.events import LIVE
+    from groundwatch.runtime.delivery.outcomes import read_outcomes
 
-    return {outcome.id: outcome async for outcome in outcomes(system.bus, LIVE, follow=False)}
+    return {outcome.id: outcome async for outcome in read_outcomes(system.bus, LIVE, follow=False)}

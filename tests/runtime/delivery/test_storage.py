@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.runtime.conftest import eventually
 
-from groundwatch.cli import system
 from groundwatch.errors import NotStored, TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.intake.intake import Intake
@@ -24,6 +23,7 @@ from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system import services as system
 from groundwatch.topology import RESPONSES
 
 SUBJECT = "gw.recorded.live.a"

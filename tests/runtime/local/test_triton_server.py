@@ -10,12 +10,12 @@ import httpx
 import psutil
 import pytest
 
-from groundwatch.cli.models import named_models, with_triton
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.runtime.local.triton_distribution import find_distribution
 from groundwatch.runtime.local.triton_server import TritonServer
 from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings
+from groundwatch.system.models import named_models, with_triton
 
 
 def page(url: str) -> httpx.Response:

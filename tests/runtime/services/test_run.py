@@ -11,7 +11,6 @@ import nats.errors
 import pytest
 from tests.runtime.conftest import eventually
 
-from groundwatch.cli import system
 from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.delivery.bus import Bus
@@ -21,6 +20,7 @@ from groundwatch.runtime.services.run import running
 from groundwatch.runtime.services.service import StageService
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system import services as system
 
 
 class SlowEngine:

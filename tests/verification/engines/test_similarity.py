@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from groundwatch.cli.trihe import agree_tri_he, render_tri_he
+from groundwatch.cli.agree import render_tri_he
 from groundwatch.errors import MissingExtraError, SettingsError, TransientError, Unscorable, UsageError
+from groundwatch.evaluation.tri_he import tri_he_agreement
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded
 from groundwatch.matching.engines import build as build_matching
 from groundwatch.models.embeddings import FolderEmbedder
@@ -233,7 +234,7 @@ def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
     images = msgspec.json.decode(BENCHMARK.read_bytes())
     some = tmp_path / "some.json"
     some.write_bytes(msgspec.json.encode(dict(list(images.items())[:12])))
-    found = agree_tri_he(some, SentenceEmbedder(), lambda done, total: None, per_image=2)
+    found = tri_he_agreement(some, SentenceEmbedder(), lambda done, total: None, per_image=2)
     assert found["roc_auc"]["value"] >= 0.9
     assert found["images"] == 12
     assert found["true_positive_rate"] > 0.85

@@ -11,7 +11,10 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.errors import UNDECODED, FileFormatError
-from groundwatch.events import Label
+from groundwatch.events import KnownFact, Label, Reference, ResponseRecorded
+
+UNNAMED_MODEL = "annotated"
+"""The published annotations do not say which model gave an answer."""
 
 
 class AnnotatedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +74,36 @@ def _judgements(path: str | Path, number: int, record: dict[str, object], key: s
         if isinstance(value, float) or value not in (0, 1):
             raise FileFormatError(path, f"key '{key}', '{text}': expected 1 or 0", line=number)
     return {text: bool(value) for text, value in judgements.items()}
+
+
+def is_annotation(path: str | Path) -> bool:
+    """Whether the first line that says something is FaithScore's: it has a key `stage 1` or `stage 2`.
+
+    Raises `FileFormatError` when the file cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            first = next((line for line in stream if line.strip()), b"")
+    except OSError as error:
+        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
+    try:
+        record = msgspec.json.decode(first)
+    except UNDECODED:
+        return False
+    return isinstance(record, dict) and not record.keys().isdisjoint(("stage 1", "stage 2"))
+
+
+def annotated_response(number: int, annotated: AnnotatedAnswer) -> ResponseRecorded:
+    """An annotated answer as a recorded response whose reference is people's facts.
+
+    Several answers share an image, so `number` makes the id.
+    """
+    return ResponseRecorded(
+        id=f"{annotated.image}-{number}",
+        model=UNNAMED_MODEL,
+        answer=annotated.answer,
+        reference=Reference(
+            facts=tuple(KnownFact(text=text, holds=holds) for text, holds in annotated.facts.items())
+        ),
+        tags={"image": annotated.image},
+    )

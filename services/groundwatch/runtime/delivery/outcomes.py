@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import InputError, Unavailable, Unscorable
+from groundwatch.errors import UNDECODED, InputError, Unavailable, Unscorable, UsageError
 from groundwatch.events import (
     ChainAdvanced,
     ClaimsMatched,
@@ -28,7 +28,9 @@ from groundwatch.events import (
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage
 from groundwatch.protocols.words import count_words
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject
+from groundwatch.runtime.delivery.streams import Read, follow_stream, read_stream
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject, run_subjects
 
 DEAD_LETTER = "dead_letter"
 UNDECODABLE = "undecodable"
@@ -36,6 +38,8 @@ REPLACEABLE = (DEAD_LETTER, UNDECODABLE)
 """Reasons of outcomes that stand for a dead letter: a retry that succeeds replaces them."""
 
 MAX_DETAIL = 500
+
+_SCORED = msgspec.json.Decoder(ResponseScored)
 
 
 def without_score(
@@ -225,3 +229,24 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
             expect=existing.seq,
         )
     )
+
+
+async def read_outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:
+    """The run's outcomes from the beginning; with `follow`, the new ones for ever."""
+    subjects = (run_subjects("outcome", run_name),)
+    reading = _followed(bus, subjects) if follow else read_stream(bus.js, OUTCOMES, subjects=subjects)
+    async for message in reading:
+        try:
+            outcome = _SCORED.decode(message.data)
+        except UNDECODED as error:
+            # Another version or another program wrote it: it cannot be counted here, and must be told.
+            logger.warning("outcome.unreadable", subject=message.subject, error=str(error))
+            continue
+        yield outcome
+
+
+async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
+    async for batch in follow_stream(bus.js, OUTCOMES, subjects=subjects):
+        for message in batch.messages:
+            yield message
+    raise UsageError("the stream of outcomes was made anew: begin again")

@@ -59,6 +59,23 @@ async def until_told_to_stop() -> None:
         loop.remove_signal_handler(signal.SIGINT)
 
 
+@contextlib.asynccontextmanager
+async def stopping() -> AsyncIterator[asyncio.Event]:
+    """An event that is set on SIGTERM or Ctrl-C."""
+    stopped = asyncio.Event()
+
+    async def listen() -> None:
+        await until_told_to_stop()
+        stopped.set()
+
+    listener = asyncio.create_task(listen())
+    try:
+        yield stopped
+    finally:
+        listener.cancel()
+        await asyncio.gather(listener, return_exceptions=True)
+
+
 def problems_of(services: Sequence[Service]) -> list[str]:
     """Everything that keeps these services from being ready."""
     return [problem for service in services for problem in service.problems()]

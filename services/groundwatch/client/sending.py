@@ -1,0 +1,256 @@
+"""Sending a file of recorded responses to a gateway, with its images, patiently."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from groundwatch.addresses import shown_address
+from groundwatch.client.formats import converted
+from groundwatch.errors import UNDECODED, InputError, UsageError
+from groundwatch.protocols.faithscore.annotation import annotated_response, is_annotation, read_annotations
+from groundwatch.runtime.stores.image_reading import ImageFolders
+
+BATCH = 250
+
+MAX_IMAGE_BYTES = 10 * 1024 * 1024
+"""As gateways take them by default."""
+
+TOKEN_VARIABLE = "GROUNDWATCH_TOKEN"
+"""Says to a gateway who this is."""
+
+PATIENCE = 60.0
+"""Seconds to keep trying while the gateway says that it is full."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_ENCODER = msgspec.json.Encoder()
+
+
+class LineError(msgspec.Struct, kw_only=True):
+    """Why one line was refused."""
+
+    line: int
+    id: str = ""
+    field: str = ""
+    error: str = ""
+
+
+class Sent(msgspec.Struct, kw_only=True):
+    """What became of a file."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    errors: list[LineError] = []
+
+
+class Sender:
+    """Sends one file in batches. Lines go as they are; what is wrong with one, the gateway says."""
+
+    def __init__(
+        self,
+        gateway: str,
+        path: Path,
+        *,
+        model: str = "",
+        tenant: str = "",
+        images: Sequence[Path] = (),
+        max_image_bytes: int = MAX_IMAGE_BYTES,
+    ) -> None:
+        self._path = path
+        self._images = ImageFolders([path.parent, *images], max_bytes=max_image_bytes)
+        self._model = model
+        self._shown = shown_address(gateway)
+        self._tenant = tenant
+        self._annotated = is_annotation(path)
+        self.total = sum(1 for _ in self._lines())
+        self.result = Sent(errors=[])
+        try:
+            self._http = httpx.AsyncClient(
+                base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0), headers=_who_asks()
+            )
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{shown_address(gateway)} is not an address") from error
+        self._uploaded: dict[Path, str] = {}
+        self._met = False
+
+    async def __aenter__(self) -> Sender:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def send(self) -> AsyncIterator[int]:
+        """Send everything; yields how many lines are done."""
+        batch: list[tuple[int, bytes]] = []
+        done = 0
+        for number, line in self._lines():
+            ready = await self._with_images(number, line)
+            done += 1
+            if isinstance(ready, LineError):
+                self.result.refused += 1
+                self.result.errors.append(ready)
+            else:
+                batch.append((number, ready))
+            if len(batch) == BATCH:
+                await self._post(batch)
+                batch = []
+                yield done
+        if batch:
+            await self._post(batch)
+        yield done
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Every line with its number, in the gateway's format."""
+        if self._annotated:
+            for number, annotated in enumerate(read_annotations(self._path), start=1):
+                response = annotated_response(number, annotated)
+                if self._model:
+                    response = msgspec.structs.replace(
+                        response, id=f"{self._model}-{response.id}", model=self._model
+                    )
+                if self._tenant:
+                    response = msgspec.structs.replace(response, tenant=self._tenant)
+                yield number, _ENCODER.encode(response)
+            return
+        lines = converted(self._path)
+        if lines is not None:
+            for number, line in lines:
+                yield number, self._adapted(number, line)
+            return
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if stripped := line.strip():
+                    yield number, self._adapted(number, stripped)
+
+    def _adapted(self, number: int, line: bytes) -> bytes:
+        """Give a line what the command line knows of it; captions as POPE publishes them become responses."""
+        if not (self._model or self._tenant or b'"image_id"' in line):
+            return line
+        try:
+            record = msgspec.json.decode(line)
+        except UNDECODED:
+            return line
+        if not isinstance(record, dict):
+            return line
+        if {"image_id", "text"} <= record.keys() and "answer" not in record:
+            model = self._model or self._path.stem
+            record = {
+                "id": f"{model}-{record['image_id']}-{number}",
+                "model": model,
+                "prompt": record.get("prompt", ""),
+                "answer": record["text"],
+                "tags": {"image": str(record["image_id"])},
+            }
+        if self._model:
+            record.setdefault("model", self._model)
+        if self._tenant:
+            record.setdefault("tenant", self._tenant)
+        return _ENCODER.encode(record)
+
+    async def _with_images(self, number: int, line: bytes) -> bytes | LineError:
+        """Upload images that the line names by file, relative to its own file, and name them by hash."""
+        if b'"images"' not in line:
+            return line
+        try:
+            record = msgspec.json.decode(line)
+        except UNDECODED:
+            return line
+        images = record.get("images") if isinstance(record, dict) else None
+        if not isinstance(images, list) or not any(map(_names_file, images)):
+            return line
+        try:
+            for index, image in enumerate(images):
+                if _names_file(image):
+                    images[index] = await self._upload(image)
+        except InputError as error:
+            name = str(record.get("id", ""))
+            return LineError(line=number, id=name, field=f"images[{index}]", error=str(error))
+        return _ENCODER.encode(record)
+
+    async def _upload(self, name: str) -> str:
+        """Raises `InputError` when it cannot be read or the gateway does not take it."""
+        path = self._images.find(name)
+        if path in self._uploaded:
+            return self._uploaded[path]
+        try:
+            data = await asyncio.to_thread(self._images.read, name)
+        except FileNotFoundError as error:
+            raise InputError(f"{name[:300]} cannot be read ({error.strerror})") from error
+        reply = await self._request("/v1/images", data, "application/octet-stream")
+        if reply.status_code >= 400:
+            raise InputError(f"{name}: {_told(reply)}")
+        digest = hashlib.sha256(data).hexdigest()
+        self._uploaded[path] = digest
+        return digest
+
+    async def _post(self, batch: list[tuple[int, bytes]]) -> None:
+        body = b"\n".join(line for _, line in batch) + b"\n"
+        reply = await self._request("/v1/responses", body, "application/x-ndjson")
+        if reply.status_code != 200:
+            raise UsageError(f"{self._shown} answered {reply.status_code}: {reply.text[:300]}")
+        told: dict[str, Any] = reply.json()
+        self.result.accepted += told["accepted"]
+        self.result.duplicates += told["duplicates"]
+        self.result.refused += told["refused"]
+        for problem in msgspec.convert(told["errors"], list[LineError]):
+            problem.line = batch[problem.line - 1][0]
+            self.result.errors.append(problem)
+
+    async def _request(self, path: str, body: bytes, media_type: str) -> httpx.Response:
+        """Post, waiting while the gateway is full or restarting. Sending twice is safe: ids are."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                reply = await self._http.post(path, content=body, headers={"content-type": media_type})
+                self._met = True
+                if reply.status_code == 401:
+                    raise UsageError(
+                        f"the gateway at {self._shown} does not let this command in: {_told(reply)}; "
+                        f"set {TOKEN_VARIABLE} to a token of its gateway.tokens_file"
+                    )
+                if reply.status_code != 503:
+                    return reply
+                wait = float(reply.headers.get("retry-after", "1"))
+                why = reply.text
+            except httpx.TransportError as error:
+                if not self._met:
+                    raise UsageError(f"no gateway answers at {self._shown} ({error})") from error
+                wait, why = 1.0, repr(error)
+            if asyncio.get_running_loop().time() > deadline:
+                raise UsageError(f"the gateway at {self._shown} does not take anything: {why[:300]}")
+            await asyncio.sleep(wait)
+
+
+def _who_asks() -> dict[str, str]:
+    """The headers that say to a gateway who this is: the token of `GROUNDWATCH_TOKEN`, where there is one."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        return {}
+    if not (token.isascii() and token.isprintable()):
+        raise UsageError(f"{TOKEN_VARIABLE} holds what no token can: letters, digits and signs of one line")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _told(reply: httpx.Response) -> str:
+    """What an error reply says; a proxy in between may not speak JSON."""
+    try:
+        return str(reply.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{reply.status_code}: {reply.text[:300]}"
+
+
+def _names_file(image: object) -> bool:
+    return (
+        isinstance(image, str)
+        and not _DIGEST.match(image)
+        and not image.startswith(("data:", "http:", "https:"))
+    )

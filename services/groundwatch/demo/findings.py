@@ -1,0 +1,188 @@
+"""What the live demo found: the monitor's numbers, and, because this world's truth is known, the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import msgspec
+
+from groundwatch.demo.application import Sent
+from groundwatch.demo.shared import by_model
+from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
+from groundwatch.ledger.ledger import Ledger
+from groundwatch.miniature.language import corner, enumerated, phrase
+from groundwatch.miniature.reading import truth
+from groundwatch.reporting import Report
+from groundwatch.reporting.alarms import Raised
+from groundwatch.statistics.alarm import ALL
+from groundwatch.statistics.intervals import Interval
+
+VERSION = "version"
+"""The tag by which the application tells versions of one product apart."""
+
+SHOWN = 3
+SETTLING = 50
+"""Tenths of a second until the gateway must have seen all outcomes."""
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """A new version of a model: `response` is the number, from 1, of the first of its answers by it."""
+
+    model: str
+    version: str
+    time: float
+    response: int
+
+
+class Worst(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence with the fact in it that is least likely to hold; `shown` is what the image shows."""
+
+    id: str
+    model: str
+    version: str
+    sentence: str
+    fact: str
+    probability: float
+    shown: str
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One version's rate of facts that are not in the image: as the verifier says, and as it is."""
+
+    model: str
+    version: str
+    responses: int
+    estimated: Interval | None
+    true: float | None
+
+
+class Watched:
+    """What the demo takes in while it runs."""
+
+    def __init__(self) -> None:
+        self.report = Report()
+        self.by_version = Report(by=VERSION)
+        self.refuted: list[tuple[float, ResponseScored, JudgedClaim]] = []
+        self.with_facts = 0
+
+    def add(self, outcome: ResponseScored) -> None:
+        """Count one outcome, and keep the fact in it that is least likely to hold."""
+        self.report.add(outcome)
+        self.by_version.add(outcome)
+        self.with_facts += outcome.outcome is OutcomeKind.SCORED and outcome.decided > 0
+        wrong = [
+            (claim.probability, claim)
+            for claim in outcome.claims
+            if claim.decision is Decision.REFUTED and claim.probability is not None
+        ]
+        if wrong:
+            probability, claim = min(wrong, key=lambda one: one[0])
+            self.refuted.append((probability, outcome, claim))
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the live demo found. `seconds` are those until all was up, of the traffic, and in all."""
+
+    watched: Watched
+    sent: dict[str, Sent]
+    ledger: Ledger
+    metrics: list[str]
+    alarms: list[Raised]
+    seconds: dict[str, float]
+    rollout: Rollout
+    other_judge: str = ""
+    """A manifest with the model that turned bad, served as a verifier."""
+
+    def worst(self) -> list[Worst]:
+        """The sentences that are furthest from their image, one for each answer."""
+        refuted = sorted(self.watched.refuted, key=lambda one: one[0])
+        return [
+            Worst(
+                id=outcome.id,
+                model=outcome.model,
+                version=outcome.tags.get(VERSION, ""),
+                sentence=outcome.units[claim.unit].text.strip() if claim.unit < len(outcome.units) else "",
+                fact=claim.text,
+                probability=probability,
+                shown=enumerated(
+                    [f"{phrase(thing)} {corner(thing)}" for thing in self.sent[outcome.id].shown.things]
+                ),
+            )
+            for probability, outcome, claim in refuted[:SHOWN]
+        ]
+
+    def compared(self) -> Iterator[Compared]:
+        """Each version's estimated rate beside its true one."""
+        seen: set[tuple[str, str]] = set()
+        for model in self.watched.by_version.models():
+            if (model.model, model.group) in seen:
+                continue
+            seen.add((model.model, model.group))
+            yield Compared(
+                model=model.model,
+                version=model.group,
+                responses=model.responses,
+                estimated=model.hallucination_rate,
+                true=self.true_rate(model.model, model.group),
+            )
+
+    def true_rate(self, product: str = "", version: str = "") -> float | None:
+        """The share of facts that are not in the image, as it is in this world; of all when none is named."""
+        found = [
+            truth(one.answer, one.shown)
+            for one in self.sent.values()
+            if product in ("", one.product) and version in ("", one.version)
+        ]
+        facts = sum(one.facts for one in found)
+        return sum(one.false_facts for one in found) / facts if facts else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        models = by_model(self.watched.report.models())
+        for name, told in models.items():
+            told["true_rate"] = self.true_rate(name)
+            told["versions"] = {}
+        for one in self.compared():
+            models[one.model]["versions"][one.version] = {
+                "responses": one.responses,
+                "rate": one.estimated.value if one.estimated else None,
+                "interval": [one.estimated.low, one.estimated.high] if one.estimated else None,
+                "true_rate": one.true,
+            }
+        return {
+            "mode": "live",
+            "answers": len(self.sent),
+            "audit": self.ledger,
+            "models": models,
+            "rollout": self.rollout,
+            "alarms": [
+                msgspec.structs.asdict(one.alarm)
+                | {"recovered_at": one.recovered_at, "recovered_response": one.recovered_response}
+                for one in self.alarms
+            ],
+            "change": self.watched.report.to_dict()["change"],
+            "worst": self.worst(),
+            "seconds": {name: round(seconds, 1) for name, seconds in self.seconds.items()},
+        }
+
+
+async def alarms_of(gateway: str, watched: Watched) -> list[Raised]:
+    """What the gateway's GET /v1/alarms tells, once it has seen as many answers as we have."""
+    async with httpx.AsyncClient(base_url=gateway, timeout=30) as http:
+        for _ in range(SETTLING):
+            told = (await http.get("/v1/alarms")).json()
+            seen = sum(one["responses"] for one in told["watched"] if one["category"] == ALL)
+            if seen >= watched.with_facts:
+                break
+            await asyncio.sleep(0.1)
+    return [
+        Raised(
+            alarm=msgspec.convert(row, AlarmRaised),
+            recovered_at=row["recovered_at"],
+            recovered_response=row["recovered_response"],
+        )
+        for row in told["alarms"]
+    ]

@@ -1,0 +1,226 @@
+"""The live demo: served models answer about images, a verifier looks, and half way a worse one is rolled out.
+
+Nothing is recorded beforehand and no answer has a reference. The world of the images is one whose truth is
+known, so what the monitor says can be held against it at the end; the monitor itself is not told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from groundwatch.demo.application import Application, Sent, asked_about, served_name
+from groundwatch.demo.findings import Findings, Rollout, Watched, alarms_of
+from groundwatch.demo.shared import ALARM, Screen, metrics_of, settled
+from groundwatch.errors import MissingExtraError, TransientError, UsageError
+from groundwatch.events import LIVE
+from groundwatch.models.repository import ServedModel, missing_checkpoints
+from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.reporting.alarms import tell
+from groundwatch.reporting.live import LiveView
+from groundwatch.runtime.delivery.outcomes import read_outcomes
+from groundwatch.runtime.local.triton_distribution import find_distribution
+from groundwatch.runtime.local.triton_server import TritonServer
+from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Settings
+from groundwatch.system.models import MINIATURE
+from groundwatch.system.up import System, whole_system
+from groundwatch.terminal import Group, RenderableType, Text, styled
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+ANSWERS = 360
+FEWEST = 8
+
+TURNING = "osprey"
+"""The product whose new version is worse."""
+
+PATIENCE = 300.0
+"""Seconds without any outcome after which something is wrong."""
+
+LOAD_AT = 0.25
+"""The share of all answers after which the new version is loaded, beside the traffic."""
+
+_GOOD, _WORSE, _VERIFIER = "lvlm_good", "lvlm_biased", "verifier"
+
+
+def _served(kind: str, checkpoint: str) -> ServedModel:
+    # One thread each: the processes of several small models would else fight for the cores.
+    return ServedModel(kind=kind, checkpoint=str(MINIATURE / checkpoint), parameters={"threads": 1})
+
+
+def other_judge() -> str:
+    """A manifest that serves the worse model as a verifier: it describes images, and can say yes and no."""
+    return (
+        "# Another judge for what the demo recorded\n"
+        f"[{served_name(TURNING, '2')}]\n"
+        'kind = "verifier"\n'
+        f"checkpoint = {json.dumps(str(MINIATURE / _WORSE))}\n"
+        'parameters = { threads = 1, prompt_template = "{statement}" }\n'
+    )
+
+
+def models_needed() -> dict[str, ServedModel]:
+    """What is served from the beginning. Raises `UsageError` naming what is missing."""
+    models = {
+        served_name("heron", "1"): _served("lvlm", _GOOD),
+        served_name(TURNING, "1"): _served("lvlm", _GOOD),
+        "verifier": _served("verifier", _VERIFIER),
+    }
+    find_distribution()
+    if importlib.util.find_spec("tritonclient") is None:
+        raise MissingExtraError("tritonclient", "models")
+    if absent := missing_checkpoints({**models, "next": _served("lvlm", _WORSE)}):
+        raise UsageError(f"there is no checkpoint {absent[0]}")
+    return models
+
+
+class DemoView(LiveView):
+    """The live table, with what happened beneath it."""
+
+    def __init__(self) -> None:
+        super().__init__("groundwatch demo", ALARM.rule)
+        self._notes: list[Text] = []
+        self.answered = 0
+
+    def note(self, words: str, style: str = "bold") -> None:
+        """Add a line that stays."""
+        self._notes.append(styled((f"{time.strftime('%H:%M:%S')}  {words}", style)))
+
+    def line(self) -> str:
+        """All of it in one line, for logs."""
+        last = f" · {self._notes[-1].plain}" if self._notes else ""
+        alarm = f" · ⚠ {tell(self.alarms[-1])}" if self.alarms else ""
+        return f"{self.answered:,} answers, {super().line()}{last}{alarm}"
+
+    def __rich__(self) -> RenderableType:
+        return Group(super().__rich__(), Text(), *self._notes) if self._notes else super().__rich__()
+
+
+async def run_live(folder: Path, models: Mapping[str, ServedModel], number: int, screen: Screen) -> Findings:
+    """Run it all once, over `number` answers."""
+    began = time.monotonic()
+    # What the monitor itself asks about images is the verifier; the answering models are the application's.
+    settings = Settings(
+        gateway=GatewaySettings(port=0), captioning=CaptioningSettings(engine="openai"), alarm=ALARM
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        words = (
+            "groundwatch demo: starting NATS, all services, and Triton on this machine with "
+            f"{', '.join(models)};"
+        )
+        with screen.loading(words) as on_progress:
+            system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
+        assert system.triton is not None
+        ready = time.monotonic()
+        screen.say(
+            f"asking {', '.join(name for name in models if models[name].kind == 'lvlm')} about {number} "
+            f"images; each answer goes to {system.gateway_url} with its image, and no reference"
+        )
+        watched = Watched()
+        client = TritonModels(TritonSettings(url=system.triton.url, timeout=120, patience=120))
+        stack.push_async_callback(client.close)
+        application = Application(client, system.gateway_url)
+        view = DemoView()
+        async with screen.live(view):
+            rollout, _ = await _both(
+                _traffic(application, system.triton, number, view), _watch(system, number, view, watched)
+            )
+        ended = time.monotonic()
+        ledger = await settled(system)
+        metrics = await metrics_of(system.gateway_url)
+        alarms = await alarms_of(system.gateway_url, watched)
+    seconds = {"start": ready - began, "traffic": ended - ready, "total": time.monotonic() - began}
+    return Findings(
+        watched=watched,
+        sent=application.sent,
+        ledger=ledger,
+        metrics=metrics,
+        alarms=alarms,
+        seconds=seconds,
+        rollout=rollout,
+        other_judge=other_judge(),
+    )
+
+
+async def _traffic(application: Application, triton: TritonServer, number: int, view: DemoView) -> Rollout:
+    """Half of the questions, the rollout, and the other half; the new version loads beside the first."""
+    early = asyncio.Event()
+
+    def told(sent: Sent) -> None:
+        view.answered += 1
+        if view.answered >= number * LOAD_AT:
+            early.set()
+
+    questions = asked_about(number)
+    async with _beside(_load_next(triton, early, view)) as loading:
+        await application.serve(iter(questions[: number // 2]), told)
+        await loading
+        application.deployed[TURNING] = "2"
+        rollout = Rollout(
+            model=TURNING,
+            version="2",
+            time=time.time(),
+            response=1 + sum(one.product == TURNING for one in application.sent.values()),
+        )
+        view.note(f"rollout: {served_name(TURNING, '2')} answers for {TURNING} from here on")
+        await triton.retire(served_name(TURNING, "1"))
+        await application.serve(iter(questions[number // 2 :]), told)
+    return rollout
+
+
+async def _load_next(triton: TritonServer, early: asyncio.Event, view: DemoView) -> None:
+    await early.wait()
+    name = served_name(TURNING, "2")
+    view.note(f"Triton loads {name} beside the models that answer", style="dim")
+    await triton.replace(name, _served("lvlm", _WORSE))
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """The work as a task while the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch(system: System, number: int, view: DemoView, watched: Watched) -> None:
+    """Every outcome into the table and the reports, until all are there."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(PATIENCE) as limit:
+            async for outcome in read_outcomes(system.bus, LIVE, follow=True):
+                limit.reschedule(loop.time() + PATIENCE)
+                view.add(outcome)
+                watched.add(outcome)
+                if view.seen == number:
+                    return
+    except TimeoutError:
+        raise TransientError(
+            f"no outcome for {PATIENCE:.0f} s: {view.seen} of {number} answers are judged"
+        ) from None
+
+
+async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Wait for both; if one fails, the other is ended, and the error told as it is."""
+    tasks = asyncio.create_task(first), asyncio.create_task(second)
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return tasks[0].result(), tasks[1].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,93 @@
+"""Where in judged answers the hallucinations are (Tri-HE, section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groundwatch.evaluation.benchmarks import is_answered_benchmark
+from groundwatch.language.nouns.compare import likenesses
+from groundwatch.language.nouns.wordnet import nouns
+from groundwatch.protocols.published import json_lines
+from groundwatch.protocols.trihe.outcomes import judged_outcomes
+from groundwatch.protocols.trihe.published import read_judgements
+from groundwatch.protocols.trihe.scoring import (
+    FREQUENT,
+    JudgedQuestion,
+    Kind,
+    frequent_pairs,
+    object_pairs,
+    on_pairs,
+    rates,
+    trend,
+)
+
+KINDS: tuple[Kind | None, ...] = (None, "object", "relation")
+TOKENS = (10, 20, 30, 40, 50, 75, 100, 150, 200)
+"""Values of K; the paper's figure 4 begins at 10."""
+
+
+def read(file: Path) -> tuple[list[JudgedQuestion], bool]:
+    """The judged questions, and whether undecided triplets count in the total as the works' own do."""
+    if is_answered_benchmark(file):
+        return read_judgements(file)[1], True
+    return judged_outcomes(json_lines(file)), False
+
+
+def analysed(
+    questions: Sequence[JudgedQuestion],
+    *,
+    share: float = FREQUENT,
+    ks: Sequence[int] = TOKENS,
+    most: int = 10,
+    undecided_count: bool = False,
+) -> dict[str, Any]:
+    """Both analyses; `by_tokens` is None where nobody knows how early a triplet is said."""
+    counts = object_pairs(questions, synset)
+    frequent = frequent_pairs(counts, share) if counts else frozenset()
+    others = frozenset(counts) - frequent
+    triplets = [one for question in questions for one in question.triplets]
+    placed = any(one.tokens is not None for one in triplets)
+    ranked = sorted(frequent, key=lambda pair: (-counts[pair], pair))
+    return {
+        "protocol": "tri-he",
+        "responses": len(questions),
+        "triplets": len(triplets),
+        "without_parts": sum(one.triplet is None for one in triplets),
+        "overall": _each(questions, undecided_count),
+        "pairs": {
+            "different": len(counts),
+            "frequent": len(frequent),
+            "share": share,
+            "on_frequent": _each(on_pairs(questions, frequent, synset), undecided_count),
+            "on_others": _each(on_pairs(questions, others, synset), undecided_count),
+            "most_frequent": [{"pair": list(pair), "said": counts[pair]} for pair in ranked[:most]],
+        },
+        "by_tokens": [
+            {"k": k, **msgspec.to_builtins(found)}
+            for k, found in trend(questions, ks, undecided_count=undecided_count)
+        ]
+        if placed
+        else None,
+    }
+
+
+@lru_cache(maxsize=65536)
+def synset(name: str) -> str:
+    """An object's name as its synset's in WordNet; its own words where WordNet does not know it."""
+    found = likenesses().name(name)
+    for word in (found.whole, found.head):
+        if known := nouns().synset(word):
+            return known
+    return found.whole or " ".join(name.casefold().split())
+
+
+def _each(questions: Sequence[JudgedQuestion], undecided_count: bool) -> dict[str, Any]:
+    return {
+        kind or "overall": msgspec.to_builtins(rates(questions, kind, undecided_count=undecided_count))
+        for kind in KINDS
+    }

@@ -1,0 +1,91 @@
+"""Files that `score`, `agree` and `tally` read: recorded responses, or FaithScore's annotations."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from groundwatch.client.formats import converted
+from groundwatch.errors import FileFormatError, InputError, UsageError
+from groundwatch.events import ResponseRecorded
+from groundwatch.protocols.faithscore.annotation import annotated_response, is_annotation, read_annotations
+from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file, read_record
+from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.stores.image_reading import read_image_file
+from groundwatch.runtime.stores.images import check_image
+
+
+class Responses:
+    """The responses of a file, read anew each time: a long file is never held as a whole.
+
+    Raises `FileFormatError` for the first line that is wrong, naming file, line and key, before anything
+    is judged.
+    """
+
+    def __init__(self, path: str | Path, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._path = path
+        self._limits = limits
+        self._annotated = is_annotation(path)
+        self._count = sum(1 for _ in self)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ResponseRecorded]:
+        if self._annotated:
+            for number, annotated in enumerate(read_annotations(self._path), start=1):
+                yield annotated_response(number, annotated)
+            return
+        lines = converted(Path(self._path))
+        records = (
+            read_file(self._path, self._limits)
+            if lines is None
+            else ((number, read_record(line, self._limits)) for number, line in lines)
+        )
+        for number, found in records:
+            if isinstance(found, Refusal):
+                raise FileFormatError(self._path, str(found), line=number)
+            yield found
+
+
+class ImageFolder:
+    """Images of a folder for judges that look: by SHA-256 of their bytes, or by plain file name.
+
+    A name with a path in it reads nothing: what is judged does not choose files.
+    """
+
+    def __init__(self, folder: Path, limits: IntakeSettings) -> None:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: is not a folder")
+        self._folder = folder
+        self._limits = limits
+        self._by_digest: dict[str, Path] | None = None
+
+    async def load(self, image: str) -> tuple[bytes, str]:
+        """Bytes and media type. Raises `FileNotFoundError` when there is none, `InputError` for no image."""
+        found = self._digests().get(image)
+        if found is None and image == Path(image).name:
+            found = self._folder / image
+        if found is None or found.is_symlink() or not found.is_file():
+            raise FileNotFoundError(image)
+        checked = check_image(self._read(found), self._limits)
+        return checked.data, checked.media_type
+
+    def _digests(self) -> dict[str, Path]:
+        if self._by_digest is None:
+            self._by_digest = {}
+            for path in sorted(self._folder.iterdir()):
+                # What is no regular file, too large or gone by now is no image of ours.
+                with contextlib.suppress(InputError, OSError):
+                    self._by_digest[hashlib.sha256(self._read(path)).hexdigest()] = path
+        return self._by_digest
+
+    def _read(self, path: Path) -> bytes:
+        return read_image_file(path, max_bytes=self._limits.max_image_bytes)
+
+
+async def no_images(image: str) -> tuple[bytes, str]:
+    """Stands for a folder of images where none was given."""
+    raise FileNotFoundError(f"{image}: no folder of images was given (--images)")

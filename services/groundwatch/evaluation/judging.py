@@ -1,0 +1,89 @@
+"""A file judged with the engines of the running system, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from groundwatch.errors import UsageError
+from groundwatch.evaluation.benchmarks import annotated_responses, answered_benchmark, is_answered_benchmark
+from groundwatch.evaluation.inputs import ImageFolder, Responses, no_images
+from groundwatch.events import ResponseRecorded, ResponseScored
+from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.records import Limits
+from groundwatch.replay.judging import Judging, judging_stage
+from groundwatch.runtime.settings import Settings
+
+
+def with_engines(settings: Settings, engine: str, judge: str) -> Settings:
+    """Settings in which `engine` finds claims and `judge` judges them, where these are named."""
+    if engine:
+        extraction = settings.extraction.model_copy(update={"engine": engine})
+        settings = settings.model_copy(update={"extraction": extraction})
+    if judge:
+        settings = settings.model_copy(
+            update={
+                "verification": settings.verification.model_copy(update={"engine": judge}),
+                "matching": settings.matching.model_copy(update={"engine": judge}),
+            }
+        )
+    return settings
+
+
+def read_responses(
+    protocol: str, file: Path, annotation: Path | None, limits: Limits
+) -> Sequence[ResponseRecorded] | Responses:
+    """What the file holds, with a benchmark's annotation where there is one."""
+    if annotation is not None:
+        return annotated_responses(protocol, file, annotation, lambda path: Responses(path, limits))
+    if protocol == "tri-he" and is_answered_benchmark(file):
+        return answered_benchmark(file)
+    return Responses(file, limits)
+
+
+async def judge_file(
+    protocol: EvaluationProtocol,
+    responses: Sequence[ResponseRecorded] | Responses,
+    settings: Settings,
+    images: Path | None,
+    out: Path | None,
+    take: Callable[[ResponseScored], None],
+    progress: Callable[[int, int], None],
+) -> None:
+    """Give each outcome to `take`, and to the file `out`, a line each."""
+    from groundwatch.extraction import engines as extraction
+    from groundwatch.matching import engines as matching
+    from groundwatch.verification import engines as verification
+
+    loader = no_images if images is None else ImageFolder(images, settings.gateway.intake).load
+    verifies = judging_stage(protocol) is Stage.VERIFICATION
+    chosen = settings.verification if verifies else settings.matching
+    if protocol.name == "tri-he" and not chosen.engine:
+        chosen = chosen.model_copy(update={"engine": "similarity"})
+    judging = Judging(
+        protocol,
+        extraction.build(settings.extraction),
+        verification.build(chosen, load_image=loader, visual=settings.visual, triton=settings.triton)
+        if verifies
+        else matching.build(chosen),
+        settings.retry,
+    )
+    encoder = msgspec.json.Encoder()
+    try:
+        with ExitStack() as stack:
+            try:
+                sink = stack.enter_context(out.open("wb")) if out else None
+            except OSError as error:
+                raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
+            done = 0
+            async for outcome in judging.outcomes(responses):
+                take(outcome)
+                if sink is not None:
+                    sink.write(encoder.encode(outcome) + b"\n")
+                done += 1
+                progress(done, len(responses))
+    finally:
+        await judging.close()

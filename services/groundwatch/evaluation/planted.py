@@ -1,0 +1,291 @@
+"""How many planted hallucinations the embedded engines find, and at what cost.
+
+The captions are true sentences of the demo's scenes; their references are complete, without the false facts
+that the scenes also list, which would tell the judge what to look for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from groundwatch.demo.build import Scene, load_scenes
+from groundwatch.errors import UsageError
+from groundwatch.events import Decision, Reference, ResponseRecorded, ResponseScored
+from groundwatch.language.numbers import NUMBER_WORDS
+from groundwatch.matching.engines.base import MatchingEngine
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.protocols.faithscore.subsentences import Span, split
+from groundwatch.protocols.planted import RATES, Caption, Kind, PlantedAnswer, plant
+from groundwatch.protocols.planted_sizes import Ranking, comparable, rank
+from groundwatch.protocols.valor.features import pair_text
+from groundwatch.replay.judging import Judging, judging_stage
+from groundwatch.runtime.settings import RetrySettings, StageSettings
+from groundwatch.statistics.intervals import Interval, wilson
+from groundwatch.verification.engines.base import VerificationEngine
+
+T = TypeVar("T")
+
+SEED = 7
+DETAILS = (2, 3, 4)
+"""How many sentences may follow a caption's first one."""
+
+ALL = frozenset({""})
+"""Stands for a claim of any category."""
+
+Categories = Mapping[Kind, frozenset[str]]
+
+
+def _each(categories: Mapping[str, Sequence[Kind]]) -> Categories:
+    return {kind: frozenset({category}) for category, kinds in categories.items() for kind in kinds}
+
+
+SEES: dict[str, Categories] = {
+    "faithscore": _each(
+        {
+            "entity": [Kind.OBJECT, Kind.THING],
+            "color": [Kind.COLOR, Kind.CLOTHING],
+            "count": [Kind.COUNT],
+            "relation": [Kind.POSITION, Kind.ACTION],
+        }
+    ),
+    "valor-object-existence": _each({"object": [Kind.OBJECT, Kind.THING]}),
+    "valor-attribute-object": _each({"attribute": [Kind.COLOR, Kind.COUNT]}),
+    "valor-attribute-people": _each({"attribute": [Kind.CLOTHING]}),
+    "valor-relation-positional": _each({"relation": [Kind.POSITION]}),
+    "valor-relation-comparative": _each({"rank": [Kind.COMPARISON]}),
+    "chair": _each({"object": [Kind.OBJECT]}),
+    "tri-he": dict.fromkeys(RATES, ALL),
+}
+"""The kinds that a protocol claims to see, and the categories of its claims that speak of each."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One protocol and kind; both are shares with Wilson's 95 % intervals, None without anything to count.
+
+    Of comparisons whole answers are counted: found is one whose faithfulness is below 1.
+
+    `recall`: planted ones whose sub-sentence has a refuted or unmatched claim. `false_alarms`: sub-sentences
+    without anything planted that have one of this kind's category.
+    """
+
+    protocol: str
+    kind: Kind
+    recall: Interval | None
+    false_alarms: Interval | None
+
+
+def planted_answers(count: int, seed: int = SEED) -> list[PlantedAnswer]:
+    """Captions from the demo's scenes in turn, with hallucinations; the same seed gives the same."""
+    random = Random(seed)
+    scenes = load_scenes()
+    return [plant(_caption(scenes[number % len(scenes)], random), random) for number in range(count)]
+
+
+def chosen(protocol: str | None) -> list[str]:
+    """The protocols to look at; `UsageError` for one that claims to see nothing that is planted."""
+    known = [name for name in SEES if name in registry.names()]
+    if protocol is None:
+        return known
+    found = registry.get(protocol).name
+    if found not in known:
+        raise UsageError(f"nothing is planted that '{found}' claims to see; it is for {', '.join(known)}")
+    return [found]
+
+
+async def planted(
+    answers: Sequence[PlantedAnswer], protocols: Sequence[str], progress: Callable[[], None]
+) -> list[Found]:
+    """Judge the answers by each protocol's embedded engines. `progress` is called after each answer."""
+    engines = _Engines()
+    found: list[Found] = []
+    for name in protocols:
+        if Kind.COMPARISON in SEES[name]:
+            rankings = planted_rankings(len(answers))
+            responses = [_ranking_response(number, one) for number, one in enumerate(rankings)]
+            found.append(_ranked(name, rankings, await _judged(responses, name, engines, progress)))
+            continue
+        responses = [
+            ResponseRecorded(
+                id=str(number),
+                model="planted",
+                answer=one.answer,
+                reference=reference_for(name, one.reference),
+            )
+            for number, one in enumerate(answers)
+        ]
+        outcomes = await _judged(responses, name, engines, progress)
+        found += [_found(name, kind, answers, outcomes) for kind in SEES[name]]
+    return found
+
+
+def planted_rankings(count: int, seed: int = SEED) -> list[Ranking]:
+    """Comparisons of what the demo's scenes show, each second one with two things exchanged."""
+    random = Random(seed)
+    scenes = [
+        things for scene in load_scenes() if (things := comparable(scene.reference.objects, Random(seed)))
+    ]
+    return [rank(scenes[number // 2 % len(scenes)], random, wrong=number % 2 == 1) for number in range(count)]
+
+
+def report(answers: Sequence[PlantedAnswer], found: Sequence[Found]) -> dict[str, Any]:
+    """All of it that is a number."""
+    return {
+        "answers": len(answers),
+        "planted": dict(Counter(one.kind.value for answer in answers for one in answer.planted)),
+        "untouched": sum(len(_untouched(answer)) for answer in answers),
+        "found": msgspec.to_builtins(list(found)),
+    }
+
+
+def reference_for(protocol: str, reference: Reference) -> Reference:
+    """What a caption's reference reads like for a protocol: features for VALOR, names for CHAIR."""
+    told = [triplet for triplet in reference.triplets if triplet[1] not in ("is", "count")]
+    match protocol:
+        case "chair" | "valor-object-existence":
+            ends = [end for subject, _, thing in told for end in (subject, thing)]
+            return Reference(objects=tuple(dict.fromkeys([*reference.objects, *ends])), complete=True)
+        case "valor-attribute-object" | "valor-attribute-people":
+            return Reference(objects=tuple(_pairs(reference)), complete=True)
+        case "valor-relation-positional":
+            texts = (_sentence(*triplet) for triplet in told)
+            return Reference(objects=tuple(dict.fromkeys(texts)), complete=True)
+        case _:
+            return reference
+
+
+class _Engines:
+    """The embedded engines, each made once for all protocols: their models take seconds to load."""
+
+    def __init__(self) -> None:
+        from groundwatch.evaluation.inputs import no_images
+        from groundwatch.extraction import engines as extraction
+        from groundwatch.matching import engines as matching
+        from groundwatch.verification import engines as verification
+
+        self.extraction = extraction.build(StageSettings(engine="linguistic"))
+        self._matching = matching.build(StageSettings(engine="semantic"))
+        self._verification = {
+            name: verification.build(StageSettings(engine=name), load_image=no_images)
+            for name in ("reference", "similarity")
+        }
+
+    def judge(self, protocol: EvaluationProtocol) -> VerificationEngine | MatchingEngine:
+        """The embedded default of the protocol."""
+        if judging_stage(protocol) is Stage.MATCHING:
+            return self._matching
+        return self._verification[protocol.verifier]
+
+
+async def _judged(
+    responses: Sequence[ResponseRecorded], name: str, engines: _Engines, progress: Callable[[], None]
+) -> list[ResponseScored]:
+    protocol = registry.get(name)
+    judging = Judging(protocol, engines.extraction, engines.judge(protocol), RetrySettings())
+    outcomes = []
+    async for outcome in judging.outcomes(responses):
+        outcomes.append(outcome)
+        progress()
+    return outcomes
+
+
+def _found(
+    protocol: str, kind: Kind, answers: Sequence[PlantedAnswer], outcomes: Sequence[ResponseScored]
+) -> Found:
+    hits = alarms = total = untouched = 0
+    for answer, outcome in zip(answers, outcomes, strict=True):
+        spans = split(answer.answer)
+        refuted = [claim for claim in outcome.claims if claim.decision is Decision.REFUTED]
+        flagged = _units(spans, [outcome.units[claim.unit] for claim in refuted])
+        own = SEES[protocol][kind]
+        speaking = [claim for claim in refuted if own is ALL or claim.category in own]
+        wrong = _units(spans, [outcome.units[claim.unit] for claim in speaking])
+        mine = [one.unit for one in answer.planted if one.kind is kind]
+        clean = _untouched(answer)
+        total += len(mine)
+        hits += sum(unit in flagged for unit in mine)
+        untouched += len(clean)
+        alarms += len(clean & wrong)
+    return Found(
+        protocol=protocol,
+        kind=kind,
+        recall=wilson(hits, total) if total else None,
+        false_alarms=wilson(alarms, untouched) if untouched else None,
+    )
+
+
+def _ranking_response(number: int, ranking: Ranking) -> ResponseRecorded:
+    known = Reference(objects=ranking.things, complete=True)
+    return ResponseRecorded(id=str(number), model="planted", answer=ranking.answer, reference=known)
+
+
+def _ranked(protocol: str, rankings: Sequence[Ranking], outcomes: Sequence[ResponseScored]) -> Found:
+    """Out of order is what keeps faithfulness (6) below 1; no claim of its own is refuted for it."""
+    flagged = {True: 0, False: 0}
+    for ranking, outcome in zip(rankings, outcomes, strict=True):
+        flagged[ranking.exchanged is not None] += outcome.values.get("faithfulness", 1.0) < 1.0
+    wrong = sum(one.exchanged is not None for one in rankings)
+    right = len(rankings) - wrong
+    return Found(
+        protocol=protocol,
+        kind=Kind.COMPARISON,
+        recall=wilson(flagged[True], wrong) if wrong else None,
+        false_alarms=wilson(flagged[False], right) if right else None,
+    )
+
+
+def _units(spans: Sequence[Span], units: Sequence[Any]) -> set[int]:
+    """The sub-sentences that a protocol's own units overlap."""
+    return {
+        index
+        for index, span in enumerate(spans)
+        for unit in units
+        if unit.start < span.end and span.start < unit.end
+    }
+
+
+def _untouched(answer: PlantedAnswer) -> set[int]:
+    return set(range(len(split(answer.answer)))) - {one.unit for one in answer.planted}
+
+
+def _caption(scene: Scene, random: Random) -> Caption:
+    """An opening and details that hold, none about the same thing as another."""
+    taken = [_any([piece for piece in scene.openings if piece.holds], random)]
+    wanted = 1 + _any(DETAILS, random)
+    while len(taken) < wanted:
+        about = {word for piece in taken for word in piece.about}
+        free = [piece for piece in scene.details if piece.holds and about.isdisjoint(piece.about)]
+        if not free:
+            break
+        taken.append(_any(free, random))
+    known = scene.reference
+    reference = msgspec.structs.replace(known, facts=tuple(fact for fact in known.facts if fact.holds))
+    return Caption(tuple(piece.text for piece in taken), reference)
+
+
+def _pairs(reference: Reference) -> list[str]:
+    counts = {
+        subject: NUMBER_WORDS[number]
+        for subject, relation, number in reference.triplets
+        if relation == "count" and number in NUMBER_WORDS
+    }
+    return [
+        pair_text(value, subject)
+        for subject, relation, value in reference.triplets
+        if relation == "is"
+        for _ in range(counts.get(subject, 1))
+    ]
+
+
+def _sentence(subject: str, relation: str, thing: str) -> str:
+    finite = relation.split()[0].endswith("s") and relation.split()[0] not in ("across",)
+    return f"{subject} {relation} {thing}" if finite else f"{subject} is {relation} {thing}"
+
+
+def _any(items: Sequence[T], random: Random) -> T:
+    return items[int(random.random() * len(items))]

@@ -1,0 +1,224 @@
+"""What the similarity judge makes of triplets whose truth is known.
+
+For each image of the benchmark, its own triplets are reworded and must hold; triplets of other images, and
+its own with one part exchanged, must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.evaluation.rewording import REWORDINGS, number, synonyms
+from groundwatch.protocols.trihe.published import Annotated, read_benchmark
+from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
+from groundwatch.statistics.intervals import Interval, bootstrap
+from groundwatch.verification.engines.similarity import (
+    PAPER,
+    PUBLISHED_CODE,
+    Encoder,
+    similarities,
+    wrong_part,
+)
+
+PER_IMAGE = 6
+"""Triplets of each image that are reworded, and as many that are borrowed."""
+
+BORROWED = "borrowed"
+PARTS: tuple[Part, ...] = ("object1", "relation", "object2")
+
+Progress = Callable[[int, int], None]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim about an image: how it was made, its similarity, and the part that was blamed for it.
+
+    `maximum` is its similarity as the published code takes it.
+    """
+
+    image: str
+    made: str
+    score: float
+    maximum: float
+    blamed: Part
+
+
+def tri_he_agreement(
+    file: Path,
+    encoder: Encoder,
+    progress: Progress,
+    *,
+    per_image: int = PER_IMAGE,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """ROC AUC of reworded against borrowed triplets, and rates at the paper's threshold.
+
+    `recall` is the share of false claims that are refuted, `false_alarm` that of true ones. Raises
+    `UsageError` for a benchmark of fewer than two images.
+    """
+    images = read_benchmark(file)
+    if len(images) < 2:
+        raise UsageError(f"{file}: triplets cannot be borrowed from other images where there is only one")
+    random = Random(seed)
+    trials: list[Trial] = []
+    for at, image in enumerate(images):
+        trials += _try(image, images, encoder, random, per_image)
+        progress(at + 1, len(images))
+    return {"encoder": encoder.name, **summarise(trials)}
+
+
+def summarise(trials: Sequence[Trial]) -> dict[str, Any]:
+    """The numbers over trials, with 95 % bootstrap intervals that draw images."""
+    true = [one for one in trials if one.made in REWORDINGS]
+    borrowed = [one for one in trials if one.made == BORROWED]
+    return {
+        "roc_auc": msgspec.to_builtins(_interval([*true, *borrowed])),
+        "roc_auc_by_rewording": {
+            made: _auc([*(one for one in true if one.made == made), *borrowed]) for made in REWORDINGS
+        },
+        "threshold": PAPER.holds,
+        "true_positive_rate": _refuted(true, held=True),
+        "false_positive_rate": _refuted(borrowed, held=True),
+        "false_alarm_by_rewording": {
+            made: _refuted([one for one in true if one.made == made]) for made in REWORDINGS
+        },
+        "published_code": _as_published(true, borrowed),
+        "planted": {part: _planted([one for one in trials if one.made == part], part) for part in PARTS},
+        "images": len({one.image for one in trials}),
+        "reworded": len(true),
+        "borrowed": len(borrowed),
+    }
+
+
+def _try(
+    image: Annotated, images: Sequence[Annotated], encoder: Encoder, random: Random, per_image: int
+) -> list[Trial]:
+    if not image.triplets:
+        return []
+    claims = [
+        *_reworded(random.sample(image.triplets, min(per_image, len(image.triplets)))),
+        *_borrowed(image, images, random, per_image),
+        *_exchanged(image, images, random, per_image),
+    ]
+    graph = SceneGraph(image.triplets, image.objects)
+    known = [" ".join(triplet) for triplet in image.triplets]
+    texts = [" ".join(triplet) for _, triplet in claims]
+    found = similarities(texts, known, encoder)
+    larger = similarities(texts, known, encoder, PUBLISHED_CODE)
+    return [
+        Trial(
+            image=image.image,
+            made=made,
+            score=one.score,
+            maximum=highest.score,
+            blamed=wrong_part(triplet, graph.objects, encoder),
+        )
+        for (made, triplet), one, highest in zip(claims, found, larger, strict=True)
+    ]
+
+
+def _reworded(triplets: Sequence[Triplet]) -> list[tuple[str, Triplet]]:
+    return [
+        (made, said)
+        for triplet in triplets
+        for made, reword in REWORDINGS.items()
+        if (said := reword(triplet)) is not None
+    ]
+
+
+def _borrowed(
+    image: Annotated, images: Sequence[Annotated], random: Random, wanted: int
+) -> list[tuple[str, Triplet]]:
+    own = {_plain(triplet) for triplet in image.triplets}
+    others = [other for other in images if other is not image]
+    found: list[tuple[str, Triplet]] = []
+    for _ in range(20 * wanted):
+        other = random.choice(others)
+        if len(found) < wanted and other.triplets:
+            triplet = random.choice(other.triplets)
+            if _plain(triplet) not in own:
+                found.append((BORROWED, triplet))
+    return found
+
+
+def _exchanged(
+    image: Annotated, images: Sequence[Annotated], random: Random, wanted: int
+) -> list[tuple[str, Triplet]]:
+    """Own relations, reworded, with one part from another image that this one has not."""
+    graph = SceneGraph(image.triplets, image.objects)
+    names = {name.casefold() for name in graph.objects}
+    relations = {relation.casefold() for relation in graph.relations}
+    others = [triplet for other in images if other is not image for triplet in other.triplets]
+    foreign = {
+        "object": [t[0] for t in others if t[0].casefold() not in names],
+        "relation": [t[1] for t in others if t[1].casefold() not in relations],
+    }
+    if not foreign["object"] or not foreign["relation"]:
+        return []
+    own = [triplet for triplet in image.triplets if triplet[1].casefold() not in ("is", "are")]
+    found: list[tuple[str, Triplet]] = []
+    for triplet in random.sample(own, min(wanted, len(own))):
+        said = list(random.choice((synonyms, number))(triplet) or triplet)
+        for at, part in enumerate(PARTS):
+            kind = "relation" if part == "relation" else "object"
+            changed = [*said[:at], random.choice(foreign[kind]), *said[at + 1 :]]
+            found.append((part, (changed[0], changed[1], changed[2])))
+    return found
+
+
+def _planted(trials: Sequence[Trial], part: Part) -> dict[str, Any]:
+    refuted = [one for one in trials if one.score < PAPER.holds]
+    return {
+        "recall": len(refuted) / len(trials) if trials else None,
+        "blamed": sum(one.blamed == part for one in refuted) / len(refuted) if refuted else None,
+        "n": len(trials),
+    }
+
+
+def _as_published(true: Sequence[Trial], borrowed: Sequence[Trial]) -> dict[str, Any]:
+    """The same with the larger of the similarities to the kept and to the three most similar triplets."""
+    larger = [msgspec.structs.replace(one, score=one.maximum) for one in (*true, *borrowed)]
+    return {
+        "roc_auc": _auc(larger),
+        "true_positive_rate": _refuted(larger[: len(true)], held=True),
+        "false_positive_rate": _refuted(larger[len(true) :], held=True),
+    }
+
+
+def _refuted(trials: Sequence[Trial], *, held: bool = False) -> float | None:
+    if not trials:
+        return None
+    return sum((one.score >= PAPER.holds) is held for one in trials) / len(trials)
+
+
+def _interval(trials: Sequence[Trial]) -> Interval | None:
+    by_image: dict[str, list[Trial]] = {}
+    for one in trials:
+        by_image.setdefault(one.image, []).append(one)
+    return bootstrap(
+        list(by_image.values()),
+        lambda drawn: _auc([one for several in drawn for one in several]),
+        resamples=200,
+    )
+
+
+def _auc(trials: Sequence[Trial]) -> float | None:
+    """The chance that a true claim scores above a false one (Mann and Whitney 1947)."""
+    try:
+        from scipy.stats import mannwhitneyu
+    except ImportError:
+        raise MissingExtraError("scipy", "embedded") from None
+    true = [one.score for one in trials if one.made in REWORDINGS]
+    false = [one.score for one in trials if one.made == BORROWED]
+    if not true or not false:
+        return None
+    return float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))
+
+
+def _plain(triplet: Triplet) -> tuple[str, ...]:
+    return tuple(" ".join(part.casefold().split()) for part in triplet)

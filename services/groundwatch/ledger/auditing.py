@@ -1,0 +1,129 @@
+"""The ledger counted again and again, for Prometheus.
+
+In a process of its own: the audit reads the headers of every event that is kept, and remembers every
+response meanwhile, which is no work for a gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import nats.errors
+import nats.js.errors
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from groundwatch.errors import GroundwatchError
+from groundwatch.ledger.ledger import Ledger
+from groundwatch.ledger.runs import audit
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.telemetry.logs import logger
+
+Connect = Callable[[], AbstractAsyncContextManager[Bus]]
+"""A connection for one audit."""
+
+RETRY_SECONDS = 60.0
+"""After an audit that could not be done, unless the next one is due earlier."""
+
+SETTLE_SECONDS = 30.0
+
+STATES = (
+    "recorded",
+    "scored",
+    "unscored",
+    "declined",
+    "in_flight",
+    "unsettled",
+    "lost",
+    "orphans",
+    "expired",
+)
+
+
+class AuditMetrics:
+    """What the last complete audit found, for Prometheus."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.pairs = Gauge(
+            "groundwatch_audit_pairs",
+            "Pairs of a response and a protocol, by what became of them",
+            ("run", "state"),
+            registry=registry,
+        )
+        self.unaccounted = Gauge(
+            "groundwatch_audit_unaccounted",
+            "How many the last complete audit knew to be missing or too many; 0 when it balanced",
+            ("run",),
+            registry=registry,
+        )
+        self.ended = Gauge(
+            "groundwatch_audit_end_time_seconds",
+            "When the last complete audit ended, in seconds since the epoch",
+            ("run",),
+            registry=registry,
+        )
+        self.period = Gauge(
+            "groundwatch_audit_period_seconds", "Time between two audits", ("run",), registry=registry
+        )
+        self.seconds = Gauge(
+            "groundwatch_audit_seconds", "How long the last complete audit took", ("run",), registry=registry
+        )
+        self.failed = Counter(
+            "groundwatch_audit_failed", "Audits that could not be done", ("run",), registry=registry
+        )
+
+    def show(self, ledger: Ledger, seconds: float) -> None:
+        """Take over what an audit found."""
+        for state in STATES:
+            self.pairs.labels(ledger.run, state).set(getattr(ledger, state))
+        self.unaccounted.labels(ledger.run).set(ledger.unaccounted)
+        self.seconds.labels(ledger.run).set(seconds)
+        self.ended.labels(ledger.run).set(time.time())
+
+
+async def audit_periodically(
+    connect: Connect,
+    run_name: str,
+    metrics: AuditMetrics,
+    every: float,
+    stopped: asyncio.Event,
+    report: Callable[[Ledger], None],
+) -> None:
+    """An audit each `every` seconds until `stopped`; one that cannot be done is logged and counted."""
+    metrics.period.labels(run_name).set(every)
+    # An auditor that never completes one must be overdue some time.
+    metrics.ended.labels(run_name).set(time.time())
+    metrics.failed.labels(run_name)
+    while not stopped.is_set():
+        began = time.monotonic()
+        work = asyncio.create_task(audit_once(connect, run_name, metrics))
+        told = asyncio.create_task(stopped.wait())
+        await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+        (ledger,) = await asyncio.gather(work, return_exceptions=True)
+        told.cancel()
+        pause = min(every, RETRY_SECONDS)
+        if isinstance(ledger, Ledger):
+            report(ledger)
+            pause = every
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), max(0.0, pause - (time.monotonic() - began)))
+
+
+async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> Ledger | None:
+    """The ledger, which `metrics` then show; None where it could not be counted."""
+    began = time.monotonic()
+    try:
+        async with connect() as bus:
+            ledger = await audit(bus.js, run_name, settle=SETTLE_SECONDS)
+    except (GroundwatchError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+        metrics.failed.labels(run_name).inc()
+        logger.error("audit.failed", run=run_name, error=str(error) or repr(error))
+        return None
+    metrics.show(ledger, time.monotonic() - began)
+    return ledger

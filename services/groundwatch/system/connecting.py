@@ -1,0 +1,127 @@
+"""The running system that commands on this machine talk to: its settings, its address, a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import nats.errors
+import nats.js.errors
+import psutil  # type: ignore[import-untyped]
+
+from groundwatch import termination
+from groundwatch.addresses import shown_address
+from groundwatch.errors import UNDECODED, OpenedFolderError, UsageError
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings import Settings, load
+from groundwatch.runtime.telemetry import logs
+from groundwatch.system.folders import PROVISION, opened
+from groundwatch.topology import COMMAND_LINE
+
+T = TypeVar("T")
+
+
+NOTHING_FOUND = "no running groundwatch found on this machine"
+
+ADDRESS_FILE = "running.json"
+
+FAULTS = (nats.errors.Error, nats.js.errors.Error, TimeoutError, ConnectionError)
+"""What a command meets when NATS goes away under it."""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a running `groundwatch up` can be reached; written into its data folder.
+
+    `nats` holds the token: the file is for its owner alone.
+    """
+
+    nats: str
+    gateway: str
+    pid: int
+
+
+def prepare(config: Path | None, nats_url: str = "") -> Settings:
+    """Settings with logging set up by them; `nats_url` wins over the file."""
+    settings = load(config)
+    logs.configure(level=settings.telemetry.log_level, style=settings.telemetry.log_format)
+    if nats_url:
+        settings = with_nats(settings, nats_url)
+    return settings
+
+
+def with_nats(settings: Settings, url: str) -> Settings:
+    """The same settings for another NATS server."""
+    return settings.model_copy(update={"nats": settings.nats.model_copy(update={"url": url})})
+
+
+def data_dir(settings: Settings) -> Path:
+    """Where `groundwatch up` keeps its data."""
+    if settings.data_dir:
+        return Path(settings.data_dir).expanduser()
+    return Path.home() / ".local" / "share" / "groundwatch"
+
+
+def find_running(settings: Settings) -> Running | None:
+    """The `groundwatch up` on this machine, if one wrote down where it is."""
+    try:
+        found = msgspec.json.decode((data_dir(settings) / ADDRESS_FILE).read_bytes(), type=Running)
+    except (OSError, *UNDECODED):
+        return None
+    return found if psutil.pid_exists(found.pid) else None
+
+
+@asynccontextmanager
+async def connected(
+    settings: Settings, name: str = COMMAND_LINE, *, user: str = COMMAND_LINE
+) -> AsyncIterator[Bus]:
+    """A connection for one command. What NATS refuses inside becomes a `UsageError` on one line."""
+    async with AsyncExitStack() as stack:
+        folder = None if settings.nats.url else data_dir(settings)
+        if folder is not None:
+            url = await stack.enter_async_context(opened(folder, max_payload=settings.nats.max_payload))
+            settings = with_nats(settings, url)
+        bus = Bus(settings.nats, name=name, user=user)
+        stack.push_async_callback(bus.close)
+        await bus.connect(patience=3.0)
+        try:
+            async with bus.unless_refused():
+                yield bus
+        except nats.js.errors.NotFoundError as error:
+            missing = f"a stream is missing on this server ({error.description}): {PROVISION}"
+            raise (OpenedFolderError(missing, folder) if folder else UsageError(missing)) from error
+        except FAULTS as error:
+            place = shown_address(settings.nats.url)
+            raise UsageError(f"NATS at {place}: {str(error) or repr(error)}") from error
+        except UsageError as error:
+            if folder is None:
+                raise
+            raise OpenedFolderError(str(error), folder) from error
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine on the fast loop where there is one."""
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        loop_factory = uvloop.new_event_loop
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(_until_sigterm(coroutine))
+    except asyncio.CancelledError:
+        if not termination.came():
+            raise
+        termination.tell()
+        raise SystemExit(termination.status()) from None
+
+
+async def _until_sigterm(coroutine: Coroutine[Any, Any, T]) -> T:
+    """End as on Ctrl-C, cleaning up, when SIGTERM comes and nothing inside listens for it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    with termination.calling(lambda: loop.call_soon_threadsafe(task.cancel)):
+        return await coroutine

@@ -1,0 +1,84 @@
+"""The history: the archive with what is still only in the stream."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from groundwatch.archive.place import placed
+from groundwatch.archive.store import Store, require
+from groundwatch.errors import MissingExtraError, SettingsError, UsageError
+from groundwatch.runtime.delivery.streams import Read
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.system.connecting import connected, data_dir
+
+if TYPE_CHECKING:
+    from groundwatch.archive.query import Session
+
+
+def archive_store(settings: Settings) -> Store | None:
+    """The archive of these settings, None where there is none. Raises `UsageError`."""
+    require()
+    url = placed(settings, data_dir(settings)).archive.url
+    if not url:
+        return None
+    return Store(url, settings.archive.options)
+
+
+@asynccontextmanager
+async def history(
+    settings: Settings,
+    *,
+    archive_only: bool = False,
+    stream_only: bool = False,
+    since: float | None = None,
+    until: float | None = None,
+    run: str = "",
+) -> AsyncIterator[Session]:
+    """The archive with what is still only in the stream, open for questions."""
+    try:
+        import duckdb  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("what queries need (duckdb)", "archive") from error
+    from groundwatch.archive.manifest import Manifest, latest
+    from groundwatch.archive.query import Session, Tail
+    from groundwatch.archive.reading import position_of, rows_after
+
+    store = None if stream_only else archive_store(settings)
+    if archive_only and store is None:
+        raise SettingsError("setting 'archive.url': there is no archive, so the archive alone is nothing")
+    try:
+        manifest = latest(store) if store is not None else Manifest()
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"the archive at {store.url if store else ''} cannot be read: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="groundwatch-stream-") as folder:
+        tail = Tail(Path(folder), settings.telemetry.version_tags)
+        if not archive_only:
+            async with connected(settings) as bus:
+                at = await position_of(bus)
+                await tail.read(
+                    rows_after(bus, at, manifest.position(at.stream), run=run, on_unreadable=_tell)
+                )
+        with Session(store, manifest, tail, since=_day(since), until=_day(until), run=run) as session:
+            yield session
+
+
+def _day(seconds: float | None) -> date | None:
+    """The day of a moment; nothing is narrowed by a moment that is no date."""
+    if seconds is None:
+        return None
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).date()
+    except OverflowError:
+        return None
+
+
+def _tell(read: Read, error: Exception) -> None:
+    logger.warning("outcome.unreadable", subject=read.subject, error=str(error))

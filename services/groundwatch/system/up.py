@@ -1,0 +1,177 @@
+"""The whole system in one process, and where the commands of this machine find it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
+from groundwatch.erasure.service import RetentionService
+from groundwatch.errors import GroundwatchError, UsageError
+from groundwatch.models.repository import ServedModel
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
+from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
+from groundwatch.runtime.services.run import problems_of, running
+from groundwatch.runtime.services.service import Service
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system.connecting import Running, data_dir, with_nats
+from groundwatch.system.models import serving
+from groundwatch.system.services import STAGES, configure_protocols, make_service, metrics_for
+
+READY_SECONDS = 60.0
+RESTART_PAUSE = 2.0
+ROOM_PAUSE = 5.0
+ROOM_BYTES = 64 * 1024 * 1024
+"""Free bytes with which a server whose disk was full is restarted."""
+
+
+class System(msgspec.Struct, frozen=True, kw_only=True):
+    """A running system on this machine."""
+
+    settings: Settings
+    bus: Bus
+    metrics: Metrics
+    nats_url: str
+    gateway_url: str
+    server: NatsServer | None
+    triton: TritonServer | None = None
+
+
+def _still_wanted() -> None:
+    """Raises `CancelledError` where a Ctrl-C came while a library was connecting and kept it to itself."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+@contextlib.asynccontextmanager
+async def whole_system(
+    settings: Settings,
+    folder: Path,
+    models: Mapping[str, ServedModel] | None = None,
+    on_progress: OnProgress | None = None,
+) -> AsyncIterator[System]:
+    """Every service in this process, with our own nats-server unless settings name another.
+
+    `models` are served by a Triton of our own, which tells `on_progress` what it loads. Without `archive.url`
+    there is no archive.
+    """
+    configure_protocols(settings)
+    metrics = metrics_for(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        server = None
+        if not settings.nats.url:
+            server = NatsServer(folder / "nats", max_payload=settings.nats.max_payload)
+            await server.start()
+            stack.push_async_callback(server.stop)
+            _still_wanted()
+            settings = with_nats(settings, server.url)
+            guard = SupervisedTask("nats-guard", partial(_keep_alive, server))
+            guard.start()
+            stack.push_async_callback(guard.stop)
+        settings, triton = await stack.enter_async_context(
+            serving(models or {}, settings, folder, on_progress)
+        )
+        _still_wanted()
+        bus = Bus(settings.nats, name="groundwatch")
+        await bus.connect()
+        _still_wanted()
+        if server is not None:
+            mending = SupervisedTask("nats-disk", lambda: restart_when_there_is_room(server, bus))
+            mending.start()
+            stack.push_async_callback(mending.stop)
+        metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
+        await provision(bus.js, replicas=settings.nats.replicas, cache=settings.cache)
+        archived = settings.archive.url not in ("", SWITCHED_OFF)
+        wanted = [name for name in STAGES if name != "archive" or archived]
+        services = [make_service(name, settings, bus, metrics) for name in wanted]
+        services.append(RetentionService(settings, bus))
+        await stack.enter_async_context(running(services, bus))
+        await _wait_ready(services)
+        _still_wanted()
+        gateway = services[0]
+        port: int = getattr(gateway, "port", settings.gateway.port)
+        yield System(
+            settings=settings,
+            bus=bus,
+            metrics=metrics,
+            nats_url=settings.nats.url,
+            gateway_url=f"http://{settings.gateway.host}:{port}",
+            server=server,
+            triton=triton,
+        )
+
+
+async def _wait_ready(services: list[Service]) -> None:
+    deadline = asyncio.get_running_loop().time() + READY_SECONDS
+    while found := problems_of(services):
+        if asyncio.get_running_loop().time() > deadline:
+            raise UsageError(f"the system did not become ready: {'; '.join(found)}")
+        await asyncio.sleep(0.02)
+
+
+async def restart_when_there_is_room(server: NatsServer, bus: Bus) -> None:
+    """Restart our server when its disk was full and is no more: until then it stores nothing. Never ends."""
+    while True:
+        await asyncio.sleep(ROOM_PAUSE)
+        if bus.storage.needs_restart and shutil.disk_usage(server.data_dir).free >= ROOM_BYTES:
+            logger.warning("nats.restarted_after_full_disk", problems=bus.storage.problems())
+            server.terminate()
+            # Who looks after it starts it again; what goes unacknowledged until then is no sign.
+            await asyncio.sleep(RESTART_PAUSE)
+            await bus.until_connected(READY_SECONDS)
+            bus.storage.forget()
+
+
+async def _keep_alive(server: NatsServer) -> None:
+    """Start our server again when it dies; the clients reconnect by themselves."""
+    while True:
+        status = await server.wait()
+        logger.error("nats.died", status=status)
+        try:
+            await server.restart()
+        except GroundwatchError as error:
+            logger.error("nats.not_restarted", error=str(error))
+            await asyncio.sleep(RESTART_PAUSE)
+
+
+def prepare_folder(settings: Settings) -> Settings:
+    """Settings with places in the data folder, made here. Raises `UsageError` where it cannot be."""
+    folder = data_dir(settings)
+    try:
+        # A folder that somebody named may be there for others too; what we keep in it is not.
+        (make_folders if settings.data_dir else make_private)(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written ({error.strerror or error})") from error
+    settings = placed(settings, folder)
+    if settings.archive.url == str(folder / FOLDER):
+        make_private(folder / FOLDER)
+    return settings
+
+
+@contextlib.contextmanager
+def writing_address(path: Path, system: System) -> Iterator[None]:
+    """Lets the other commands on this machine find the system while the block runs."""
+    make_folders(path.parent)
+    running_now = Running(nats=system.nats_url, gateway=system.gateway_url, pid=os.getpid())
+    write_private(path, msgspec.json.encode(running_now))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

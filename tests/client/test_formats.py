@@ -1,0 +1,166 @@
+"""Files of responses in other formats: read where they say all that is needed, else told how to convert."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groundwatch.client.formats import converted
+from groundwatch.errors import FileFormatError
+from groundwatch.evaluation.inputs import Responses
+
+ONE: dict[str, Any] = {
+    "id": "1",
+    "model": "m",
+    "prompt": "What?",
+    "answer": 'A dog,\n"sitting".',
+    "images": ["a.png"],
+}
+LLAVA = {
+    "id": 7,
+    "image": "a.png",
+    "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", "value": "A dog."}],
+}
+FOREIGN: dict[str, tuple[Any, dict[str, Any]]] = {
+    "LLaVA is trained": (LLAVA, {"id": "7", "images": ["a.png"], "prompt": "What?", "answer": "A dog."}),
+    "LLaVA writes": (
+        {"question_id": 3, "prompt": "What?", "text": "A dog.", "answer_id": "x", "model_id": "llava"},
+        {"id": "3", "model": "llava", "prompt": "What?", "answer": "A dog."},
+    ),
+    "lmms-eval": (
+        {"doc_id": 0, "doc": {}, "target": "yes", "resps": [["Yes."]], "filtered_resps": ["Yes."]},
+        {"id": "0", "answer": "Yes."},
+    ),
+    "VLMEvalKit": (
+        {"index": 1, "question": "What?", "prediction": "A dog."},
+        {"id": "1", "prompt": "What?", "answer": "A dog."},
+    ),
+}
+
+
+def told(path: Path) -> str:
+    with pytest.raises(FileFormatError) as caught:
+        Responses(path)
+    message = str(caught.value)
+    assert message.startswith(str(path)) and "\n" not in message
+    return message
+
+
+def by_command(folder: Path, message: str, program: str) -> list[dict[str, Any]]:
+    """What the advised command makes of the file, as responses."""
+    command = message[message.index(program) :]
+    subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=60)
+    return [
+        {"id": one.id, "model": one.model, "prompt": one.prompt, "answer": one.answer}
+        for one in Responses(folder / "answers.jsonl")
+    ]
+
+
+def test_lines_are_left_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (b"", b"\n", b'{"id": "1"}\n', b"no json, no table\n", b'\n{"conversations": '):
+        path.write_bytes(content)
+        assert converted(path) is None, content
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_an_array_is_read(tmp_path: Path, indent: int | None, bom: str) -> None:
+    path = tmp_path / "answers.json"
+    path.write_text(bom + json.dumps([ONE, ONE | {"id": "2"}], indent=indent))
+    first, second = Responses(path)
+    assert (first.id, second.id, first.answer, first.images) == ("1", "2", ONE["answer"], ("a.png",))
+    path.write_text(json.dumps([ONE, {"id": "2"}], indent=indent))
+    assert ":2: key 'model': is missing" in told(path)
+    path.write_text(json.dumps([ONE])[:-2])
+    assert "begins as a JSON array and is none" in told(path)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_table_is_read(tmp_path: Path, delimiter: str) -> None:
+    import csv
+
+    path = tmp_path / "answers.csv"
+    with path.open("w", newline="", encoding="utf-8-sig") as stream:
+        writer = csv.writer(stream, delimiter=delimiter)
+        writer.writerow(["id", "model", "answer", "prompt", "images", "reference"])
+        writer.writerow(["01", "m", ONE["answer"], "", "a.png", '{"objects": ["dog"]}'])
+        writer.writerow(["2", "m", "", "What?", '["a.png", "b.png"]', ""])
+    first, second = Responses(path)
+    assert (first.id, first.answer, first.images) == ("01", ONE["answer"], ("a.png",))
+    assert first.reference is not None and first.reference.objects == ("dog",)
+    assert (second.answer, second.prompt, second.images) == ("", "What?", ("a.png", "b.png"))
+    assert second.reference is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('id,model,answer\n1,m,"two\nlines"\n2,,b\n', ":4: key 'model': is missing"),
+        ("id,model,answer\n1,m,a,b\n", ":2: has 4 cells; the first line names 3 columns"),
+        ('id,model,answer\n1,m,"a\n', "is not CSV"),
+        ("id,model,answer,reference\n1,m,a,dog\n", ":2: key 'reference'"),
+        ("name,caption\n1,a\n", ":1: its first line must name the columns, id and answer"),
+    ],
+)
+def test_what_is_wrong_with_a_table(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text(content)
+    assert message in told(path)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+@pytest.mark.parametrize("array", [False, True])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_another_programs_records_are_told_how_to_convert(tmp_path: Path, name: str, array: bool) -> None:
+    record, ours = FOREIGN[name]
+    path = tmp_path / "it's theirs.json"
+    path.write_text(json.dumps([record], indent=1) if array else json.dumps(record) + "\n")
+    message = told(path)
+    assert name in message
+    (found,) = by_command(tmp_path, message, "jq -c")
+    expected = {"model": "MODEL", "prompt": ""} | {key: ours[key] for key in ours if key != "images"}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "reading"),
+    [
+        (b"PAR1\x15\x04", "is Parquet", "read_parquet("),
+        (b"PK\x03\x04\x14\x00", "Excel workbook", "read_excel("),
+        (b"index\tquestion\tprediction\n1\tWhat?\tA dog.\n", "VLMEvalKit", "read_csv("),
+    ],
+)
+def test_tables_of_other_programs_are_told_how_to_convert(
+    tmp_path: Path, content: bytes, what: str, reading: str
+) -> None:
+    path = tmp_path / "it's theirs.xlsx"
+    path.write_bytes(content)
+    message = told(path)
+    assert what in message and reading in message
+    advised = shlex.split(message[message.index("python -c") :])
+    compile(advised[2], "advised", "exec")
+    assert str(path) in advised[2].replace("\\'", "'")
+
+
+def test_what_is_compressed_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl.gz"
+    path.write_bytes(b"\x1f\x8b\x08\x00")
+    assert "is compressed: run gunzip" in told(path)
+
+
+def test_submit_sends_an_array_and_a_table(up: Any, tmp_path: Path) -> None:
+    record = {"model": "m", "answer": "A dog sits."}
+    array, table, foreign = tmp_path / "a.json", tmp_path / "a.csv", tmp_path / "b.json"
+    array.write_text(json.dumps([record | {"id": "format-1"}, record | {"id": "format-2"}], indent=2))
+    table.write_text("id,answer\nformat-3,A cat sits.\n")
+    assert up.json("submit", array, "--to", up.gateway)["accepted"] == 2
+    assert up.json("submit", table, "--to", up.gateway, "--model", "m")["accepted"] == 1
+    foreign.write_text(json.dumps([LLAVA]))
+    assert "jq -c" in up.complaint("submit", foreign, "--to", up.gateway)

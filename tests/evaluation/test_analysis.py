@@ -1,0 +1,149 @@
+"""`analyse tri-he`: table 4 and figure 4 from outcomes and from the works' own results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from groundwatch.cli import app
+from groundwatch.cli.analyse import render_analysis
+from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.evaluation import analysis
+from groundwatch.events import (
+    Decision,
+    JudgedClaim,
+    Label,
+    OutcomeKind,
+    ResponseScored,
+    SubSentence,
+)
+from groundwatch.terminal import Console
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["analyse", *map(str, arguments)])
+
+
+def outcome(number: int, *claims: tuple[tuple[str, str, str], int, str]) -> ResponseScored:
+    texts = ["A dog runs on grass", " while a big red car waits there"]
+    return ResponseScored(
+        id=str(number),
+        model="m",
+        protocol="tri-he",
+        outcome=OutcomeKind.SCORED,
+        tags={"image_id": "1.jpg" if number < 2 else "2.jpg"},
+        units=tuple(SubSentence(start=0, end=1, text=text, label=Label.DESCRIPTIVE) for text in texts),
+        claims=tuple(
+            JudgedClaim(
+                text=" ".join(parts),
+                category="relation",
+                unit=unit,
+                decision=Decision.REFUTED if wrong else Decision.SUPPORTED,
+                evidence=f"wrong: {wrong}; why" if wrong else "",
+                parts=parts,
+            )
+            for parts, unit, wrong in claims
+        ),
+    )
+
+
+@pytest.fixture
+def outcomes(tmp_path: Path) -> Path:
+    """ "dog – grass" is the one frequent pair of five, said three times, in the words of one synset."""
+    found = [
+        outcome(0, (("dog", "on", "grass"), 0, ""), (("auto", "near", "tree"), 1, "object1")),
+        outcome(1, (("Dogs", "running on", "grass"), 0, "relation"), (("cat", "in", "box"), 1, "")),
+        outcome(
+            2,
+            (("a dog", "on", "grass"), 0, "relation"),
+            (("man", "has", "hat"), 1, ""),
+            (("car", "in", "street"), 1, ""),
+        ),
+    ]
+    file = tmp_path / "out.jsonl"
+    file.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in found))
+    return file
+
+
+def test_pairs_by_synset_and_first_tokens(outcomes: Path):
+    done = run("tri-he", outcomes, "--tokens", "4,5,12", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    pairs = found["pairs"]
+    assert (pairs["different"], pairs["frequent"]) == (5, 1)
+    assert pairs["most_frequent"] == [{"pair": ["dog", "grass"], "said": 3}]
+    assert pairs["on_frequent"]["overall"]["hallu_q"] == pytest.approx(2 / 3)
+    assert pairs["on_frequent"]["object"]["hallu_q"] == 0
+    assert pairs["on_frequent"]["relation"]["hallu_i"] == pytest.approx((0.5 + 1) / 2)
+    assert pairs["on_others"]["object"]["hallu_q"] == pytest.approx(1 / 3)
+    by_tokens = {one["k"]: one for one in found["by_tokens"]}
+    assert by_tokens[4]["hallu_q"] is None and by_tokens[4]["questions"] == 0
+    assert by_tokens[5]["hallu_q"] == pytest.approx(2 / 3)
+    assert by_tokens[12]["hallu_q"] == found["overall"]["overall"]["hallu_q"]
+    shown = run("tri-he", outcomes)
+    assert "dog – grass (3)" in shown.stdout and "first 10 tokens" in shown.stdout
+
+
+def test_names_of_one_synset_are_one():
+    assert analysis.synset("auto") == analysis.synset("Cars") == "car"
+    assert analysis.synset("zzyzx thing") == analysis.synset("Zzyzx thing")
+
+
+def test_the_works_own_results_have_no_places(tmp_path: Path):
+    file = tmp_path / "result.json"
+    instance = {
+        "m_triplets": ["(dog, on, grass)", "(cat, in, box)"],
+        "m_triplets_judgements": ["no, relation", "yes"],
+    }
+    file.write_text(json.dumps({"1": {"instance": [instance]}}, indent=1))
+    found = json.loads(run("tri-he", file, "--json").stdout)
+    assert found["by_tokens"] is None
+    assert found["overall"]["overall"]["hallu_q"] == 0.5
+    assert found["pairs"]["different"] == 2
+    assert "not known from this file" in run("tri-he", file).stdout
+
+
+def test_nothing_judged_gives_no_numbers(tmp_path: Path):
+    file = tmp_path / "none.jsonl"
+    declined = {"id": "1", "protocol": "tri-he", "outcome": "declined"}
+    file.write_text(json.dumps(declined) + "\n")
+    found = json.loads(run("tri-he", file, "--json").stdout)
+    assert found["overall"]["overall"]["hallu_q"] is None and found["pairs"]["frequent"] == 0
+
+
+def test_wrong_use_and_wrong_files_are_told(outcomes: Path, tmp_path: Path):
+    def lines(**changes: object) -> Path:
+        file = tmp_path / "wrong.jsonl"
+        good = json.loads(outcomes.read_text().splitlines()[0])
+        file.write_text(outcomes.read_text().splitlines()[0] + "\n" + json.dumps(good | changes) + "\n")
+        return file
+
+    for arguments, kind, told in (
+        (["pope", outcomes], UsageError, "known is tri-he"),
+        (["tri-he", outcomes, "--share", 0], UsageError, "--share"),
+        (["tri-he", outcomes, "--tokens", "ten"], UsageError, "--tokens ten"),
+        (["tri-he", outcomes, "--tokens", "0,5"], UsageError, "--tokens"),
+        (["tri-he", tmp_path / "no.jsonl"], FileFormatError, "cannot be read"),
+    ):
+        done = run(*arguments)
+        assert isinstance(done.exception, kind) and told in str(done.exception)
+    for changes, told in (
+        ({"protocol": "pope"}, "key 'protocol': expected tri-he, not pope"),
+        ({"claims": 3}, "key 'claims'"),
+        ({"claims": [{"decision": "maybe"}]}, "key 'decision'"),
+        ({"tags": []}, "key 'tags'"),
+        ({"outcome": None}, "key 'outcome'"),
+    ):
+        done = run("tri-he", lines(**changes))
+        assert isinstance(done.exception, FileFormatError)
+        assert f"wrong.jsonl:2: {told}" in str(done.exception)
+
+
+def test_it_renders_in_a_narrow_terminal(outcomes: Path):
+    console = Console(record=True, width=60)
+    render_analysis(analysis.analysed(analysis.read(outcomes)[0]), console)
+    assert "frequent" in console.export_text()
