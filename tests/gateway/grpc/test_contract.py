@@ -452,7 +452,7 @@ async def test_nothing_seen_elsewhere_comes_again_from_a_gateway_that_has_not_re
 ):
     """As after a reconnect through a load balancer: the last position was told by another gateway."""
     reading = asyncio.Event()
-    follow = live.follow
+    follow = live.follow_stream
 
     async def behind(*args: Any, **options: Any) -> AsyncIterator[Any]:
         async for batch in follow(*args, **options):
@@ -460,7 +460,7 @@ async def test_nothing_seen_elsewhere_comes_again_from_a_gateway_that_has_not_re
                 await reading.wait()
             yield batch
 
-    monkeypatch.setattr(live, "follow", behind)
+    monkeypatch.setattr(live, "follow_stream", behind)
     gateway, door = await opened()
     await gateway.service._live._caught_up.wait()
     for number in range(24):
