@@ -368,7 +368,7 @@ async def test_the_ledger_balances_while_chains_go_round(bus: Bus, start: Start)
     flowing = asyncio.create_task(traffic())
     while not flowing.done() or not {"captioning", "generation"} & seen.keys():
         ledger = await audit(bus.js)
-        assert ledger.balanced and not ledger.lost, ledger
+        assert not ledger.lost and (ledger.balanced or ledger.unsettled), ledger
         seen.update(ledger.in_flight_at)
     await flowing
 
