@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
+import pty
 import signal
 import subprocess
-import time
 
 import httpx
-import psutil
 import pytest
 from PIL import Image
 
@@ -184,17 +184,21 @@ def test_watch_shows_what_is_there_and_ends(up, written, answer):
 
 
 def test_watch_ends_with_control_c(up):
-    watching = up.start("watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # It shows nothing before its end where there is no terminal, but it is connected while it watches.
-    process = psutil.Process(watching.pid)
-    while not process.net_connections("tcp"):
-        assert watching.poll() is None
-        time.sleep(0.1)
-    time.sleep(1)
+    """At a terminal, as soon as it shows something."""
+    ours, theirs = pty.openpty()
+    watching = up.start("watch", stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    shown = b""
+    while b"groundwatch watch" not in shown:
+        assert watching.poll() is None, shown
+        shown += os.read(ours, 10_000)
     watching.send_signal(signal.SIGINT)
-    shown, told = watching.communicate(timeout=30)
+    with contextlib.suppress(OSError):
+        while os.read(ours, 10_000):
+            pass
+    os.close(ours)
+    _, told = watching.communicate(timeout=30)
     assert (watching.returncode, told) == (0, "")
-    assert "groundwatch watch" in shown
 
 
 def test_report_of_a_run_that_never_was(up):
