@@ -20,7 +20,7 @@ from groundwatch.runtime.services.run import running
 from groundwatch.runtime.services.service import StageService
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.system import services as system
+from groundwatch.system import serve
 
 
 class SlowEngine:
@@ -102,10 +102,10 @@ async def test_serve_begins_again_and_ends_when_told_while_it_starts(
     """The last one never comes up, and SIGTERM comes while it tries."""
     faults: list[Exception | None] = [nats.errors.TimeoutError() for _ in range(failures)]
     faults.append(None)
-    monkeypatch.setattr(system, "make_service", lambda *_: Faulty(faults.pop(0)))
+    monkeypatch.setattr(serve, "make_service", lambda *_: Faulty(faults.pop(0)))
     settings = Settings(nats=NatsSettings(url=nats_server.url))
     async with asyncio.timeout(30):
-        await system._serve("scoring", settings, 10.0)
+        await serve.serve("scoring", settings, 10.0)
     assert not faults
 
 

@@ -30,7 +30,7 @@ async def make() -> Any:
 
     def make(**limits: Any) -> ImageChecks:
         wait = limits.pop("wait", 10.0)
-        made.append(ImageChecks(IntakeSettings(**limits), wait=wait))
+        made.append(ImageChecks(IntakeSettings().model_copy(update=limits), wait=wait))
         return made[-1]
 
     yield make
