@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from tests.e2e.test_secured import refused, typed
+from tests.e2e.test_secured import log_of, refused, typed
 from tests.support.llm_server import LlmServer, picture
 from tests.support.llm_server import running as llm_server
 from tests.support.secured import Secured, secured
@@ -96,6 +96,7 @@ async def until(holds: Any) -> None:
 async def test_everybody_does_their_own_work(
     server: Secured, judge: LlmServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = log_of(server)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     for name, seconds in (("GRACE_SECONDS", 0.0), ("LOOK_SECONDS", 0.1), ("COMPARE_SECONDS", 0.1)):
         monkeypatch.setattr(serving, name, seconds)
@@ -201,7 +202,7 @@ async def test_everybody_does_their_own_work(
             removed = await asyncio.to_thread(typed(server, REPLAY), "runs", "delete", "typed", "--yes")
             assert removed.returncode == 0, removed.stderr
             await looker.close()
-    assert refused(server) == []
+    assert refused(server, before) == []
 
 
 @pytest.mark.parametrize(
