@@ -20,10 +20,7 @@ MAX_LINES = 500
 def test_imports_keep_the_contracts(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert lint_imports(config_filename="pyproject.toml", no_cache=True) == 0, capsys.readouterr().out
-
-
-def test_every_contract_is_checked(monkeypatch):
-    monkeypatch.chdir(ROOT)
+    # Every one of them was looked at, with every module.
     report = create_report(read_user_options(config_filename="pyproject.toml"), cache_dir=None)
     assert not report.could_not_run
     assert report.kept_count == 3

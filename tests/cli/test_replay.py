@@ -48,7 +48,7 @@ def test_wrong_use_is_one_line(up, tmp_path: Path) -> None:
     assert "--since" in up.complaint("replay", "--run", "r", "--since", "yesterday")
     settings = tmp_path / "with.toml"
     settings.write_text("[gateway]\nport = 1\n")
-    assert "only the sections that judge" in up.complaint("replay", "--run", "r", "--with", settings)
+    assert "none of the sections that judge" in up.complaint("replay", "--run", "r", "--with", settings)
     settings.write_text('[verification]\nengine = "nobody"\n')
     assert "nobody" in up.complaint("replay", "--run", "r", "--from", "verification", "--with", settings)
     foreign = tmp_path / "foreign"

@@ -23,7 +23,7 @@ from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.system import services as system
+from groundwatch.system import up as system
 from groundwatch.topology import RESPONSES
 
 SUBJECT = "gw.recorded.live.a"

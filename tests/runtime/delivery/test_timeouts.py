@@ -97,7 +97,7 @@ async def test_the_oldest_work_of_a_stage_is_a_metric() -> None:
     def longest() -> float:
         return metrics.registry.get_sample_value("groundwatch_stage_longest_seconds", {"stage": "s"}) or 0.0
 
-    assert longest() >= 0.04
+    assert longest() > 0.02
     release.set()
     await task
     assert longest() == 0.0
