@@ -99,6 +99,8 @@ def test_killed_in_every_round_between_publishing_and_acknowledging(
     chains: System, victim: str, step: int
 ) -> None:
     child = chains.children[victim]
+    # What one that was killed before had in hand would come first, and end this one too early.
+    answered_for(chains, victim)
     child.end()
     child.start(FAULT_DIE_BEFORE_ACK=str(step))
     chains.wait_ready(victim)
@@ -133,3 +135,14 @@ def delivered(system: System, name: str) -> int:
         return int(info.delivered.consumer_seq + info.num_pending - len(sent or {}))
 
     return system.ask(look)
+
+
+def answered_for(system: System, name: str) -> None:
+    """Wait until nothing that was given out is left unanswered."""
+
+    async def wait(bus: Any) -> None:
+        async with asyncio.timeout(60):
+            while (await bus.js.consumer_info(ASKED, name)).num_ack_pending:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    system.ask(wait)
