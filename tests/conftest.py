@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import nats.js.errors
 import pytest
+import structlog
 from tests.support.command_line import answer, nobody, up, written
 from tests.support.triton import LiveTriton, live
 
@@ -30,6 +31,13 @@ hypothesis.settings.register_profile(
     "groundwatch", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("groundwatch")
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_at_first() -> Iterator[None]:
+    """A command that a test runs in this process sets logging up for the process."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import grpc
 import httpx
-import psutil
 import pytest
+from tests.support.frozen import frozen
 
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
@@ -64,36 +64,33 @@ async def test_a_gateway_that_is_told_to_stop_answers_all_who_wait(tmp_path: Pat
             grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel,
         ):
             await ready(http, gateway)
-            assert server.pid
-            psutil.Process(server.pid).suspend()
-            lines = [json.dumps({"id": f"r{n}", "model": "m", "answer": "A dog."}) for n in range(LINES)]
-            bulk = asyncio.create_task(
-                http.post(
-                    "/v1/responses",
-                    content="\n".join(lines),
-                    headers={"Content-Type": "application/x-ndjson"},
+            with frozen(server.pid):
+                lines = [json.dumps({"id": f"r{n}", "model": "m", "answer": "A dog."}) for n in range(LINES)]
+                bulk = asyncio.create_task(
+                    http.post(
+                        "/v1/responses",
+                        content="\n".join(lines),
+                        headers={"Content-Type": "application/x-ndjson"},
+                    )
                 )
-            )
-            single = asyncio.create_task(
-                http.post("/v1/responses", json={"id": "single", "model": "m", "answer": "A dog."})
-            )
-            submit = MonitorServiceStub(channel).Submit(
-                pb.SubmitRequest(response=pb.Response(id="grpc", model="m", answer="A dog.")), timeout=60
-            )
-            await asyncio.sleep(1)
-            assert not bulk.done() and not single.done() and not submit.done()
-            began = time.monotonic()
-            gateway.send_signal(signal.SIGTERM)
-            told, reply = await bulk, await single
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await submit
-            async with asyncio.timeout(60):
-                _, log = await gateway.communicate()
+                single = asyncio.create_task(
+                    http.post("/v1/responses", json={"id": "single", "model": "m", "answer": "A dog."})
+                )
+                submit = MonitorServiceStub(channel).Submit(
+                    pb.SubmitRequest(response=pb.Response(id="grpc", model="m", answer="A dog.")), timeout=60
+                )
+                await asyncio.sleep(1)
+                assert not bulk.done() and not single.done() and not submit.done()
+                began = time.monotonic()
+                gateway.send_signal(signal.SIGTERM)
+                told, reply = await bulk, await single
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await submit
+                async with asyncio.timeout(60):
+                    _, log = await gateway.communicate()
     finally:
         with contextlib.suppress(ProcessLookupError):
             gateway.kill()
-        if server.pid:
-            psutil.Process(server.pid).resume()
         await server.stop()
     assert (reply.status_code, reply.json()["reason"]) == (503, "unconfirmed")
     assert reply.headers["retry-after"]

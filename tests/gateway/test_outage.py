@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import psutil
 import pytest
+from tests.support.frozen import frozen
 
 from groundwatch.gateway.intake import waiting, window
 from groundwatch.runtime.delivery.bus import Bus
@@ -90,12 +91,8 @@ async def test_what_was_refused_while_nats_was_away_is_not_recorded_later(gatewa
 
 
 async def test_of_what_was_sent_and_not_answered_the_truth_is_told(gateway, server, response):
-    process = psutil.Process(server.pid)
-    process.suspend()
-    try:
+    with frozen(server.pid):
         told = (reply := await gateway.post(anonymous(response))).json()
-    finally:
-        process.resume()
     assert (reply.status_code, told["reason"]) == (503, "unconfirmed")
     assert reply.headers["retry-after"]
     again = await sent(gateway, anonymous(response) | {"id": told["id"]})
@@ -106,13 +103,9 @@ async def test_of_what_was_sent_and_not_answered_the_truth_is_told(gateway, serv
 async def test_many_are_answered_soon_and_each_with_the_truth(gateway, server, response):
     lines = [anonymous(response) | {"answer": f"A dog, {number}."} for number in range(150)]
     body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    process = psutil.Process(server.pid)
-    process.suspend()
-    try:
+    with frozen(server.pid):
         async with asyncio.timeout(8 * WAIT):
             reply = await gateway.post(body, bulk=True)
-    finally:
-        process.resume()
     summary = reply.json()
     assert (summary["accepted"], summary["refused"], summary["retry_from"]) == (0, 150, 1)
     unsure = {error["line"]: error["id"] for error in summary["errors"] if error["reason"] == "unconfirmed"}
@@ -134,14 +127,12 @@ async def test_many_are_refused_soon_while_nats_is_away_and_not_recorded_later(g
     assert await ids(gateway) == ["later"]
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-async def test_every_question_is_answered_while_nats_is_away(gateway, server, response, pictures, frozen):
+@pytest.mark.parametrize("away", ["killed", "frozen"])
+async def test_every_question_is_answered_while_nats_is_away(gateway, server, response, pictures, away):
     picture = pictures.encoded("JPEG")
-    if frozen:
-        psutil.Process(server.pid).suspend()
-    else:
+    if away == "killed":
         await killed(gateway, server)
-    try:
+    with frozen(server.pid) if away == "frozen" else contextlib.nullcontext():
         for asking in (
             gateway.http.get("/v1/responses/any"),
             gateway.http.get(f"/v1/images/{'0' * 64}"),
@@ -154,9 +145,6 @@ async def test_every_question_is_answered_while_nats_is_away(gateway, server, re
             assert reply.status_code == 503, reply.text
             assert reply.json()["error"]
             assert reply.headers["retry-after"]
-    finally:
-        if frozen:
-            psutil.Process(server.pid).resume()
 
 
 def test_no_wait_is_cut_by_a_drain():

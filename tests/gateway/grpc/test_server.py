@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tests.support.frozen import frozen
 
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway.auth.callers import Tokens
@@ -89,22 +88,8 @@ async def test_a_message_beyond_the_limit_is_refused(gateway_factory, stub_facto
     await stub.Submit(submitted(answer="x" * 2_000), timeout=10)
 
 
-@contextlib.contextmanager
-def frozen(server: Any) -> Iterator[None]:
-    """A NATS server that does nothing for a while."""
-    process = psutil.Process(server.pid)
-    process.suspend()
-    # Its threads run on for a moment.
-    while process.status() != psutil.STATUS_STOPPED:
-        time.sleep(0.01)
-    try:
-        yield
-    finally:
-        process.resume()
-
-
 async def test_a_deadline_of_the_caller_ends_the_call_and_not_the_recording(gateway, stub, nats_server):
-    with frozen(nats_server):
+    with frozen(nats_server.pid):
         code, _ = await code_of(stub.Submit(submitted(), timeout=0.5))
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
     for _ in range(100):
@@ -117,7 +102,7 @@ async def test_a_deadline_of_the_caller_ends_the_call_and_not_the_recording(gate
 async def test_who_sets_no_deadline_has_one(gateway_factory, stub_factory, nats_server):
     gateway = await gateway_factory(grpc_port=0, grpc={"deadline": 0.3})
     stub = await stub_factory(gateway)
-    with frozen(nats_server):
+    with frozen(nats_server.pid):
         code, told = await code_of(stub.Submit(submitted()))
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
     assert "0.3 s" in told

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 
-import psutil
 import pytest
 from nats.js.api import DiscardPolicy, StreamConfig
+from tests.support.frozen import frozen
 
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.runtime.delivery import publisher
@@ -99,29 +97,17 @@ async def test_headers_count_towards_the_limit_and_never_cut_the_connection(bus:
     assert bus.connected
 
 
-async def frozen(pid: int) -> None:
-    """Stop a process and wait until it has stopped: its threads may run on for a moment."""
-    os.kill(pid, signal.SIGSTOP)
-    process = psutil.Process(pid)
-    while process.status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-
 async def test_silence_is_a_fault_that_passes(own_server: NatsServer) -> None:
     bus = Bus(NatsSettings(url=own_server.url, publish_timeout=0.3), name="test")
     await bus.connect()
     await bus.js.add_stream(StreamConfig(name="TEST", subjects=["test.>"]))
-    assert own_server.pid
-    await frozen(own_server.pid)
-    try:
+    with frozen(own_server.pid):
         began = time.monotonic()
         with pytest.raises(TransientError, match=r"no acknowledgement for test.a within 0.3 s"):
             await bus.create(Outgoing(subject="test.a", payload=b"x"))
         assert time.monotonic() - began < 3
         with pytest.raises(TransientError):
             await bus.holds("TEST", "test.a")
-    finally:
-        os.kill(own_server.pid, signal.SIGCONT)
     # It had arrived after all: the second try finds it.
     for _ in range(20):
         try:
@@ -142,9 +128,7 @@ async def test_unacknowledged_events_hold_their_place_only_so_long(
     bus = Bus(NatsSettings(url=own_server.url, publish_timeout=0.3), name="test")
     await bus.connect()
     await bus.js.add_stream(StreamConfig(name="TEST", subjects=["test.>"]))
-    assert own_server.pid
-    await frozen(own_server.pid)
-    try:
+    with frozen(own_server.pid):
         receipts = [
             await bus.start_create(Outgoing(subject=f"test.{number}", payload=b"x")) for number in range(5)
         ]
@@ -163,8 +147,6 @@ async def test_unacknowledged_events_hold_their_place_only_so_long(
                 continue
         else:
             pytest.fail("there was never room again")
-    finally:
-        os.kill(own_server.pid, signal.SIGCONT)
     await bus.close()
 
 

@@ -7,9 +7,9 @@ import os
 import signal
 
 import nats.errors
-import psutil
 import pytest
 from nats.js.api import StreamConfig
+from tests.support.frozen import frozen
 from tests.support.nats_relay import nats_relay
 
 from groundwatch.errors import ConnectionLost, InvalidName, TransientError
@@ -62,15 +62,15 @@ async def test_the_longest_subject_that_is_sent_is_taken(bus: Bus) -> None:
 
 async def test_what_was_not_sent_before_an_outage_is_not_sent_after_it(own_server: NatsServer) -> None:
     bus = await opened(own_server)
-    assert own_server.pid
-    process = psutil.Process(own_server.pid)
-    process.suspend()
-    # More than the sockets between them hold: the rest waits in the client.
-    sent = [await bus.start_create(Outgoing(subject=f"test.{n}", payload=b"x" * 500_000)) for n in range(40)]
-    await asyncio.sleep(0.1)
-    sent += [await bus.start_create(Outgoing(subject=f"test.more.{n}", payload=b"x")) for n in range(5)]
-    assert bus.client.pending_data_size > 0
-    process.kill()
+    with frozen(own_server.pid) as process:
+        # More than the sockets between them hold: the rest waits in the client.
+        sent = [
+            await bus.start_create(Outgoing(subject=f"test.{n}", payload=b"x" * 500_000)) for n in range(40)
+        ]
+        await asyncio.sleep(0.1)
+        sent += [await bus.start_create(Outgoing(subject=f"test.more.{n}", payload=b"x")) for n in range(5)]
+        assert bus.client.pending_data_size > 0
+        process.kill()
     await own_server.wait()
     await eventually(lambda: not bus.connected)
     with pytest.raises(TransientError):
@@ -158,16 +158,11 @@ async def test_who_is_hung_up_on_while_it_connects_is_not_closed_for_good(nats_s
 async def test_a_close_that_cannot_end_leaves_no_task_behind(own_server: NatsServer) -> None:
     before = asyncio.all_tasks()
     bus = await opened(own_server)
-    assert own_server.pid
-    process = psutil.Process(own_server.pid)
-    process.suspend()
-    try:
+    with frozen(own_server.pid):
         async with asyncio.timeout(CLOSE_SECONDS + 5):
             await bus.close()
         await asyncio.sleep(0.1)
         assert asyncio.all_tasks() - before == set()
-    finally:
-        process.resume()
 
 
 async def test_an_attempt_that_another_has_ended_already_ends_without_an_error(
@@ -176,10 +171,7 @@ async def test_an_attempt_that_another_has_ended_already_ends_without_an_error(
     """Two attempts of nats-py that overlap share what says that one is over; seen in a campaign of faults."""
     bus = await opened(own_server)
     connection = bus.client
-    assert own_server.pid
-    process = psutil.Process(own_server.pid)
-    process.suspend()
-    try:
+    with frozen(own_server.pid):
         await connection._process_op_err(OSError("broken"))
         await eventually(lambda: connection._reconnection_task_future)
         connection._reconnection_task_future.set_result(True)
@@ -187,7 +179,5 @@ async def test_an_attempt_that_another_has_ended_already_ends_without_an_error(
         connection._status = connection.CONNECTED
         await connection._process_op_err(OSError("broken again"))
         await attempt
-    finally:
-        process.resume()
     await eventually(lambda: bus.connected)
     await bus.close()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Sequence
 
 import pytest
 from tests.runtime.conftest import done, eventually, record, response
+from tests.support.frozen import frozen
 
 from groundwatch.events import ResponseRecorded
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
@@ -127,12 +126,8 @@ async def test_a_frozen_server_is_a_problem(own_server: NatsServer, monkeypatch:
     await provision(bus.js)
     service = ExtractionService(Settings(), bus, Metrics(), NoopExtractionEngine())
     await service.start()
-    assert own_server.pid
-    os.kill(own_server.pid, signal.SIGSTOP)
-    try:
+    with frozen(own_server.pid):
         await eventually(lambda: any("no answer from the server" in found for found in service.problems()))
-    finally:
-        os.kill(own_server.pid, signal.SIGCONT)
     await eventually(lambda: not service.problems())
     await service.drain(1)
     await bus.close()

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-import structlog
-
 from groundwatch.runtime.telemetry.logs import configure, logger
 
 HOSTILE = "\x1b]0;owned\x07 [/x] \u202e\x9b2J\nfake line"
-
-
-@pytest.fixture(autouse=True)
-def _as_before():
-    kept = structlog.get_config()
-    yield
-    structlog.configure(**kept)
 
 
 def test_a_terminal_obeys_nothing_in_a_log_line(capsys, monkeypatch):
