@@ -21,10 +21,12 @@ from groundwatch.erasure.subject import subject
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import outcomes
-from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.bus import Bus, Stored
+from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.recording import recorded
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import Ages, RetentionSettings, Settings
+from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.settings import Ages, NatsSettings, RetentionSettings, Settings
 from groundwatch.runtime.stores import images
 from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.section import in_words
@@ -198,6 +200,35 @@ async def test_what_comes_after_an_erasure_goes(
     assert await held(bus, OUTCOMES) == [("other", "r")]
     ledger = await audit(bus.js, LIVE)
     assert ledger.orphans == 0
+
+
+async def test_what_a_killed_server_brings_back_goes(own_server: NatsServer):
+    """nats-server remembers across kill -9 that a message was deleted, and not that it was replaced before:
+    the one that it replaced is back."""
+    bus = Bus(NatsSettings(url=own_server.url), name="test")
+    await bus.connect()
+    await provision(bus.js)
+    one, others = response("r", "acme"), [response(f"other-{number}", "acme") for number in range(9)]
+    await bus.create(recorded(one))
+    for other in others[:3]:
+        await bus.create(outcomes.outgoing(scored(other)))
+    dead = outcomes.without_score(one, "faithscore", OutcomeKind.UNSCORED, outcomes.DEAD_LETTER)
+    await bus.create(outcomes.outgoing(dead))
+    for other in others[3:6]:
+        await bus.create(outcomes.outgoing(scored(other)))
+    assert await outcomes.replace_dead(bus, outcomes.outgoing(scored(one))) is Stored.NEW
+    for other in others[6:]:
+        await bus.create(outcomes.outgoing(scored(other)))
+    await Eraser(bus.js, subject("r", "acme", None), Stores(), wait=0).erase()
+    own_server.kill()
+    await own_server.wait()
+    await own_server.restart()
+    await bus.until_connected(10)
+    assert ("acme", "r") in await held(bus, OUTCOMES)
+    kept = await enforce(bus.js, RetentionSettings(), Stores())
+    assert kept.resurrected == {OUTCOMES: 1}
+    assert await held(bus, OUTCOMES) == [("acme", other.id) for other in others]
+    await bus.close()
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
     truth, began = Truth(seed), time.monotonic()
     clients = Clients(truth, field.gateways, seed=seed, rate=rate, began=began)
     watchers = [Watcher(truth, field.gateways, seed=seed * 100 + at, began=began) for at in range(WATCHERS)]
-    tools = Tools(field, truth, clients, seed=seed)
+    tools = Tools(field, truth, clients, seed=seed, began=began)
     faults = Faults(field, truth, seed=seed, began=began)
     background = [asyncio.create_task(job) for job in (field.supervise(), *(one.run() for one in watchers))]
     sending = asyncio.create_task(clients.run())
@@ -146,6 +146,7 @@ def _told(
         "ended_by_themselves": dict(Counter(field.ended).most_common()),
         "recovery_s": _recovery(truth, faults.done),
         "ledger": verdict.ledger,
+        "not_provisioned": verdict.not_provisioned,
     }
 
 

@@ -25,11 +25,12 @@ KILLED_SHARE = 0.15
 class Tools:
     """The command line, each command a process of its own, some of them killed half way."""
 
-    def __init__(self, field: Field, truth: Truth, clients: Clients, *, seed: int) -> None:
+    def __init__(self, field: Field, truth: Truth, clients: Clients, *, seed: int, began: float) -> None:
         self._field = field
         self._truth = truth
         self._clients = clients
         self._random = random.Random(f"tools {seed}")
+        self._began = began
         self._started = 0
         self.calls: Counter[str] = Counter()
         self.replays: list[str] = []
@@ -45,13 +46,19 @@ class Tools:
             self._retry: 3,
             self._replay: 1,
             self._audit: 2,
+            self._provision: 1,
         }
         while not self.stopped:
             await asyncio.sleep(self._random.uniform(0.5, 3.0))
             await self._random.choices(list(choices), list(choices.values()))[0]()
 
-    async def run(self, *arguments: str, direct: bool = False, may_die: bool = False) -> tuple[int, str]:
-        """Run a command to its end; its status and what it printed. `direct`: not through the proxy."""
+    async def run(
+        self, *arguments: str, direct: bool = False, may_die: bool = False, may_last: bool = False
+    ) -> tuple[int, str]:
+        """Run a command to its end; its status and what it printed. `direct`: not through the proxy.
+
+        One that `may_last` is killed when it has had its time.
+        """
         field, self._started = self._field, self._started + 1
         url = field.system.url if direct else field.url_of(TOOLS)
         child = Child(
@@ -67,7 +74,7 @@ class Tools:
         while child.alive and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         if child.alive:
-            if not killed:
+            if not killed and not may_last:
                 self._truth.violation("stuck", f"{' '.join(arguments)} for {TOOL_SECONDS} s")
             child.send(signal.SIGKILL)
             await asyncio.to_thread(child.wait)
@@ -91,7 +98,8 @@ class Tools:
             may_die=not direct,
             direct=direct,
         )
-        sent.erased = sent.erased or status == 0
+        if status == 0:
+            self._complete(sent)
         return sent.erased
 
     async def erase_tenant(self, tenant: str, *, direct: bool = False) -> bool:
@@ -100,9 +108,12 @@ class Tools:
             "erase", "--tenant", tenant, "--yes", "--json", may_die=not direct, direct=direct
         )
         for sent in self._truth.sent.values():
-            if sent.body["tenant"] == tenant:
-                sent.erased = sent.erased or status == 0
+            if sent.body["tenant"] == tenant and status == 0:
+                self._complete(sent)
         return status == 0
+
+    def _complete(self, sent: Sent) -> None:
+        sent.erased, sent.erased_at = True, sent.erased_at or time.monotonic() - self._began
 
     async def _erase(self) -> None:
         known = [sent for sent in self._truth.acknowledged() if sent.body["tenant"] != BRIEF]
@@ -140,7 +151,12 @@ class Tools:
             return
         name = f"again-{len(self.replays)}"
         self.replays.append(name)
-        await self.run("replay", "--run", name, "--sample", "40", "--json", may_die=True)
+        # The rest is done when all is calm.
+        await self.run("replay", "--run", name, "--sample", "40", "--json", may_die=True, may_last=True)
+
+    async def _provision(self) -> None:
+        """What services ask for when a server has lost a consumer."""
+        await self.run("provision", may_die=True)
 
     async def _audit(self) -> None:
         status, told = await self.run("audit", "--json")

@@ -14,10 +14,11 @@ import grpc
 import httpx
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from tests.faults.campaign.truth import Sent, Truth
+from tests.faults.campaign.truth import BRIEF, Sent, Truth
 
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
+from groundwatch.runtime.stores.tombstones import CURRENT_SECONDS
 
 Ended = Literal["recorded", "duplicate", "erased", "conflict", "refused", "uncertain", "odd"]
 
@@ -95,6 +96,9 @@ class Clients:
             await self._attempt([sent])
             await asyncio.sleep(PAUSE)
 
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
     def _begin(self, responses: list[Sent]) -> None:
         task = asyncio.create_task(self._send(responses))
         self._tasks.add(task)
@@ -128,13 +132,19 @@ class Clients:
         task.add_done_callback(self._tasks.discard)
 
     async def _repeat(self, sent: Sent, *, other: bool) -> None:
-        erased, gone = sent.erased, sent.gone
+        erased, gone = (
+            sent.erased_at is not None and self._now() - sent.erased_at > CURRENT_SECONDS,
+            sent.gone,
+        )
         body = {**sent.body, "answer": "Something else."} if other else sent.body
         ended = (await self._single(self._random.choice(self._gateways), body))[0]
         self.answers[f"repeat: {ended}"] += 1
         if erased and ended in ("recorded", "duplicate"):
             self._truth.violation("erased and back", f"{sent.name}: a repeat is answered {ended}")
-        elif not gone and not sent.gone and ended == "recorded" and sent.body["tenant"] != "brief":
+        elif other and ended == "recorded":
+            # Where retention had removed it, this is another response of that id.
+            sent.conflicting = True
+        if not gone and not sent.gone and ended == "recorded" and sent.body["tenant"] != BRIEF:
             self._truth.violation("doubled", f"{sent.name}: a repeat is answered {ended}, other={other}")
         elif not gone and not sent.gone and other and ended == "duplicate":
             self._truth.violation("doubled", f"{sent.name}: another body is answered duplicate")
@@ -157,7 +167,7 @@ class Clients:
         if ended in ("recorded", "duplicate"):
             if never and ended == "duplicate":
                 self._truth.violation("refused yet recorded", f"{sent.name}: then called a duplicate")
-            sent.acknowledged_at = sent.acknowledged_at or time.monotonic() - self._began
+            sent.acknowledged_at = sent.acknowledged_at or self._now()
         elif ended == "conflict":
             kind = "refused yet recorded" if sent.corrected else "odd answers"
             self._truth.violation(kind, f"{sent.name}: answered 409")

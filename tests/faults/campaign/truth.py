@@ -36,12 +36,14 @@ class Sent(msgspec.Struct, kw_only=True):
 
     `uncertain`: some attempt ended without an answer. `refused`: some attempt was told that it is not
     recorded. `conflicting`: another body of this id is recorded. `gone`: an erasure of it was begun;
-    `erased`: one was told to be complete. `acknowledged_at` and `outcome_at` are seconds of the campaign.
+    `erased`: one was told to be complete. `acknowledged_at`, `erased_at` and `outcome_at` are seconds of the
+    campaign.
     """
 
     body: dict[str, Any]
     acknowledged_at: float | None = None
     outcome_at: float | None = None
+    erased_at: float | None = None
     uncertain: bool = False
     refused: bool = False
     corrected: bool = False

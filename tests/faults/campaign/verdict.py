@@ -19,8 +19,18 @@ from tests.faults.campaign.watching import Watcher
 
 from groundwatch.events import ResponseScored
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import missing
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.topology import DEAD, EXTRACTED, JUDGED, OUTCOMES, RESPONSES, RETRY, parse_subject
+from groundwatch.topology import (
+    CONSUMERS,
+    DEAD,
+    EXTRACTED,
+    JUDGED,
+    OUTCOMES,
+    RESPONSES,
+    RETRY,
+    parse_subject,
+)
 
 CALM_SECONDS = 150.0
 REPORT_SECONDS = 40.0
@@ -47,10 +57,14 @@ class Verdict:
         self._tools = tools
         self._watchers = watchers
         self.ledger: dict[str, Any] = {}
+        self.not_provisioned: list[str] = []
+        """Consumers and streams that the servers had lost in the end, and that had to be made again."""
 
     async def calm(self) -> None:
         """Cure what troubled answers, retry dead letters until there are none, finish what was begun."""
         self._field.cure.touch()
+        self.not_provisioned = await asyncio.to_thread(self._field.system.ask, lambda bus: missing(bus.js))
+        await self._tools.run("provision", direct=True)
         try:
             await asyncio.to_thread(self._field.system.wait_ready, *self._field.system.services)
         except AssertionError as error:
@@ -58,7 +72,7 @@ class Verdict:
         deadline = time.monotonic() + CALM_SECONDS
         while True:
             await self._settle(deadline)
-            if not self.ledger["dead_letters"] or time.monotonic() > deadline:
+            if not self.ledger.get("dead_letters") or time.monotonic() > deadline:
                 break
             await self._tools.run("dead", "retry", "--all", "--json", direct=True)
         for sent in list(self._truth.sent.values()):
@@ -66,6 +80,9 @@ class Verdict:
                 await self._tools.erase(sent, direct=True)
         for tenant in self._tools.leavers:
             await self._tools.erase_tenant(tenant, direct=True)
+        await self._settle(deadline)
+        # What a gateway took before it heard of the erasure goes with the next round.
+        await self._tools.run("retention", "--json", direct=True)
         await self._settle(deadline)
 
     async def _settle(self, deadline: float) -> None:
@@ -75,7 +92,9 @@ class Verdict:
                 self._truth.violation("audit unbalanced", f"status {status}: {told[-300:]}")
                 return
             self.ledger = printed(told)
-            if not self.ledger["in_flight"] or time.monotonic() > deadline:
+            # What is retried has an outcome already, and is not in flight.
+            idle = not self.ledger["in_flight"] and await asyncio.to_thread(self._field.system.ask, _idle)
+            if idle or time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.5)
         if not self.ledger["balanced"]:
@@ -194,6 +213,15 @@ def _explained(told: Counter[str], wanted: Counter[str], removed: Counter[str]) 
             return False
         beyond[name.partition(" ")[0]] += told[name] - wanted[name]
     return beyond <= removed
+
+
+async def _idle(bus: Bus) -> bool:
+    """Whether no stage has anything to do."""
+    for spec in CONSUMERS:
+        now = await bus.js.consumer_info(spec.stream, spec.name)
+        if now.num_pending or now.num_ack_pending:
+            return False
+    return True
 
 
 async def _read(bus: Bus) -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import nats.errors
 import pytest
 import structlog
 
@@ -77,6 +78,23 @@ async def test_work_that_ends_is_started_again_and_tells_so_until_it_goes_on(err
     await task.stop()
     assert task.problem == ""
     assert begun == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "whole"),
+    [(ValueError("a bug"), True), (TimeoutError(), False), (nats.errors.TimeoutError(), False)],
+)
+async def test_only_a_bug_is_logged_with_its_traceback(error, whole):
+    async def work() -> None:
+        raise error
+
+    task = supervised(work)
+    with structlog.testing.capture_logs() as logs:
+        task.start()
+        await until(lambda: logs)
+    await task.stop()
+    assert repr(error) in logs[0]["error"]
+    assert (logs[0]["exc_info"] is error) is whole
 
 
 async def test_work_that_is_told_to_end_returns_and_is_not_started_again():

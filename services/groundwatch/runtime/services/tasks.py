@@ -7,6 +7,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import nats.errors
+
+from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.telemetry.logs import logger
 
 AGAIN_SECONDS = 0.1
@@ -14,6 +17,9 @@ FIRST_DELAY = 0.1
 MAX_DELAY = 30.0
 STEADY_SECONDS = 10.0
 """Work that has gone on for so long is well again."""
+
+PASSING = (GroundwatchError, nats.errors.Error, OSError, TimeoutError)
+"""What a line tells: NATS was away, and not where in our code that was noticed."""
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
@@ -114,7 +120,8 @@ class SupervisedTask:
             self._started = 0.0
             failure = "ended, and should not" if error is None else f"failed: {error!r}"
             if not self._failure:
-                logger.error("task.failed", task=self.name, error=failure, exc_info=error)
+                bug = None if isinstance(error, PASSING) else error
+                logger.error("task.failed", task=self.name, error=failure, exc_info=bug)
             self._failure = failure
             await asyncio.sleep(self._delay)
             self._delay = min(self._delay * 2, self._max_delay)
