@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import msgspec
 import pytest
+from nats.aio.msg import Msg
 from tests.runtime.conftest import done, eventually, record, response
 from tests.support.frozen import frozen
 
@@ -16,7 +18,7 @@ from groundwatch.extraction.service import ExtractionService
 from groundwatch.runtime.delivery import pull as pulling
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.pull import WAIT, Pull
+from groundwatch.runtime.delivery.pull import WAIT, PullSubscriber
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.services import service as services
@@ -154,49 +156,102 @@ async def test_requests_do_not_pile_up_while_the_server_is_away(
     await bus.close()
 
 
+class Loop:
+    """One loop on a stage's consumer; its handler waits until it may go on."""
+
+    def __init__(self, bus: Bus, consumer: str) -> None:
+        self.batches: list[list[Msg]] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.breaks = False
+        self.pull = PullSubscriber(
+            bus.broker,
+            stream=RESPONSES,
+            consumer=consumer,
+            subject="gw.recorded.live.>",
+            batch=10,
+            handler=self._handle,
+        )
+
+    async def _handle(self, messages: list[Msg]) -> None:
+        self.batches.append(messages)
+        await self.go_on.wait()
+        for message in messages:
+            await message.ack()
+        if self.breaks:
+            raise ValueError("a bug")
+
+
+async def test_what_the_subscriber_takes_for_granted_of_faststream(bus: Bus, stage_factory) -> None:
+    """The handler has messages as they came; its errors end no loop; stopping ends it."""
+    running = await stage_factory(all_done, start=False)
+    loop = Loop(bus, running.spec.name)
+    assert loop.pull in bus.broker.subscribers and not loop.pull.running
+    await loop.pull.start()
+    assert loop.pull.running and len(loop.pull.tasks) == 1
+    await record(bus, response("a"))
+    await eventually(lambda: len(loop.batches) == 1)
+    (message,) = loop.batches[0]
+    assert message.metadata.stream == RESPONSES and msgspec.json.decode(message.data)["id"] == "a"
+
+    loop.breaks = True
+    await record(bus, response("b"))
+    await eventually(lambda: len(loop.batches) == 2)
+    loop.breaks = False
+    await record(bus, response("c"))
+    await eventually(lambda: len(loop.batches) == 3)
+    await loop.pull.drain()
+    await loop.pull.stop()
+    assert not loop.pull.running and not loop.pull.tasks
+
+
 async def test_a_late_answer_is_not_taken_for_the_next_requests(bus: Bus, stage_factory) -> None:
     running = await stage_factory(all_done, start=False)
-    pull = Pull(bus.client, stream=RESPONSES, consumer=running.spec.name, batch=10)
-    await pull.start()
+    loop = Loop(bus, running.spec.name)
+    await loop.pull.start()
     # What an earlier request of this loop, given up, is still answered with.
-    await bus.client.publish(f"{pull._inbox}.0", b"", headers={"Status": "408"})
+    await bus.client.publish(f"{loop.pull._inbox}.0", b"", headers={"Status": "408"})
     await bus.client.publish(
-        f"{pull._inbox}.0", b"", headers={"Status": "409", "Description": "Consumer Deleted"}
+        f"{loop.pull._inbox}.0", b"", headers={"Status": "409", "Description": "Consumer Deleted"}
     )
     await bus.client.flush()
     await record(bus, response("r"))
-    messages = await asyncio.wait_for(pull.fetch(10), 5)
-    assert len(messages) == 1
-    assert pull.problem == ""
-    await messages[0].ack()
-    await pull.unsubscribe()
+    await eventually(lambda: len(loop.batches) == 1)
+    assert len(loop.batches[0]) == 1
+    assert loop.pull.problem == ""
+    await loop.pull.drain()
+    await loop.pull.stop()
 
 
 async def test_what_comes_when_nobody_waits_is_handed_back(bus: Bus, stage_factory) -> None:
     running = await stage_factory(all_done, start=False, ack_wait=30.0)
+    loop = Loop(bus, running.spec.name)
+    loop.go_on.clear()
+    await loop.pull.start()
+    await record(bus, response("first"))
+    await eventually(lambda: len(loop.batches) == 1)
     await record(bus, response("r"))
-    pull = Pull(bus.client, stream=RESPONSES, consumer=running.spec.name, batch=10)
-    await pull.start()
     # As for a request that was given up, whose loop is busy with something else by now.
-    await bus.client.publish(pull._subject, b'{"batch": 1, "no_wait": true}', f"{pull._inbox}.0")
+    await bus.client.publish(loop.pull._asking, b'{"batch": 1, "no_wait": true}', f"{loop.pull._inbox}.0")
     subscription = await bus.js.pull_subscribe_bind(consumer=running.spec.name, stream=RESPONSES)
     (message,) = await subscription.fetch(1, timeout=5)
     assert message.metadata.num_delivered == 2
     await message.ack()
-    await pull.unsubscribe()
+    loop.go_on.set()
+    await loop.pull.drain()
+    await loop.pull.stop()
 
 
 async def test_a_drain_hands_back_what_came_too_late(bus: Bus, stage_factory) -> None:
     running = await stage_factory(all_done, start=False, ack_wait=30.0)
-    pull = Pull(bus.client, stream=RESPONSES, consumer=running.spec.name, batch=10)
-    await pull.start()
-    fetching = asyncio.create_task(pull.fetch(10))
-    await asyncio.wait_for(pull.drain(), 5)
+    loop = Loop(bus, running.spec.name)
+    await loop.pull.start()
+    await asyncio.wait_for(loop.pull.drain(), 5)
     await record(bus, response("r"))
-    await bus.client.publish(pull._subject, b'{"batch": 1, "no_wait": true}', f"{pull._inbox}.0")
+    await bus.client.publish(loop.pull._asking, b'{"batch": 1, "no_wait": true}', f"{loop.pull._inbox}.0")
     subscription = await bus.js.pull_subscribe_bind(consumer=running.spec.name, stream=RESPONSES)
     (message,) = await subscription.fetch(1, timeout=5)
     assert message.metadata.num_delivered == 2
     await message.ack()
-    fetching.cancel()
-    await pull.unsubscribe()
+    assert loop.batches == []
+    await loop.pull.stop()

@@ -68,7 +68,6 @@ class Bus:
         self._name = name
         self._refusals = Refusals(user or name)
         self.storage = StorageHealth()
-        self.inbox = f"{inbox_prefix(user or name)}.".encode()
         self.broker = Broker(
             nats_servers(settings.url) or [DEFAULT_SERVER],
             name=name,

@@ -2,9 +2,11 @@
 
 FastStream's batch subscriber keeps fetching until its batch is full or its time is up, and drops what it
 holds when it stops; nats-py's `fetch` lingers for its whole timeout on a batch that is not full; neither
-can tell a deleted consumer from a quiet one. `Pull` takes the place of nats-py's subscription under
-FastStream and mends the three, with JetStream's own pull protocol: a request that does not wait for what
-is there, and only when nothing is, one that waits for a single message.
+can tell a deleted consumer from a quiet one. `PullSubscriber` is FastStream's subscriber with a loop of its
+own that mends the three, with JetStream's own pull protocol: a request that does not wait for what is
+there, and only when nothing is, one that waits for a single message.
+
+What it takes for granted of FastStream is tried in `tests/runtime/delivery/test_pull.py`.
 """
 
 from __future__ import annotations
@@ -12,18 +14,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import nats.errors
+from faststream import AckPolicy
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream.message import StreamMessage
+from faststream.nats import JStream, PullSub
+from faststream.nats.subscriber.config import NatsSubscriberConfig, NatsSubscriberSpecificationConfig
+from faststream.nats.subscriber.specification import NatsSubscriberSpecification
+from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
+from nats.aio.msg import Msg
+from nats.js.api import ConsumerConfig
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-    from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
+    from faststream.nats.configs import NatsBrokerConfig
+
+    from groundwatch.runtime.delivery.connection import Broker
 
 WAIT = 2.0
 """Seconds that a request lingers at the server; also the longest that a drain waits for it."""
@@ -51,17 +63,44 @@ class ConsumerBusy(GroundwatchError):
     """The consumer gives nothing more for now."""
 
 
-class Pull:
-    """The part of nats-py's `PullSubscription` that FastStream uses, for one loop on one consumer."""
+class PullSubscriber(BatchPullStreamSubscriber):
+    """One loop on one durable consumer, which exists already; `handler` gets messages as they came."""
 
-    def __init__(self, client: Client, *, stream: str, consumer: str, batch: int) -> None:
-        self._client = client
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        stream: str,
+        consumer: str,
+        subject: str,
+        batch: int,
+        handler: Callable[[list[Msg]], Awaitable[None]],
+    ) -> None:
+        outer = cast("NatsBrokerConfig", broker.config)
+        calls = CallsCollection[Any]()
+        described = NatsSubscriberSpecificationConfig(
+            subject=subject, queue=None, title_=consumer, description_=None
+        )
+        super().__init__(
+            NatsSubscriberConfig(
+                subject=subject,
+                sub_config=ConsumerConfig(durable_name=consumer),
+                _outer_config=outer,
+                _ack_policy=AckPolicy.MANUAL,
+            ),
+            NatsSubscriberSpecification(outer, described, calls),
+            calls,
+            stream=JStream(stream, declare=False),
+            pull_sub=PullSub(batch_size=batch, batch=True),
+        )
+        broker.add_subscriber(self)
+        self.add_call(parser_=None, decoder_=_as_it_came, dependencies_=())
+        self(handler)
         self._consumer = consumer
         self._batch = batch
-        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._inbox = client.new_inbox()
+        self._asking = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._inbox = ""
         self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
-        self._subscription: Subscription | None = None
         self._requests = 0
         self._fetching = False
         self._draining = False
@@ -69,25 +108,38 @@ class Pull:
         self.problem = ""
         self.last_answer = time.monotonic()
 
-    async def start(self) -> None:
-        """Open the inbox that messages come to."""
-        self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._arrive)
+    async def stop(self) -> None:
+        """Also over a connection that is closed."""
+        with contextlib.suppress(nats.errors.Error):
+            await super().stop()
 
-    async def fetch(self, batch: int, timeout: float | None = None) -> list[Msg]:
-        """Wait until there is at least one message, and return what there is."""
-        if batch < self._batch:
-            # FastStream asks for the rest of a batch it has begun; what we have is worth more now.
-            raise nats.errors.TimeoutError
-        self._fetching = True
-        try:
-            if messages := await self._until_some(batch):
-                return messages
-        finally:
-            self._fetching = False
+    async def drain(self) -> None:
+        """Fetch no more; return when nothing fetched is left unhandled."""
+        self._draining = True
+        await self.idle.wait()
+
+    async def _create_subscription(self) -> None:
+        """Open the inbox that messages come to, and begin to fetch."""
+        if self.subscription:
+            return
+        self._inbox = self.connection.new_inbox()
+        # FastStream only ever unsubscribes from it.
+        self.subscription = await self.connection.subscribe(  # type: ignore[assignment]
+            f"{self._inbox}.*", cb=self._arrive
+        )
+        self.add_task(self._consume_pull)
+
+    async def _consume_pull(self) -> None:
+        while not self._draining:
+            self._fetching = True
+            try:
+                messages = await self._until_some(self._batch)
+            finally:
+                self._fetching = False
+            if messages:
+                await self.consume(messages)
         await self._hand_back_late()
         self.idle.set()
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
 
     async def _until_some(self, batch: int) -> list[Msg]:
         """Messages; none only when draining."""
@@ -111,30 +163,19 @@ class Pull:
                 return messages
         return []
 
-    async def unsubscribe(self) -> None:
-        """Called by FastStream when it stops, also over a connection that is closed."""
-        if self._subscription is not None:
-            with contextlib.suppress(nats.errors.Error):
-                await self._subscription.unsubscribe()
-
-    async def drain(self) -> None:
-        """Fetch no more; return when nothing fetched is left unhandled."""
-        self._draining = True
-        await self.idle.wait()
-
     async def _request(self, batch: int, *, wait: bool) -> list[Msg]:
         """One pull request, read to its end: a full batch, or a status that says there is no more.
 
         A request of ours that went unanswered may still be answered later: its messages are as good as
         any, its statuses say nothing about this one and are told apart by the request's number.
         """
-        if not self._client.is_connected:
+        if not self.connection.is_connected:
             # Requests that pile up while disconnected are all answered later, with more than we can hold.
             raise ConsumerUnavailable("not connected to NATS")
         self._requests += 1
         inbox = f"{self._inbox}.{self._requests}"
         request = {"batch": batch, "expires": int(WAIT * 1e9)} if wait else {"batch": batch, "no_wait": True}
-        await self._client.publish(self._subject, msgspec.json.encode(request), inbox)
+        await self.connection.publish(self._asking, msgspec.json.encode(request), inbox)
         messages: list[Msg] = []
         while len(messages) < batch:
             message = await self._next()
@@ -189,3 +230,8 @@ class Pull:
             logger.warning("consumer.unreachable", consumer=self._consumer, error=str(error) or repr(error))
         self.problem = str(error) or repr(error)
         await asyncio.sleep(PAUSE)
+
+
+async def _as_it_came(message: StreamMessage[list[Msg]]) -> list[Msg]:
+    """Each message is decoded, and can fail, on its own."""
+    return message.raw_message

@@ -20,9 +20,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import nats.errors
-from faststream import AckPolicy
-from faststream.message import StreamMessage
-from faststream.nats import PullSub
 from nats.aio.msg import Msg
 
 from groundwatch.errors import (
@@ -39,7 +36,7 @@ from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
-from groundwatch.runtime.delivery.pull import Pull
+from groundwatch.runtime.delivery.pull import PullSubscriber
 from groundwatch.runtime.delivery.storing import NATS_PAUSE, NATS_TRIES, Storing
 from groundwatch.runtime.delivery.timeouts import WorkClock
 from groundwatch.runtime.delivery.work import Arrived, Heartbeat, Result, Work
@@ -93,7 +90,6 @@ class Stage(Generic[E]):
         self._bus = bus
         self._metrics = metrics
         self._retries = retries
-        self._batch = batch
         self._dead = DeadLetters(bus, name, metrics)
         self._counts = AttemptCounts(bus, consumer.name)
         self._clock = WorkClock(name, metrics, timeout)
@@ -105,50 +101,35 @@ class Stage(Generic[E]):
         metrics.stage(name)
         self._seconds = metrics.stage_seconds.labels(name)
         self._done = metrics.stage_messages.labels(name, "done")
-        self.pulls: list[Pull] = []
-        self._subscribers: list[Any] = []
-        for _ in range(concurrency):
-            subscriber = bus.broker.subscriber(
-                consumer.filters[0],
+        self.pulls = [
+            PullSubscriber(
+                bus.broker,
                 stream=consumer.stream,
-                durable=consumer.name,
-                pull_sub=PullSub(batch_size=batch, timeout=1.0, batch=True),
-                ack_policy=AckPolicy.MANUAL,
-                decoder=_raw,
-                inbox_prefix=bus.inbox,
-                title=consumer.name,
+                consumer=consumer.name,
+                subject=consumer.filters[0],
+                batch=batch,
+                handler=self._consume,
             )
-            subscriber(self._consume)
-            self._subscribers.append(subscriber)
+            for _ in range(concurrency)
+        ]
 
     async def start(self) -> None:
-        """Begin to fetch. The consumer must have been provisioned.
-
-        Raises what the client library does when NATS is away; called again, it goes on from there.
-        """
-        for subscriber in self._subscribers[len(self.pulls) :]:
-            pull = Pull(
-                self._bus.client, stream=self.consumer.stream, consumer=self.consumer.name, batch=self._batch
-            )
+        """Begin to fetch. The consumer must have been provisioned."""
+        for pull in self.pulls:
             await pull.start()
-            await subscriber.start()
-            # Before anything else runs: FastStream's loop must not fetch with the original even once.
-            original, subscriber.subscription = subscriber.subscription, pull
-            await original.unsubscribe()
-            self.pulls.append(pull)
 
     async def drain(self, patience: float) -> None:
         """Finish what was fetched; hand back what waits for a judge, and what is not done in `patience` s."""
         self._draining.set()
         try:
             async with asyncio.timeout(patience):
-                await asyncio.gather(*(pull.drain() for pull in self.pulls))
+                await asyncio.gather(*(pull.drain() for pull in self.pulls if pull.running))
         except TimeoutError:
             left = list(self._in_flight)
             logger.warning("stage.handing_back", stage=self.name, messages=len(left))
             await self._hand_back(left, Unavailable("the stage stops"))
-        for subscriber in self._subscribers:
-            await subscriber.stop()
+        for pull in self.pulls:
+            await pull.stop()
 
     @property
     def in_flight(self) -> int:
@@ -377,8 +358,3 @@ class Stage(Generic[E]):
             self._clock.ended(arrived)
             self._metrics.stage_messages.labels(self.name, "dead").inc()
         return True
-
-
-async def _raw(message: StreamMessage[list[Msg]]) -> list[Msg]:
-    """Hand the messages through as they came: each is decoded, and can fail, on its own."""
-    return message.raw_message

@@ -32,7 +32,6 @@ MONITOR_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
 """A loop that has neither an answer nor work for so long is stuck."""
 
-START_PAUSE = 1.0
 
 REQUESTS = 30
 """So many requests, each as long as it may be, fit into the time for one message where settings say none."""
@@ -94,7 +93,6 @@ class StageService:
         self._engine: Engine | None = None
         self._monitor = SupervisedTask(f"{name}-monitor", self._watch)
         self._started = False
-        self._away = ""
         self._judges = AwayJudges(name, metrics)
         self._absent: dict[str, str] = {}
 
@@ -135,23 +133,9 @@ class StageService:
         if (warm_up := getattr(self._engine, "warm_up", None)) is not None:
             await warm_up()
         for stage in self._stages:
-            await self._start_stage(stage)
+            await stage.start()
         self._monitor.start()
         self._started = True
-
-    async def _start_stage(self, stage: Stage[Any]) -> None:
-        """NATS may have gone while the engine was loading: wait for it, as if it had gone a second later."""
-        while True:
-            try:
-                await stage.start()
-            except (nats.errors.Error, TimeoutError, ConnectionError) as error:
-                if not self._away:
-                    logger.warning("service.waits_for_nats", service=self.name, error=repr(error))
-                self._away = f"cannot begin to fetch: {str(error) or repr(error)}"
-                await asyncio.sleep(START_PAUSE)
-            else:
-                self._away = ""
-                return
 
     async def drain(self, patience: float) -> None:
         """Finish what was fetched, or hand it back; then let go of the engine."""
@@ -165,7 +149,7 @@ class StageService:
         found = [f"{self.name}: {why}" for why in self.bus.problems()]
         found += [f"{self.name}: {why}" for why in self._absent.values()]
         if not self._started:
-            return [*found, f"{self.name}: {self._away or 'not started'}"]
+            return [*found, f"{self.name}: not started"]
         if self._monitor.problem:
             found.append(f"{self.name}: {self._monitor.problem}")
         if (of_engine := getattr(self._engine, "problems", None)) is not None:
