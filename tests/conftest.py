@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import nats.js.errors
@@ -15,6 +16,7 @@ import pytest
 import structlog
 from tests.support.command_line import answer, nobody, up, written
 from tests.support.triton import LiveTriton, live
+from xdist.scheduler import LoadGroupScheduling
 
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
@@ -23,6 +25,31 @@ from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import BUCKETS, STREAMS
 
 __all__ = ["answer", "nobody", "up", "written"]
+
+SHARED = ("triton", "up")
+"""Fixtures of the whole session that take long to start: all tests that ask for one run in one process."""
+
+
+class ByFile(LoadGroupScheduling):
+    """Tests of a group run in one process, all others with those of their file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return str(super()._split_scope(nodeid)).partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """For `--dist loadgroup`, the only way that the Makefile names."""
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests into the group of what they share."""
+    for item in items:
+        for name in SHARED:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
+
 
 BusFactory = Callable[..., Awaitable[Bus]]
 

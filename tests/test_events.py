@@ -32,7 +32,6 @@ SAMPLES = [
 
 EVENTS = {event.__name__: event for event in schema.event_types()}
 each_event = pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS.keys())
-each_sample = pytest.mark.parametrize(("name", "raw"), SAMPLES, ids=[name for name, _ in SAMPLES])
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 st.register_type_strategy(str, text)
@@ -90,18 +89,21 @@ def test_optional_fields_have_defaults_and_are_left_out(event):
     assert msgspec.to_builtins(made) == least
 
 
-@each_sample
-def test_recorded_samples_still_decode_and_lose_nothing(name, raw):
-    made = msgspec.json.decode(raw, type=EVENTS[name])
-    assert msgspec.json.decode(msgspec.json.encode(made)) == msgspec.json.decode(raw)
+def test_recorded_samples_still_decode_and_lose_nothing():
+    again = [
+        (name, msgspec.json.encode(msgspec.json.decode(raw, type=EVENTS[name]))) for name, raw in SAMPLES
+    ]
+    assert [(name, msgspec.json.decode(raw)) for name, raw in again] == [
+        (name, msgspec.json.decode(raw)) for name, raw in SAMPLES
+    ]
 
 
-@each_sample
-def test_fields_of_later_versions_are_ignored(name, raw):
-    newer = msgspec.json.decode(raw) | {"field_of_version_9": {"deep": [1, 2]}}
-    assert msgspec.json.decode(msgspec.json.encode(newer), type=EVENTS[name]) == msgspec.json.decode(
-        raw, type=EVENTS[name]
-    )
+def test_fields_of_later_versions_are_ignored():
+    later = {"field_of_version_9": {"deep": [1, 2]}}
+    newer = [(name, msgspec.json.encode(msgspec.json.decode(raw) | later)) for name, raw in SAMPLES]
+    assert [msgspec.json.decode(raw, type=EVENTS[name]) for name, raw in newer] == [
+        msgspec.json.decode(raw, type=EVENTS[name]) for name, raw in SAMPLES
+    ]
 
 
 def test_samples_cover_every_event_and_every_field():

@@ -32,9 +32,14 @@ def run(module: str, command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "status"), (("serve scoring", 0), ("up", 0), ("report", 143), ("submit x", 143))
+    ("module", "command", "status"),
+    (
+        ("groundwatch.cli", "serve scoring", 0),
+        ("msgspec", "up", 0),
+        ("groundwatch.cli", "submit x", 143),
+        ("msgspec", "report", 143),
+    ),
 )
-@pytest.mark.parametrize("module", ("groundwatch.cli", "msgspec"))
 def test_while_it_loads(module: str, command: str, status: int) -> None:
     ended = run(module, command)
     assert (ended.returncode, ended.stdout) == (status, "")

@@ -37,7 +37,7 @@ def shell(nats_server: NatsServer, tmp_path: Path) -> CommandLine:
         def __call__(self, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
             return super().__call__(*arguments, "--nats", nats_server.url, **(JUDGES | env))
 
-    return Shell(tmp_path)
+    return Shell(tmp_path, apart=True)
 
 
 def free_port() -> int:

@@ -25,6 +25,8 @@ from groundwatch.runtime.local.nats_server import find_binary
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings, Settings, StageSettings
 from groundwatch.system.up import whole_system
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "disaster.md"
 RESPONSES = 40
 NOOP = StageSettings(engine="noop")

@@ -21,6 +21,7 @@ from tests.support.secured import Secured, secured
 
 from groundwatch.events import AlarmRaised, response_key
 from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.certificates import CA_CERTIFICATE
 from groundwatch.runtime.security.users import seed_file
@@ -100,14 +101,19 @@ def typed(server: Secured, user: str = COMMAND_LINE) -> CommandLine:
     return Operator(server.auth.parent)
 
 
-async def settled(server: Secured, recorded: int) -> dict[str, Any]:
+async def settled(server: Secured, recorded: int) -> Ledger:
     """The ledger, once at least so many pairs are in and nothing is on its way."""
-    cli, deadline = typed(server), time.monotonic() + PATIENCE
-    while True:
-        ledger = await asyncio.to_thread(cli.json, "audit")
-        if ledger["recorded"] >= recorded and not ledger["in_flight"] and not ledger["questions"]:
-            return ledger
-        assert time.monotonic() < deadline, ledger
+    bus, deadline = Bus(server.settings(COMMAND_LINE), name=COMMAND_LINE), time.monotonic() + PATIENCE
+    await bus.connect()
+    try:
+        while True:
+            ledger = await audit(bus.js)
+            if ledger.recorded >= recorded and not ledger.in_flight and not ledger.questions:
+                return ledger
+            assert time.monotonic() < deadline, ledger
+            await asyncio.sleep(0.1)
+    finally:
+        await bus.close()
 
 
 async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
@@ -134,8 +140,9 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         (await http.post("/v1/questions", json=question)).raise_for_status()
 
         ledger = await settled(server, 5)
-        assert ledger["balanced"] is True and ledger["lost"] == 0
-        assert ledger["scored"] >= 4, ledger
+        assert ledger.balanced and ledger.lost == 0
+        assert ledger.scored >= 4, ledger
+        assert (await asyncio.to_thread(cli.json, "audit"))["balanced"] is True
         assert (await http.get("/v1/responses/c")).json()["outcomes"]["genception"]["outcome"] == "scored"
         assert (await http.get("/v1/responses/r0")).json()["waiting"] == []
 
@@ -157,7 +164,7 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         while (await asyncio.to_thread(cli.json, "dead", "list"))["count"] == 0:
             assert time.monotonic() < deadline
         ledger = await settled(server, 6)
-        assert ledger["balanced"] is True and ledger["dead_letters"] == 1
+        assert ledger.balanced and ledger.dead_letters == 1
 
         # And one of matching, which looks up response and outcome for it.
         stranger = Bus(server.settings("extraction"), name="extraction")
@@ -167,7 +174,7 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         await stranger.close()
         while (await asyncio.to_thread(cli.json, "dead", "list"))["count"] == 1:
             assert time.monotonic() < deadline + PATIENCE
-        assert (await settled(server, 6))["balanced"] is True
+        assert (await settled(server, 6)).balanced
 
         assert "heron-7b" in (await asyncio.to_thread(cli, "report", "--json")).stdout
         unchanged = await asyncio.to_thread(typed(server, PROVISIONER).json, "provision")

@@ -41,6 +41,8 @@ from groundwatch.system.connecting import connected
 from groundwatch.system.services import make_service
 from groundwatch.topology import AUDITOR, CACHE_BUCKET, COMMAND_LINE, ERASE, OUTCOMES, REPLAY
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 120.0
 TENANTS = ("erasable", "neighbour")
 

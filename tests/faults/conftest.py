@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.faults.harness import NATS, SERVICES, System, responses, sending, system
 
-COUNT = 5_000
+COUNT = 2_000
 
 
 @pytest.fixture(scope="session")

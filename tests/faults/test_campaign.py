@@ -8,7 +8,7 @@ import pytest
 from tests.faults.campaign.hostile.run import hostile
 from tests.faults.campaign.run import campaign
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 async def test_seconds_of_faults_lose_and_double_nothing() -> None:

@@ -16,7 +16,7 @@ from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import free_port
 from groundwatch.topology import ASKED, parse_subject
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 STAND_INS = ("captioning", "generation")
 LENGTH = 3

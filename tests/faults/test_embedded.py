@@ -13,7 +13,7 @@ from tests.faults.harness import NATS, SERVICES, System, sending, system
 
 import groundwatch.demo
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 pytest.importorskip("sentence_transformers")
 

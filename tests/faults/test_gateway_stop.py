@@ -25,7 +25,7 @@ from groundwatch.runtime.local.nats_server import NatsServer, free_port
 from groundwatch.runtime.services.run import DRAIN_SECONDS
 from groundwatch.runtime.settings import NatsSettings
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.slow
 
 LINES = 40
 

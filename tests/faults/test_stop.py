@@ -12,7 +12,8 @@ from tests.faults.test_kill import Outcomes, check
 from groundwatch.runtime.local.nats_server import free_port
 from groundwatch.topology import EXTRACTED, JUDGED, RESPONSES
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.xdist_group("faults")
+slow = pytest.mark.slow
 
 STREAM_OF = {"extraction": RESPONSES, "verification": EXTRACTED, "scoring": JUDGED}
 
@@ -21,6 +22,7 @@ def few(undisturbed: Outcomes, count: int) -> Outcomes:
     return {name: undisturbed[name] for name in (f"r{number}" for number in range(count))}
 
 
+@slow
 @pytest.mark.parametrize("service", SERVICES)
 def test_sigterm_drains_in_mid_stream(running: System, undisturbed: Outcomes, service: str) -> None:
     tenant = f"drain-{service}"
@@ -36,6 +38,7 @@ def test_sigterm_drains_in_mid_stream(running: System, undisturbed: Outcomes, se
     check(running, tenant, few(undisturbed, 2_000))
 
 
+@slow
 def test_two_replicas_share_a_stage_and_one_dies(running: System, undisturbed: Outcomes) -> None:
     second = running.add("extraction-2", "extraction", free_port())
     second.start()
@@ -50,6 +53,7 @@ def test_two_replicas_share_a_stage_and_one_dies(running: System, undisturbed: O
         second.end()
 
 
+@slow
 def test_server_restarted_in_good_order(running: System, undisturbed: Outcomes) -> None:
     with sending(running, responses("server-restart", 2_000)) as sender:
         sender.at(500)
@@ -60,6 +64,7 @@ def test_server_restarted_in_good_order(running: System, undisturbed: Outcomes) 
     check(running, "server-restart", few(undisturbed, 2_000))
 
 
+@slow
 def test_stage_stopped_for_longer_than_ack_wait(running: System, undisturbed: Outcomes) -> None:
     with sending(running, responses("long-stop", 1_000)) as sender:
         sender.at(300)
@@ -74,7 +79,9 @@ def test_stage_stopped_for_longer_than_ack_wait(running: System, undisturbed: Ou
     check(running, "long-stop", few(undisturbed, 1_000))
 
 
-@pytest.mark.parametrize("service", ("extraction", "verification", "scoring"))
+@pytest.mark.parametrize(
+    "service", (pytest.param("extraction", marks=slow), "verification", pytest.param("scoring", marks=slow))
+)
 def test_killed_between_publishing_and_acknowledging(
     running: System, undisturbed: Outcomes, service: str
 ) -> None:
@@ -89,6 +96,7 @@ def test_killed_between_publishing_and_acknowledging(
     check(running, tenant, few(undisturbed, 1_000))
 
 
+@slow
 def test_sigterm_while_the_server_is_away_ends_in_time(running: System, undisturbed: Outcomes) -> None:
     with sending(running, responses("away", 1_000)) as sender:
         sender.at(200)
@@ -104,6 +112,7 @@ def test_sigterm_while_the_server_is_away_ends_in_time(running: System, undistur
     assert set(statuses.values()) == {0}
 
 
+@slow
 def test_counts_a_redelivered_response_once(running: System, undisturbed: Outcomes) -> None:
     def counted(tenant: str) -> float:
         lines: list[str] = [

@@ -22,7 +22,7 @@ from groundwatch.models.triton.client import TritonModels
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.local.triton_server import TritonServer
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,26 @@
-"""The command line as a user types it: real processes against a real `groundwatch up`."""
+"""The command line as a user types it, against a real `groundwatch up`."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from groundwatch import __main__, termination
+from groundwatch.cli import main
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import NatsSettings
 
@@ -28,26 +34,62 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return kept | {"GROUNDWATCH_DATA_DIR": str(folder), "COLUMNS": "140", "NO_COLOR": "1"} | more
 
 
-class CommandLine:
-    """Types commands for the `groundwatch up` of one data folder."""
+@contextlib.contextmanager
+def signals_kept() -> Iterator[None]:
+    """What a command does about signals is undone with the block."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with mock.patch.multiple(termination, _begun=False, _came=False):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
-    def __init__(self, folder: Path) -> None:
+
+class CommandLine:
+    """Types commands for the `groundwatch up` of one data folder, with these variables besides.
+
+    They run in this process, since Python takes seconds to load it all for each. With `apart`, and in a
+    thread, where no command can listen to signals, each is a process.
+    """
+
+    def __init__(self, folder: Path, *, apart: bool = False, **env: str) -> None:
         self.folder = folder
+        self._env = env
+        self._apart = apart
 
     def __call__(self, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
         """Run to the end."""
+        if self._apart or threading.current_thread() is not threading.main_thread():
+            return self._process(*arguments, **env)
+        typed = [str(Path(__main__.__file__)), *map(str, arguments)]
+        out, err = io.StringIO(), io.StringIO()
+        status: Any = 0
+        with (
+            mock.patch.dict(os.environ, environment(self.folder, **(self._env | env)), clear=True),
+            mock.patch.multiple(sys, argv=typed, stdin=io.StringIO()),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            signals_kept(),
+        ):
+            try:
+                main()
+            except SystemExit as error:
+                status = error.code
+        return subprocess.CompletedProcess(typed, status, out.getvalue(), err.getvalue())
+
+    def _process(self, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*COMMAND, *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=240,
-            env=environment(self.folder, **env),
+            env=environment(self.folder, **(self._env | env)),
         )
 
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Run beside the test."""
         return subprocess.Popen(
-            [*COMMAND, *map(str, arguments)], text=True, env=environment(self.folder), **options
+            [*COMMAND, *map(str, arguments)], text=True, env=environment(self.folder, **self._env), **options
         )
 
     def json(self, *arguments: object, status: int = 0) -> dict[str, Any]:
@@ -73,8 +115,8 @@ class CommandLine:
 class Up(CommandLine):
     """A running `groundwatch up`."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, *, apart: bool = False, **env: str) -> None:
+        super().__init__(folder, apart=apart, **env)
         self._log = (folder / "up.log").open("w")
         self.process = self.start(
             "up", "--port", 0, "--data-dir", folder, stdout=subprocess.PIPE, stderr=self._log

@@ -56,7 +56,14 @@ def on_triton(server: kserve.KServe | LiveTriton, *, name: str = "heron", **chan
     return build(settings, triton=TritonSettings(url=server.url, **wanted))
 
 
-@pytest.fixture(params=["openai", "triton", pytest.param("tritonserver", marks=pytest.mark.slow), "stand-in"])
+@pytest.fixture(
+    params=[
+        "openai",
+        "triton",
+        pytest.param("tritonserver", marks=pytest.mark.xdist_group("triton")),
+        "stand-in",
+    ]
+)
 async def engine(
     request: pytest.FixtureRequest, server: LlmServer, triton_server: kserve.KServe
 ) -> CaptioningEngine:

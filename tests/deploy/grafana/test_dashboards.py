@@ -48,6 +48,7 @@ def test_the_committed_dashboards_are_what_the_code_builds() -> None:
     assert committed == built(), "run python -m deploy.grafana.build"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_query_has_an_answer(name: str, server: Prometheus, clock: Clock) -> None:
     board = Board(FOLDER / name)
@@ -57,6 +58,7 @@ def test_every_query_has_an_answer(name: str, server: Prometheus, clock: Clock) 
     assert complaints(board, questions, server, clock) == []
 
 
+@pytest.mark.slow
 def test_an_empty_and_a_failing_query_are_found(server: Prometheus, clock: Clock) -> None:
     board = Board(FOLDER / "models.json")
     board.open(server, clock)
@@ -70,6 +72,7 @@ def test_an_empty_and_a_failing_query_are_found(server: Prometheus, clock: Clock
     assert [line.split()[0] for line in found] == ["empty", "nan", "broken"]
 
 
+@pytest.mark.slow
 def test_an_interval_holds_its_rate_and_many_facts_narrow_it(server: Prometheus, clock: Clock) -> None:
     board = Board(FOLDER / "models.json")
     board.open(server, clock)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.deploy.helm.charts import AUTH, EXTERNAL_NATS, LLM, Object, template
 
+pytestmark = pytest.mark.slow
+
 
 def over(base: Object, change: Object) -> Object:
     """Values with others on top."""

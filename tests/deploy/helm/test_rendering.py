@@ -29,6 +29,8 @@ from groundwatch.runtime.security.users import VALUES_FILE, write_auth
 from groundwatch.runtime.settings.reading import load
 from groundwatch.system.services import configure_protocols
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = ("1.31", "1.34", "1.37")
 CUSTOM = ("ScaledObject", "PodMonitor", "PrometheusRule")
 

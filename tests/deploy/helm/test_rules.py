@@ -14,6 +14,8 @@ from groundwatch.runtime.services.run import DRAIN_SECONDS
 from groundwatch.runtime.settings import load
 from groundwatch.topology import STAGES
 
+pytestmark = pytest.mark.slow
+
 every_case = pytest.mark.parametrize("case", CASES)
 
 QUANTITY = re.compile(r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")

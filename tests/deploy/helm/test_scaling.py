@@ -17,6 +17,8 @@ from tests.deploy.helm.charts import CASES, LLM, ROOT, Object, closed, named, of
 from groundwatch.runtime.telemetry.replay_metrics import STATES
 from groundwatch.topology import CONSUMERS
 
+pytestmark = pytest.mark.slow
+
 CRDS = ROOT.parent / "shared" / "data" / "k8s"
 SCALED = [
     name for name in CASES if name in ("production", "production-gpu", "everything", "external-nats", "gpu")

@@ -22,6 +22,8 @@ from groundwatch.matching.engines import build as matching
 from groundwatch.runtime.settings import CaptioningSettings, StageSettings
 from groundwatch.verification.engines import build as verification
 
+pytestmark = pytest.mark.slow
+
 RULES = CHART / "files" / "groundwatch.rules.yaml"
 DASHBOARDS = CHART / "files" / "dashboards"
 UPDATE = "run `python deploy/helm/update.py`"

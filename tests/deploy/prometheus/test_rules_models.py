@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.deploy.prometheus.conftest import Case, Check, Series, answers, phases, steady
 
+pytestmark = pytest.mark.slow
+
 HOUR = 60
 DAY = 24 * HOUR
 BEFORE = 10 * HOUR

@@ -14,6 +14,8 @@ from tests.deploy.prometheus.conftest import RULES, Case, Check, Series, names_o
 from groundwatch.protocols import registry
 from groundwatch.runtime.telemetry.metrics import Metrics
 
+pytestmark = pytest.mark.slow
+
 SCORING = {"stage": "scoring", "consumer": "scoring"}
 
 

@@ -59,7 +59,7 @@ async def on_triton(server: kserve.KServe | LiveTriton, **changes: Any) -> Gener
 @pytest.fixture(
     params=[
         *("", "none", "openai", "triton"),
-        pytest.param("tritonserver", marks=pytest.mark.slow),
+        pytest.param("tritonserver", marks=pytest.mark.xdist_group("triton")),
         "stand-in",
     ]
 )

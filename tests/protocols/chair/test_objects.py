@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.support.cases import cases
 
 from groundwatch.protocols.chair.objects import classes_of, vocabulary
+
+CASES = cases(__file__)
 
 
 def names(text: str) -> list[str]:
@@ -17,42 +19,12 @@ def test_there_are_eighty_classes_that_name_themselves():
         assert names(f"A photo of {name}.") == [name], name
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Two puppies chase a motorbike.", ["dog", "motorcycle"]),
-        ("A man holds a hot dog beside a dog.", ["person", "hot dog", "dog"]),
-        ("A teddy bear on the bed sheets.", ["teddy bear"]),
-        ("The train station has a bus stop.", []),
-        ("An orange cat eats an orange.", ["cat", "orange"]),
-        ("An orange and an apple.", ["orange", "apple"]),
-        ("Women with knives near the geese.", ["person", "knife", "bird"]),
-        ("She peels an orange. Birds watch", ["orange", "bird"]),
-        ("A slice of carrot cake.", ["cake"]),
-        ("A traffic light and a street lamp", ["traffic light"]),
-        ("Nothing here", []),
-        ("", []),
-    ],
-)
-def test_captions(text: str, found: list[str]):
-    assert names(text) == found
+def test_captions() -> None:
+    assert {text: names(text) for text in CASES["captions"]} == CASES["captions"]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("red umbrella", "umbrella"),
-        ("coffee cups", "cup"),
-        ("train station", None),
-        ("old train station", None),
-        ("traffic light", "traffic light"),
-        ("polar bear", "bear"),
-        ("lamp", None),
-        ("", None),
-    ],
-)
-def test_an_annotated_name_is_what_it_ends_with(name: str, kind: str | None):
-    assert vocabulary().kind(name) == kind
+def test_an_annotated_name_is_what_it_ends_with() -> None:
+    assert {name: vocabulary().kind(name) for name in CASES["names"]} == CASES["names"]
 
 
 def test_annotated_names_become_classes():

@@ -297,9 +297,9 @@ def test_no_structural_token_is_in_what_is_judged(text: str) -> None:
     assert body.replace(" ", "") == text.replace(" ", "")
 
 
-@pytest.mark.parametrize("token", TOKENS)
-def test_each_token_is_taken_apart_and_can_still_be_read(token: str) -> None:
-    assert fence("a", f"A dog {token} sits.").splitlines()[1].startswith(f"A dog {token[0]} ")
+def test_each_token_is_taken_apart_and_can_still_be_read() -> None:
+    fenced = {token: fence("a", f"A dog {token} sits.").splitlines()[1] for token in TOKENS}
+    assert {token: line for token, line in fenced.items() if not line.startswith(f"A dog {token[0]} ")} == {}
 
 
 @pytest.mark.parametrize(

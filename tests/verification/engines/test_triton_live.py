@@ -28,8 +28,6 @@ from groundwatch.verification.engines.triton import TritonVerificationEngine
 CHECKPOINT = Path(groundwatch.miniature.__file__).parent / "checkpoints" / "verifier"
 SCENES = 24
 
-pytestmark = pytest.mark.slow
-
 
 def extracted(name: str, image: str, *claims: str) -> ClaimsExtracted:
     """No reference comes along: the image is all there is."""
@@ -68,6 +66,7 @@ async def test_one_result_for_each_event_in_order(triton: LiveTriton) -> None:
     await made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (CHECKPOINT / "model.safetensors").is_file(), reason="the trained verifier is not in this checkout"
 )

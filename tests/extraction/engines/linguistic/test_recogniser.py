@@ -10,6 +10,7 @@ pytest.importorskip("sentence_transformers")
 pytest.importorskip("textblob")
 
 import numpy as np
+from tests.support.cases import cases
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Label
@@ -32,6 +33,7 @@ from groundwatch.extraction.engines.linguistic.recogniser import (
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
 
+CASES = cases(__file__)
 ANNOTATION = Path(__file__).parents[5] / "shared" / "data" / "faithscore" / "annotation.jsonl"
 needs_annotation = pytest.mark.skipif(not ANNOTATION.exists(), reason=f"no annotated answers at {ANNOTATION}")
 
@@ -74,39 +76,18 @@ def test_tells_plain_description_from_plain_analysis(embedder: SentenceEmbedder)
     assert chances[0] > 0.5 > max(chances[1:])
 
 
-GUESSES = (
-    "It looks calm and simple.",
-    "They might be part of a game.",
-    "The arrangement seems playful.",
-    "It may be a page of a picture book.",
-    "The clear colors might help a child to learn.",
-    "The picture feels busy but cheerful.",
-    "Perhaps a child has arranged them.",
-    "It looks like a game for a child.",
-)
+def test_a_sentence_that_guesses_is_analytical(embedder: SentenceEmbedder) -> None:
+    wrong = {}
+    for guess in CASES["guesses"]:
+        units = outline(f"A ball is in the top left corner. The box is larger than the ball. {guess}")
+        first, second, last = shipped().probabilities(units, embedder.encode([unit.text for unit in units]))
+        if not min(first, second) > 0.5 > last:
+            wrong[guess] = (first, second, last)
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("guess", GUESSES)
-def test_a_sentence_that_guesses_is_analytical(embedder: SentenceEmbedder, guess: str) -> None:
-    units = outline(f"A ball is in the top left corner. The box is larger than the ball. {guess}")
-    first, second, last = shipped().probabilities(units, embedder.encode([unit.text for unit in units]))
-    assert min(first, second) > 0.5 > last
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "It looks at the dog",
-        "A boat that may be a ferry is on the lake",
-        "The man appears to be smiling",
-        "The dogs seem to be looking at a bird",
-        "A bird could be seen on the roof",
-        "A man looks over a wall",
-        "which is likely a swan",
-    ],
-)
-def test_an_aside_and_what_is_seen_are_no_guess(text: str) -> None:
-    assert not hedged(text)
+def test_an_aside_and_what_is_seen_are_no_guess() -> None:
+    assert [text for text in CASES["asides"] if hedged(text)] == []
 
 
 def test_other_coefficients_are_refused() -> None:

@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,6 @@ import pytest
 from tests.support.chains import seed_picture
 from tests.support.command_line import CommandLine
 from tests.support.llm_server import LlmServer, picture, running
-from typer.testing import CliRunner
-
-from groundwatch.cli import app
-from groundwatch.errors import GroundwatchError
 
 WORDS = {"a": "dog ball", "b": "cat on table", "c": "tree", "d": "dog tree"}
 
@@ -61,39 +57,21 @@ def arguments(server: LlmServer, folder: Path, model: str = "looks", suite: str 
     ]
 
 
-class Line:
-    """The command in this process: starting one for each would cost more than all that is tested."""
-
-    def __init__(self) -> None:
-        self._app = app
-
-    def __call__(self, *typed: object, **env: str) -> str:
-        """What it prints."""
-        done = CliRunner().invoke(self._app, [str(one) for one in typed], env=env)
-        if done.exception is not None:
-            raise done.exception
-        return done.stdout
-
-    def complaint(self, *typed: object, **env: str) -> str:
-        """What is wrong with it."""
-        with pytest.raises(GroundwatchError) as told:
-            self(*typed, **env)
-        return str(told.value)
-
-
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> Line:
+def nobody(nobody: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     monkeypatch.setattr("groundwatch.probing.probe.PAUSE", 0.01)
-    return Line()
+    return nobody
 
 
-def probe(line: Callable[..., str], *typed: object, **env: str) -> dict[str, Any]:
-    found = json.loads(line(*typed, "--json", **env))
+def probe(line: CommandLine, *typed: object, **env: str) -> dict[str, Any]:
+    done = line(*typed, "--json", **env)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
 
 
-def test_pope_of_a_model_that_sees(nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_pope_of_a_model_that_sees(nobody: CommandLine, server: LlmServer, folder: Path) -> None:
     told = probe(nobody, *arguments(server, folder))
     assert (told["questions"], told["answered"], told["scored"]) == (16, 16, 16)
     assert told["left_out"] == {"no_image": 4}
@@ -103,13 +81,13 @@ def test_pope_of_a_model_that_sees(nobody: Line, server: LlmServer, folder: Path
     assert figures["intervals"]["accuracy"]["n"] == len(WORDS)
     (model,) = told["models"]
     assert (model["protocol"], model["scored"]) == ("pope", 16)
-    shown = nobody(*arguments(server, folder))
+    shown = nobody(*arguments(server, folder)).stdout
     assert "accuracy" in shown
     assert len(server.requests) == 16, "the second run had nothing to ask"
 
 
 def test_what_a_model_cannot_answer_is_counted_beside_its_score(
-    nobody: Line, server: LlmServer, folder: Path
+    nobody: CommandLine, server: LlmServer, folder: Path
 ) -> None:
     """Each of these meets one question; the rest is answered."""
     script = "looks,empty,refusal,huge,echo:Ja gewiss doch,400,looks"
@@ -127,7 +105,9 @@ def test_what_a_model_cannot_answer_is_counted_beside_its_score(
     assert figures["accuracy"] == 1.0
 
 
-def test_a_fault_is_asked_again_when_the_run_goes_on(nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_a_fault_is_asked_again_when_the_run_goes_on(
+    nobody: CommandLine, server: LlmServer, folder: Path
+) -> None:
     script = ",".join(["looks", *["html"] * 9, "looks"])
     typed = [*arguments(server, folder, script), "--at-once", 1]
     told = probe(nobody, *typed)
@@ -138,7 +118,7 @@ def test_a_fault_is_asked_again_when_the_run_goes_on(nobody: Line, server: LlmSe
     assert len(server.requests) == asked + 1
 
 
-def test_a_model_that_times_out(nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_a_model_that_times_out(nobody: CommandLine, server: LlmServer, folder: Path) -> None:
     script = ",".join(["looks", *["looks:2"] * 9, "looks"])
     told = probe(nobody, *arguments(server, folder, script), "--at-once", 1, "--timeout", 0.3)
     assert told["unanswered"] == {"timeout": 1}
@@ -147,7 +127,7 @@ def test_a_model_that_times_out(nobody: Line, server: LlmServer, folder: Path) -
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_what_is_missing(
-    nobody: Line, server: LlmServer, folder: Path, tmp_path: Path
+    nobody: CommandLine, server: LlmServer, folder: Path, tmp_path: Path
 ) -> None:
     machine = CommandLine(tmp_path / "nothing")
     typed = [*arguments(server, folder, "looks:0.3"), "--at-once", 2, "--json"]
@@ -170,7 +150,7 @@ def test_a_killed_run_goes_on_with_what_is_missing(
     assert sum(asked.values()) <= 16 + 2 * 2, once
 
 
-def test_a_bad_target_is_one_line(nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_a_bad_target_is_one_line(nobody: CommandLine, server: LlmServer, folder: Path) -> None:
     bad = arguments(server, folder)
     for target, wanted in (
         ("ftp://x", "must be http(s)"),
@@ -183,7 +163,7 @@ def test_a_bad_target_is_one_line(nobody: Line, server: LlmServer, folder: Path)
         assert wanted in nobody.complaint(*bad, "--timeout", 2)
 
 
-def test_wrong_use_is_one_line(nobody: Line, server: LlmServer, folder: Path, tmp_path: Path) -> None:
+def test_wrong_use_is_one_line(nobody: CommandLine, server: LlmServer, folder: Path, tmp_path: Path) -> None:
     probe(nobody, *arguments(server, folder), "--limit", 2)
     assert "is a run with model 'looks'" in nobody.complaint(*arguments(server, folder, "other"))
     typed = arguments(server, folder)
@@ -199,7 +179,7 @@ def test_wrong_use_is_one_line(nobody: Line, server: LlmServer, folder: Path, tm
     assert "name their folder with --images" in nobody.complaint(*typed)
 
 
-def test_notes_first_then_unseen(nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_notes_first_then_unseen(nobody: CommandLine, server: LlmServer, folder: Path) -> None:
     benchmark = {
         "c": {
             "triplets": ["(tree, is, green)"],
@@ -218,7 +198,7 @@ def test_notes_first_then_unseen(nobody: Line, server: LlmServer, folder: Path) 
     assert "is a run with strategy" in nobody.complaint(*typed)
 
 
-def test_sequences_and_their_gate(nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_sequences_and_their_gate(nobody: CommandLine, server: LlmServer, folder: Path) -> None:
     def asked(thing: str, truth: str) -> dict[str, str]:
         return {"question": f"Is there a {thing}?", "truth": truth}
 
@@ -246,7 +226,7 @@ def test_sequences_and_their_gate(nobody: Line, server: LlmServer, folder: Path)
     assert len(server.requests[0]["messages"][0]["content"]) == 3, "two images and a question"
 
 
-def test_valor_by_subset(nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_valor_by_subset(nobody: CommandLine, server: LlmServer, folder: Path) -> None:
     write_lines(
         folder / "object_existence.jsonl",
         [
@@ -271,7 +251,9 @@ def seeds(tmp_path: Path) -> Path:
     return where
 
 
-def test_chains_go_on_with_the_round_that_they_were_in(nobody: Line, server: LlmServer, seeds: Path) -> None:
+def test_chains_go_on_with_the_round_that_they_were_in(
+    nobody: CommandLine, server: LlmServer, seeds: Path
+) -> None:
     drawing = {"GROUNDWATCH_GENERATION__ENGINE": "stand-in"}
     typed = [*arguments(server, seeds, suite="genception"), "--t", 4, "--at-once", 1]
     told = probe(nobody, *typed, **drawing)
@@ -290,7 +272,7 @@ def test_chains_go_on_with_the_round_that_they_were_in(nobody: Line, server: Llm
     assert "needs an image generator" in nobody.complaint(*typed)
 
 
-def test_a_chain_that_breaks_off_has_a_reason(nobody: Line, server: LlmServer, seeds: Path) -> None:
+def test_a_chain_that_breaks_off_has_a_reason(nobody: CommandLine, server: LlmServer, seeds: Path) -> None:
     drawing = {"GROUNDWATCH_GENERATION__ENGINE": "stand-in"}
     typed = [*arguments(server, seeds, "looks,looks,refusal,looks", suite="genception"), "--at-once", 1]
     told = probe(nobody, *typed, **drawing)
@@ -298,7 +280,9 @@ def test_a_chain_that_breaks_off_has_a_reason(nobody: Line, server: LlmServer, s
 
 
 @pytest.mark.slow
-def test_answers_go_into_a_running_system(up: Any, nobody: Line, server: LlmServer, folder: Path) -> None:
+def test_answers_go_into_a_running_system(
+    up: Any, nobody: CommandLine, server: LlmServer, folder: Path
+) -> None:
     before = up.json("audit")["recorded"]
     typed = [*arguments(server, folder), "--submit", up.gateway]
     told = probe(nobody, *typed)
