@@ -8,14 +8,13 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import nats.js.errors
 import pytest
 import structlog
 from tests.support.command_line import answer, nobody, up, written
-from tests.support.triton import LiveTriton, live
 from xdist.scheduler import LoadGroupScheduling
 
 from groundwatch.runtime.delivery.bus import Bus
@@ -23,6 +22,9 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import BUCKETS, STREAMS
+
+if TYPE_CHECKING:
+    from tests.support.triton import LiveTriton
 
 __all__ = ["answer", "nobody", "up", "written"]
 
@@ -97,6 +99,9 @@ def nats_server() -> Iterator[NatsServer]:
 @pytest.fixture(scope="session")
 def triton() -> Iterator[LiveTriton]:
     """The real tritonserver of this test process with tiny checkpoints: see tests/support/triton.py."""
+    # Here, since it imports torch, which takes seconds.
+    from tests.support.triton import live
+
     with (
         tempfile.TemporaryDirectory(prefix="groundwatch-triton-", ignore_cleanup_errors=True) as folder,
         live(Path(folder)) as triton,
