@@ -1,7 +1,7 @@
 """Whether writing and merging the archive take more memory for a longer stretch.
 
 For each of two sizes a process of its own writes so many outcomes of eight claims into a folder, as the
-service does, `flush_rows` at a time, and then another one merges all of its files into one a table.
+service does, `flush_rows` at a time, and then another one merges all of its files into one.
 `peak_mb` is the highest resident size of that process, and `growth_mb` how much higher it is for the larger
 size.
 """
@@ -19,9 +19,7 @@ CHILD = """
 import json, resource, sys, time
 from groundwatch.archive import merging
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.manifest import latest
 from groundwatch.archive.rows import Row
-from groundwatch.archive.store import Store
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseScored
 
 DAY = 1_772_323_200.0
@@ -52,22 +50,21 @@ def row(number):
     )
     return Row(event=event, key=event.key, stream=1, sequence=number, stored_at=event.scored_at)
 
-store = Store(folder)
-store.prepare()
 began = time.perf_counter()
 if what == "write":
-    archive = Archive(store)
+    archive = Archive(folder)
     for first in range(1, outcomes + 1, together):
         last = min(first + together, outcomes + 1)
         archive.add([row(number) for number in range(first, last)], stream=1, position=last - 1)
 else:
     merging.SETTLED_SECONDS = -1.0
-    Archive(store, file_bytes=2**40).maintain()
+    Archive(folder, file_bytes=2**40).maintain()
+files = Archive(folder).snapshot().files()
 print(json.dumps({
     "seconds": round(time.perf_counter() - began, 1),
     "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-    "files": len(latest(store).parts),
-    "mb": round(sum(part.bytes for part in latest(store).parts) / 1e6, 1),
+    "files": len(files),
+    "mb": round(sum(file.bytes for file in files) / 1e6, 1),
 }))
 """
 

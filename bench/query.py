@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.manifest import Manifest, Part, commit, latest, part_name
+from groundwatch.archive.change import Change
 from groundwatch.archive.query import Session
 from groundwatch.archive.report import break_down
-from groundwatch.archive.rows import CLAIMS, OUTCOMES, SCHEMA, SCHEMAS
-from groundwatch.archive.store import Store
+from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, SCHEMA, nested
 from groundwatch.reporting import Breakdown
 
 CATEGORIES = ("entity", "relation", "color", "count", "action", "other")
@@ -37,24 +36,24 @@ NOUNS = ("dog", "ball", "table", "woman", "horse", "beach", "cup", "window", "bi
 async def measure(claims: int = 10_000_000, rounds: int = 20, days: int = 100) -> dict[str, Any]:
     """Generate, then ask `rounds` times for each report; times in seconds, the first round left out."""
     with tempfile.TemporaryDirectory(prefix="groundwatch-bench-") as folder:
-        store = Store(folder)
+        archive = Archive(folder)
         began = time.perf_counter()
-        generate(store, claims // CLAIMS_EACH, days)
+        generate(archive, claims // CLAIMS_EACH, days)
         generated = time.perf_counter() - began
-        manifest = latest(store)
+        files = archive.snapshot().files()
         by = {
-            "model_category": lambda: report(store, ("model", "category")),
-            "model": lambda: report(store, ("model",)),
-            "tag": lambda: report(store, ("model", "strategy")),
-            "month": lambda: report(store, ("model", "category"), since=_seconds(FIRST), days=30),
+            "model_category": lambda: report(archive, ("model", "category")),
+            "model": lambda: report(archive, ("model",)),
+            "tag": lambda: report(archive, ("model", "strategy")),
+            "month": lambda: report(archive, ("model", "category"), since=_seconds(FIRST), days=30),
         }
         found: dict[str, Any] = {name: _timed(ask, rounds) for name, ask in by.items()}
-        total = check(store)
+        total = check(archive)
         return {
             "claims": total,
-            "outcomes": sum(part.rows for part in manifest.of(OUTCOMES)),
-            "files": len(manifest.parts),
-            "archive_bytes": sum(part.bytes for part in manifest.parts),
+            "outcomes": sum(file.rows for file in files),
+            "files": len(files),
+            "archive_bytes": sum(file.bytes for file in files),
             "generated_s": round(generated, 1),
             "p95_s": found["model_category"]["p95_s"],
             "bytes_read": found["model_category"]["bytes_read"],
@@ -62,21 +61,20 @@ async def measure(claims: int = 10_000_000, rounds: int = 20, days: int = 100) -
         }
 
 
-def report(store: Store, by: tuple[str, ...], since: float | None = None, days: int = 0) -> Breakdown:
+def report(archive: Archive, by: tuple[str, ...], since: float | None = None, days: int = 0) -> Breakdown:
     """One report as the command line makes it."""
     until = since + days * 86_400 if since is not None else None
-    manifest = latest(store)
     first = FIRST if since is not None else None
     last = FIRST + timedelta(days=days) if since is not None else None
-    with Session(store, manifest, since=first, until=last, run="live") as session:
+    with Session(archive.snapshot(), since=first, until=last, run="live") as session:
         found = break_down(session, by, since=since, until=until, run="live")
     assert found.rows()
     return found
 
 
-def check(store: Store) -> int:
+def check(archive: Archive) -> int:
     """The sums that reports rest on are those of the claims themselves. How many claims there are."""
-    with Session(store, latest(store)) as session:
+    with Session(archive.snapshot()) as session:
         of_claims = session.ask(
             "SELECT c.model, category, sum(weight) FILTER (verdict = 'refuted'), "
             "sum(weight) FILTER (verdict <> 'undecided'), count(*) FILTER (verdict <> 'undecided'), count(*) "
@@ -84,7 +82,7 @@ def check(store: Store) -> int:
         ).rows
     of_report = {
         (row.by["model"], row.by["category"]): row.hallucination_rate
-        for row in report(store, ("model", "category")).rows()
+        for row in report(archive, ("model", "category")).rows()
     }
     for model, category, refuted, decided, number, _ in of_claims:
         rate = of_report[model, category]
@@ -92,34 +90,23 @@ def check(store: Store) -> int:
     return sum(row[5] for row in of_claims)
 
 
-def generate(store: Store, outcomes: int, days: int) -> None:
+def generate(archive: Archive, outcomes: int, days: int) -> None:
     """An archive of so many outcomes, evenly over `days` days."""
-    store.prepare()
-    archive = Archive(store)
     random = np.random.default_rng(7)
-    parts: list[Part] = []
-    borders = np.linspace(0, outcomes, days + 1).astype(int)
-    for number in range(days):
-        day = FIRST + timedelta(days=number)
-        tables = _day(random, day, int(borders[number]), int(borders[number + 1]))
-        for table, rows in tables.items():
-            part = Part(
-                name=part_name(table, day, "live", 1, f"{number:08d}"),
-                table=table,
-                day=day,
-                run="live",
-                stream=1,
-                first=0,
-                last=0,
-                rows=0,
-                bytes=0,
-                schema=SCHEMA,
-            )
-            parts.append(archive.write(part, rows.to_batches()))
-    commit(store, Manifest(number=1, parts=tuple(parts), positions={"1": outcomes}))
+    each = math.ceil(outcomes / days)
+
+    def draft(change: Change) -> bool:
+        for number in range(days):
+            first, end = number * each, min((number + 1) * each, outcomes)
+            if first < end:
+                day = FIRST + timedelta(days=number)
+                change.write(_day(random, day, first, end), day)
+        return True
+
+    archive.change(draft)
 
 
-def _day(random: np.random.Generator, day: date, first: int, end: int) -> dict[str, pa.Table]:
+def _day(random: np.random.Generator, day: date, first: int, end: int) -> pa.Table:
     count = end - first
     total = count * CLAIMS_EACH
     model = random.integers(0, len(MODELS), count)
@@ -145,14 +132,12 @@ def _day(random: np.random.Generator, day: date, first: int, end: int) -> dict[s
             pa.array(random.integers(10**15, 10**16, count)).cast(pa.string()),
             "",
         ),
-        "recorded_at": pa.array(recorded, pa.timestamp("us")),
-        "scored_at": pa.array(recorded + 2_000_000, pa.timestamp("us")),
+        "recorded_at": pa.array(recorded, pa.timestamp("us", "UTC")),
+        "scored_at": pa.array(recorded + 2_000_000, pa.timestamp("us", "UTC")),
         "tags": _strategies(random, count),
     }
-    owner = pa.array(np.repeat(np.arange(count), CLAIMS_EACH))
     noun = _chosen(random.integers(0, len(NOUNS), total), NOUNS)
-    claims = {name: pc.take(column, owner) for name, column in shared.items()} | {
-        "claim": pa.array(np.tile(np.arange(CLAIMS_EACH), count)),
+    claims: dict[str, pa.Array] = {
         "unit": pa.array(np.zeros(total, dtype=np.int64)),
         "category": _chosen(category, CATEGORIES),
         "verdict": _chosen(verdict, ("supported", "refuted", "undecided")),
@@ -163,10 +148,9 @@ def _day(random: np.random.Generator, day: date, first: int, end: int) -> dict[s
             pa.array(np.zeros(total + 1, dtype=np.int32)), pa.array([], pa.string())
         ),
     }
-    return {
-        OUTCOMES: _table(OUTCOMES, shared | _outcomes(count, category, verdict)),
-        CLAIMS: _table(CLAIMS, claims),
-    }
+    columns = shared | _outcomes(count, category, verdict)
+    columns[CLAIMS] = nested([CLAIMS_EACH] * count, [claims[name] for name in CLAIM_FIELDS])
+    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
 
 
 def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
@@ -191,12 +175,11 @@ def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
     )
     offsets = pa.array(np.concatenate([[0], present.sum(axis=1).cumsum()]).astype(np.int32))
     nothing = pa.array(np.zeros(count + 1, dtype=np.int32))
-    schema = SCHEMAS[OUTCOMES]
     # A quarter of them are of a stretch that was sampled.
     drawn = np.where(np.arange(count) % 4 == 0, 0.25, 1.0)
 
     def empty(name: str) -> pa.Array:
-        kind = schema.field(name).type
+        kind = SCHEMA.field(name).type
         if pa.types.is_map(kind):
             return pa.MapArray.from_arrays(nothing, pa.array([], kind.key_type), pa.array([], kind.item_type))
         return pa.ListArray.from_arrays(nothing, pa.array([], kind.value_type))
@@ -232,11 +215,6 @@ def _strategies(random: np.random.Generator, count: int) -> pa.Array:
         _fixed("strategy", count),
         _chosen(random.integers(0, 2, count), ("direct", "triplets-first")),
     )
-
-
-def _table(name: str, columns: dict[str, pa.Array]) -> pa.Table:
-    schema = SCHEMAS[name]
-    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
 
 def _chosen(places: Any, words: tuple[str, ...]) -> pa.Array:

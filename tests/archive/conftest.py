@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.rows import Row
-from groundwatch.archive.store import Store
 from groundwatch.events import (
     Decision,
     Drawn,
@@ -23,6 +24,18 @@ from groundwatch.events import (
     SubSentence,
     Usage,
 )
+
+SERVER = """
+import time
+import boto3
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+url = "http://{}:{}".format(*server.get_host_and_port())
+boto3.client("s3", endpoint_url=url).create_bucket(Bucket="bucket")
+print(url, flush=True)
+time.sleep(3600)
+"""
 
 DAY = 1_772_323_200.0
 """2026-03-01, midnight UTC."""
@@ -101,30 +114,27 @@ def add(archive: Archive, several: Sequence[Row]) -> None:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[dict[str, object]]:
-    """Options for fsspec of a real S3-compatible server of this test process, with a bucket `bucket`."""
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    """Options of a real S3-compatible server of this test process, with a bucket `bucket`."""
     keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
     before = {name: os.environ.get(name) for name in keys}
     os.environ.update(keys)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    # In a process of its own: delta-rs keeps all others of ours waiting at times, and so it would the server.
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
-        host, port = server.get_host_and_port()
-        options: dict[str, object] = {"endpoint_url": f"http://{host}:{port}"}
-        Store("s3://bucket", options).fs.mkdir("bucket")
-        yield options
+        assert server.stdout is not None
+        yield {"endpoint_url": server.stdout.readline().strip(), "allow_http": True}
     finally:
-        server.stop()
+        server.terminate()
+        server.wait()
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @pytest.fixture(params=["folder", "s3"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+def open_archive(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Archive]:
     """Opens one place anew, as another process would."""
     if request.param == "folder":
-        return lambda: Store(str(tmp_path / "archive"))
-    options = request.getfixturevalue("s3")
-    return lambda: Store(f"s3://bucket/{tmp_path.name}", options)
+        return partial(Archive, str(tmp_path / "archive"))
+    return partial(Archive, f"s3://bucket/{tmp_path.name}", request.getfixturevalue("s3"))

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from tests.archive.conftest import STREAM, add, outcome, row, rows
 
 from groundwatch.archive import archive as module
 from groundwatch.archive import merging
 from groundwatch.archive import rows as schema
-from groundwatch.archive.archive import Archive
-from groundwatch.archive.manifest import Erasure, Manifest, commit, latest
+from groundwatch.archive.archive import Archive, Erasure
+from groundwatch.archive.change import Change
 from groundwatch.archive.query import Session
-from groundwatch.archive.report import break_down
-from groundwatch.archive.rows import CLAIMS, OUTCOMES, Row, to_events, to_tables
-from groundwatch.archive.store import Store
-from groundwatch.errors import UsageError
-from groundwatch.events import Drawn
-from groundwatch.reporting import Breakdown
+from groundwatch.archive.rows import CLAIMS, OUTCOMES, Row, to_table
+from groundwatch.errors import SettingsError, UsageError
 
-Opener = Callable[[], Store]
-
-OLD = Path(__file__).parents[1] / "data" / "archive-v1"
-"""Of the outcomes 1 to 20."""
+Opener = Callable[..., Archive]
 
 
-def sequences(store: Store, table: str = OUTCOMES) -> list[int]:
-    with Session(store, latest(store)) as session:
+def sequences(archive: Archive, table: str = OUTCOMES) -> list[int]:
+    with Session(archive.snapshot()) as session:
         found = session.ask(f"SELECT sequence FROM {table} ORDER BY sequence")
     return [one[0] for one in found.rows]
 
@@ -40,252 +34,271 @@ def claims_of(several: Sequence[Row]) -> list[int]:
     return [one.sequence for one in several for _ in one.event.claims]
 
 
-def test_rows_are_the_outcomes_and_back():
-    wanted = rows(0, 40)
-    tables = to_tables(wanted, ("release", "version"))
-    assert [event for _, event in to_events(tables[OUTCOMES], tables[CLAIMS])] == [
-        one.event for one in wanted
-    ]
-    assert tables[OUTCOMES]["version"].to_pylist() == [one.event.tags.get("version", "") for one in wanted]
-    assert tables[CLAIMS].num_rows == len(claims_of(wanted)) > 0
+def data_files(archive: Archive) -> set[str]:
+    return {name for name in archive.store.names() if not name.startswith("_delta_log/")}
 
 
-def test_rows_go_in_once(open_store: Opener):
+def named_files(archive: Archive) -> set[str]:
+    return {file.path for file in archive.snapshot().files()}
+
+
+def test_rows_go_in_once(open_archive: Opener):
     several = rows(1, 30)
-    archive = Archive(open_store())
+    archive = open_archive()
     first = archive.add(several[:10], stream=STREAM, position=10)
     assert (first.outcomes, first.claims) == (10, len(claims_of(several[:10])))
     # The same again, and a batch that begins with what is there.
     add(archive, several[:10])
-    add(Archive(open_store()), several)
-    assert sequences(open_store()) == [one.sequence for one in several]
-    assert sequences(open_store(), CLAIMS) == claims_of(several)
-    assert latest(open_store()).position(STREAM) == 29
+    add(open_archive(), several)
+    assert sequences(open_archive()) == [one.sequence for one in several]
+    assert sequences(open_archive(), CLAIMS) == claims_of(several)
+    assert open_archive().snapshot().position(STREAM) == 29
 
 
-def test_days_and_runs_lie_apart(open_store: Opener):
-    archive = Archive(open_store())
+def test_another_engine_reads_it(tmp_path: Path):
+    """Polars has a reader of its own."""
+    archive = Archive(str(tmp_path / "archive"), merge_files=2)
+    several = rows(1, 60)
+    add(archive, several[:30])
+    add(archive, several[30:])
+    archive.maintain()
+    archive.erase(Erasure(keys=(several[6].key,)))
+    wanted = [one for one in several if one is not several[6]]
+    found = pl.scan_delta(str(tmp_path / "archive")).sort("sequence").collect()
+    assert found["response_id"].to_list() == [one.event.id for one in wanted]
+    assert found["day"].to_list() == [one.day for one in wanted]
+    texts = found.select(pl.col("claims").explode().struct.field("text").drop_nulls())["text"]
+    assert texts.to_list() == [claim.text for one in wanted for claim in one.event.claims]
+
+
+def test_days_lie_apart(open_archive: Opener):
+    archive = open_archive()
     add(archive, [row(1), row(30), row(31, run="replay/7")])
-    parts = latest(open_store()).of(OUTCOMES)
-    assert {(part.day.isoformat(), part.run, part.rows) for part in parts} == {
-        ("2026-03-01", "live", 1),
-        ("2026-03-02", "live", 1),
-        ("2026-03-02", "replay/7", 1),
-    }
-    assert any("/day=2026-03-02/run=replay%2F7/" in part.name for part in parts)
+    files = archive.snapshot().files()
+    assert {(file.day.isoformat(), file.rows) for file in files} == {("2026-03-01", 1), ("2026-03-02", 2)}
 
 
-def test_of_two_writers_one_wins_and_nothing_is_written_twice(open_store: Opener):
-    one, other = Archive(open_store()), Archive(open_store())
-    one.state(), other.state()
-    add(one, rows(1, 10))
+@pytest.mark.parametrize("new", [True, False])
+def test_of_two_writers_one_wins_and_nothing_is_written_twice(open_archive: Opener, monkeypatch, new):
+    one, other = open_archive(), open_archive()
+    commit = Change.commit
+
+    def commit_second(self: Change) -> None:
+        if self._store is other.store and self.base.version < 2:
+            add(one, rows(5, 15))
+        commit(self)
+
+    if not new:
+        add(one, rows(1, 10))
+    monkeypatch.setattr(Change, "commit", commit_second)
     add(other, rows(1, 20))
-    add(one, rows(5, 25))
-    assert sequences(open_store()) == list(range(1, 25))
-    assert latest(open_store()).number == 3
+    assert sequences(open_archive()) == list(range(5 if new else 1, 20))
     # What the loser had written is gone.
-    named = {part.name for part in latest(open_store()).parts}
-    assert {name for name in open_store().names() if name.endswith(".parquet")} == named
+    assert data_files(one) == named_files(one)
 
 
-def test_an_outcome_takes_the_place_of_the_one_it_supersedes(open_store: Opener):
-    archive = Archive(open_store())
+def test_an_outcome_takes_the_place_of_the_one_it_supersedes(open_archive: Opener):
+    archive = open_archive()
     add(archive, rows(1, 10))
+    before = archive.snapshot().version
     add(archive, [row(4, sequence=10, supersedes=4), row(11), row(11, sequence=12, supersedes=11)])
-    assert sequences(open_store()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 12]
-    assert 4 not in sequences(open_store(), CLAIMS)
+    assert archive.snapshot().version == before + 1
+    assert sequences(open_archive()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 12]
+    assert 4 not in sequences(open_archive(), CLAIMS)
 
 
-def test_a_new_stream_counts_from_one_again(open_store: Opener):
-    archive = Archive(open_store())
+def test_a_new_stream_counts_from_one_again(open_archive: Opener):
+    archive = open_archive()
     add(archive, rows(1, 5))
     archive.add([row(9, sequence=1)], stream=STREAM + 1, position=1)
-    assert sequences(open_store()) == [1, 1, 2, 3, 4]
-    state = latest(open_store())
+    assert sequences(open_archive()) == [1, 1, 2, 3, 4]
+    state = open_archive().snapshot()
     assert (state.position(STREAM), state.position(STREAM + 1)) == (4, 1)
 
 
-def test_a_value_without_a_place_keeps_no_other_out(open_store: Opener):
-    archive = Archive(open_store())
+def test_a_value_without_a_place_keeps_no_other_out(open_archive: Opener):
+    archive = open_archive()
     several = [row(1), row(2, answer_words=2**70), row(3)]
     assert archive.add(several, stream=STREAM, position=3).unreadable == (2,)
-    assert sequences(open_store()) == [1, 3]
+    assert sequences(open_archive()) == [1, 3]
 
 
-def test_small_files_become_one(open_store: Opener, monkeypatch: pytest.MonkeyPatch):
-    archive = Archive(open_store(), merge_files=4)
+def test_small_files_become_one(open_archive: Opener, monkeypatch: pytest.MonkeyPatch):
+    archive = open_archive(merge_files=4)
     for number in range(1, 9):
         add(archive, [row(number)])
-    before = latest(open_store())
-    with Session(open_store(), before) as asking:
+    with Session(archive.snapshot()) as asking:
         assert archive.maintain() >= 8
         # Who asked before reads on.
-        assert asking.ask("SELECT count(*) FROM outcomes").rows == [[8]]
-    assert len(latest(open_store()).of(OUTCOMES)) == 1
-    assert sequences(open_store()) == list(range(1, 9))
-    assert sequences(open_store(), CLAIMS) == claims_of(rows(1, 9))
-    monkeypatch.setattr(module, "GRACE_SECONDS", 0.0)
+        assert asking.ask("SELECT count(*), sum(answer_words) FROM outcomes").rows == [[8, 36]]
+    assert len(archive.snapshot().files()) == 1
+    assert sequences(open_archive()) == list(range(1, 9))
+    assert sequences(open_archive(), CLAIMS) == claims_of(rows(1, 9))
+    assert archive.snapshot().position(STREAM) == 8
+    assert data_files(archive) > named_files(archive)
+    monkeypatch.setattr(module, "GRACE_HOURS", 0)
+    monkeypatch.setattr(module, "VACUUM_SECONDS", -1.0)
+    DeltaTable(archive.store.address, storage_options=archive.store.options).alter.set_table_properties(
+        {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+    )
     archive.maintain()
-    named = {part.name for part in latest(open_store()).parts}
-    assert {name for name in open_store().names() if name.endswith(".parquet")} == named
-    assert latest(open_store()).retired == ()
+    assert data_files(archive) == named_files(archive)
 
 
-def test_a_day_that_is_over_is_merged(open_store: Opener, monkeypatch: pytest.MonkeyPatch):
+def test_a_day_that_is_over_is_merged(open_archive: Opener, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(merging, "SETTLED_SECONDS", -1.0)
-    archive = Archive(open_store())
+    archive = open_archive()
     add(archive, rows(1, 3))
     add(archive, rows(3, 6))
     archive.maintain()
-    assert len(latest(open_store()).of(OUTCOMES)) == 1
-    assert sequences(open_store()) == [1, 2, 3, 4, 5]
+    assert len(archive.snapshot().files()) == 1
+    assert sequences(open_archive()) == [1, 2, 3, 4, 5]
 
 
-def test_a_new_column_has_its_default_in_old_files(open_store: Opener, monkeypatch: pytest.MonkeyPatch):
-    archive = Archive(open_store(), merge_files=2)
+def test_a_new_column_has_its_default_in_old_files(open_archive: Opener, monkeypatch: pytest.MonkeyPatch):
+    archive = open_archive(merge_files=2)
     add(archive, rows(1, 3))
-    monkeypatch.setattr(schema, "SCHEMA", 3)
-    for place in ("groundwatch.archive.archive", "groundwatch.archive.query"):
-        monkeypatch.setattr(f"{place}.SCHEMA", 3)
-    for name, kind in (("region", pa.string()), ("height", pa.float64())):
-        grown = schema.SCHEMAS[OUTCOMES].append(pa.field(name, kind))
-        monkeypatch.setitem(schema.SCHEMAS, OUTCOMES, grown)
-    monkeypatch.setitem(
-        schema.ADDED,
-        OUTCOMES,
-        schema.ADDED[OUTCOMES] | {"region": (3, "it's everywhere"), "height": (3, None)},
-    )
+    grown = schema.SCHEMA.append(pa.field("region", pa.string())).append(pa.field("height", pa.float64()))
+    for place in ("change", "query"):
+        monkeypatch.setattr(f"groundwatch.archive.{place}.SCHEMA", grown)
+    monkeypatch.setitem(schema.DEFAULTS, "region", "it's everywhere")
+    monkeypatch.setitem(schema.DEFAULTS, "height", None)
 
     def ask() -> list[list[object]]:
-        with Session(open_store(), latest(open_store())) as session:
+        with Session(open_archive().snapshot()) as session:
             return session.ask("SELECT sequence, region, height FROM outcomes ORDER BY sequence").rows
 
     # No file has the columns yet.
     assert ask() == [[1, "it's everywhere", None], [2, "it's everywhere", None]]
-    columns = schema._outcome_columns
-    monkeypatch.setattr(
-        schema,
-        "_outcome_columns",
-        lambda events: itertools.chain(
-            columns(events), [pa.array(["north"] * len(events)), pa.array([2.0] * len(events))]
-        ),
-    )
+
+    def larger(several: Sequence[Row], tags: Sequence[str]) -> pa.Table:
+        table = to_table(several, tags)
+        table = table.append_column("region", pa.array(["north"] * len(several)))
+        return table.append_column("height", pa.array([2.0] * len(several)))
+
+    monkeypatch.setattr("groundwatch.archive.archive.to_table", larger)
     add(archive, [row(3)])
     mixed = [[1, "it's everywhere", None], [2, "it's everywhere", None], [3, "north", 2.0]]
     assert ask() == mixed
     assert archive.maintain() > 0
-    assert {part.schema for part in latest(open_store()).of(OUTCOMES)} == {3}
     assert ask() == mixed
 
 
-def test_an_archive_of_the_first_version_goes_on(tmp_path: Path):
-    """Written by the code of that version, before outcomes said how they were drawn."""
-    place = tmp_path / "archive"
-    shutil.copytree(OLD, place)
-    wanted = [row(number, drawn=Drawn()) for number in range(1, 21)]
-
-    def ask() -> tuple[list[list[object]], list[list[object]]]:
-        store = Store(str(place))
-        with Session(store, latest(store)) as session:
-            drawn = session.ask(
-                "SELECT sequence, weight, drawn, drawn_lowest, stratum, budget FROM outcomes ORDER BY 1"
-            ).rows
-            return drawn, session.ask("SELECT sequence, text, verdict FROM claims ORDER BY 1, claim").rows
-
-    old = [[number, 1.0, 1.0, 1.0, "", ""] for number in range(1, 21)]
-    said = [[one.sequence, claim.text, claim.decision.value] for one in wanted for claim in one.event.claims]
-    assert ask() == (old, said)
-    archive = Archive(Store(str(place)), merge_files=2)
-    add(archive, [row(22)])
-    drawn, _ = ask()
-    assert drawn == [*old, [22, 4.0, 0.25, 0.25, "ordinary", "thrifty"]]
-    assert archive.maintain() > 0
-    assert {part.schema for part in latest(Store(str(place))).parts} == {schema.SCHEMA}
-    assert ask()[0] == drawn
-    with Session(Store(str(place)), latest(Store(str(place)))) as session:
-        found = break_down(session, ("model",)).rows()
-    events = Breakdown(("model",))
-    for one in [*wanted, row(22)]:
-        events.add(one.event)
-    for mine, other in zip(found, events.rows(), strict=True):
-        assert mine.by == other.by
-        assert mine.hallucination_rate is not None and other.hallucination_rate is not None
-        assert mine.hallucination_rate.value == pytest.approx(other.hallucination_rate.value)
-        assert mine.hallucination_rate.low == pytest.approx(other.hallucination_rate.low)
-
-
-def test_erased_rows_leave_no_byte(open_store: Opener):
-    archive = Archive(open_store(), merge_files=2)
+def test_erased_rows_leave_no_byte(open_archive: Opener):
+    archive = open_archive(merge_files=2)
     several = rows(1, 20)
     add(archive, several[:10])
     add(archive, several[10:])
     archive.maintain()
-    needle = [several[7].event.id.encode()]
-    assert archive.search(needle)
-    done = archive.erase(Erasure(keys=(several[7].key,)))
-    assert (done.outcomes, done.claims) == (1, len(several[7].event.claims))
-    assert archive.search(needle) == []
-    assert sequences(open_store()) == [one for one in range(1, 20) if one != 8]
-    assert archive.erase(Erasure(keys=(several[7].key,))).outcomes == 0
+    needle = [several[7].event.id.encode(), several[7].key.encode()]
+    assert archive.store.search(needle)
+    assert archive.erase(Erasure(keys=(several[7].key,), stream=STREAM, until=99)) == 1
+    assert archive.store.search(needle) == []
+    assert data_files(archive) == named_files(archive)
+    assert sequences(open_archive()) == [one for one in range(1, 20) if one != 8]
+    assert archive.erase(Erasure(keys=(several[7].key,))) == 0
     archive.erase(Erasure(tenant="tenant-1"))
-    assert archive.search([b"tenant-1"]) == []
-    assert sequences(open_store()) == [2, 4, 6, 10, 12, 14, 16, 18]
+    assert archive.store.search([b"tenant-1"]) == []
+    assert sequences(open_archive()) == [2, 4, 6, 10, 12, 14, 16, 18]
 
 
-def test_an_erasure_reaches_what_the_writer_still_holds(open_store: Opener):
-    writer, several = Archive(open_store()), rows(1, 10)
+def test_no_text_of_an_outcome_is_in_the_log(tmp_path: Path):
+    archive = Archive(str(tmp_path / "archive"), merge_files=2)
+    texts = {
+        text for one in rows(1, 20) for text in (one.key, one.event.id, one.event.tenant, one.event.model)
+    }
+    texts |= {claim.text for one in rows(1, 20) for claim in one.event.claims}
+    for number in range(1, 20):
+        add(archive, [row(number)])
+    archive.maintain()
+    archive.erase(Erasure(keys=(row(3).key,), stream=STREAM, until=99))
+    archive.erase(Erasure(tenant="tenant-0"))
+    DeltaTable(archive.store.address).create_checkpoint()
+    log = sorted((tmp_path / "archive" / "_delta_log").iterdir())
+    assert any(path.name.endswith(".checkpoint.parquet") for path in log)
+    for name in archive.store.search([text.encode() for text in texts]):
+        assert not name.startswith("_delta_log/"), name
+
+
+def test_the_position_outlives_the_log(tmp_path: Path):
+    """delta-rs deletes what a checkpoint holds after thirty days."""
+    archive = Archive(str(tmp_path / "archive"))
+    add(archive, rows(1, 5))
+    add(archive, rows(5, 9))
+    DeltaTable(archive.store.address).create_checkpoint()
+    for path in sorted((tmp_path / "archive" / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+    again = Archive(str(tmp_path / "archive"))
+    assert again.begin().position(STREAM) == 8
+    add(again, rows(1, 11))
+    assert sequences(again) == list(range(1, 11))
+    assert again.erase(Erasure(keys=(row(3).key,), stream=STREAM, until=20)) == 1
+    assert again.store.search([row(3).event.id.encode()]) == []
+
+
+def test_an_erasure_reaches_what_the_writer_still_holds(open_archive: Opener):
+    writer, several = open_archive(), rows(1, 10)
     add(writer, several[:3])
-    erasure = Erasure(keys=(several[6].key,), stream=STREAM, until=8)
-    Archive(open_store()).erase(erasure)
+    open_archive().erase(Erasure(keys=(several[6].key,), stream=STREAM, until=8))
     add(writer, several[3:5])
-    assert latest(open_store()).erasures == (erasure,)
     add(writer, several[5:])
-    assert sequences(open_store()) == [1, 2, 3, 4, 5, 6, 8, 9]
-    assert latest(open_store()).erasures == ()
+    assert sequences(open_archive()) == [1, 2, 3, 4, 5, 6, 8, 9]
+    # The same response, recorded later, is another matter.
+    add(writer, [row(7, sequence=12)])
+    assert 12 in sequences(open_archive())
+
+
+def test_an_erasure_that_comes_while_the_writer_writes(open_archive: Opener, monkeypatch):
+    """Its files are named by no state and may be deleted: then the writer writes them anew."""
+    writer, several = open_archive(), rows(1, 10)
+    add(writer, several[:3])
+    commit, gone = Change.commit, Erasure(keys=(several[6].key, several[1].key), stream=STREAM, until=9)
+
+    def erase_first(self: Change) -> None:
+        if self._store is writer.store and self.base.version < 2:
+            open_archive().erase(gone)
+        commit(self)
+
+    monkeypatch.setattr(Change, "commit", erase_first)
+    add(writer, several[3:])
+    assert sequences(open_archive()) == [1, 3, 4, 5, 6, 8, 9]
+    assert writer.store.search([several[6].key.encode()]) == []
+    assert data_files(writer) == named_files(writer)
 
 
 class Died(BaseException):
     """The process is gone."""
 
 
-class Dying(Store):
-    """A store whose process dies at one of its calls, before or after it, and does nothing more."""
+class Steps:
+    """The process dies behind so many of its files and transactions, and does nothing more."""
 
-    left = 10**9
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+        self.left = left
+        discard = Change.discard
+        for name in ("commit", "write"):
+            monkeypatch.setattr(Change, name, self._dying(getattr(Change, name)))
+        monkeypatch.setattr(
+            Change, "discard", lambda change, state: discard(change, state) if self.left > 0 else None
+        )
 
-    def _step(self) -> None:
-        self.left -= 1
-        if self.left <= 0:
-            raise Died
+    def _dying(self, work: Callable[..., None]) -> Callable[..., None]:
+        def dying(*arguments: object, **options: object) -> None:
+            work(*arguments, **options)
+            self.left -= 1
+            if self.left <= 0:
+                raise Died
 
-    def create(self, name, data):
-        self._step()
-        super().create(name, data)
-        self._step()
-
-    def writing(self, name):
-        self._step()
-        return super().writing(name)
-
-    def size(self, name):
-        self._step()
-        return super().size(name)
-
-    def delete(self, name):
-        self._step()
-        super().delete(name)
-        self._step()
+        return dying
 
 
-def test_whoever_dies_wherever_the_next_one_completes_it(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "GRACE_SECONDS", 0.0)
+def test_whoever_dies_wherever_the_next_one_completes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     several = [*rows(1, 12), row(4, sequence=12, supersedes=4)]
     gone = several[6]
 
-    def life(store: Store) -> None:
-        archive = Archive(store, merge_files=2)
-        come = archive.state().position(STREAM)
-        for end in (4, 8, 12):
+    def life(archive: Archive) -> None:
+        come = archive.snapshot().position(STREAM)
+        for end in (7, 12):
             if end > come:
                 archive.add(
                     [one for one in several if come < one.sequence <= end], stream=STREAM, position=end
@@ -296,53 +309,53 @@ def test_whoever_dies_wherever_the_next_one_completes_it(tmp_path, monkeypatch: 
 
     died, calls = 0, 0
     while calls == died:
-        store = Dying(str(tmp_path / str(calls)))
-        store.prepare()
         calls += 1
-        store.left = calls
-        try:
-            life(store)
-        except Died:
-            died += 1
-        store.left = 10**9
-        life(store)
+        with monkeypatch.context() as patch:
+            Steps(patch, calls)
+            try:
+                life(Archive(str(tmp_path / str(calls)), merge_files=2))
+            except Died:
+                died += 1
+        again = Archive(str(tmp_path / str(calls)), merge_files=2)
+        life(again)
         expected = [one.sequence for one in several if one.sequence not in (4, gone.sequence)]
-        assert sequences(store) == expected, calls
-        assert Archive(store).search([gone.event.id.encode()]) == []
-        named = {part.name for part in latest(store).parts}
-        assert {name for name in store.names() if name.endswith(".parquet")} == named
-    assert died > 20
+        assert sequences(again) == expected, calls
+        assert again.store.search([gone.event.id.encode()]) == []
+    assert died > 8
 
 
-@pytest.mark.parametrize("data", [b"not json", b'{"number": "x"}'])
-def test_a_foreign_manifest_is_refused(tmp_path, data):
-    store = Store(str(tmp_path))
-    store.create("manifests/000000000001.json", data)
-    with pytest.raises(UsageError, match="is not an archive's manifest"):
-        latest(store)
+def test_what_no_table_is_is_one_line(tmp_path: Path):
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020d}.json").write_text("not json")
+    with pytest.raises((UsageError, OSError)) as raised:
+        Archive(str(tmp_path)).snapshot()
+    assert "\n" not in str(raised.value)
 
 
-def test_a_newer_format_is_refused(tmp_path):
-    store = Store(str(tmp_path))
-    commit(store, Manifest(number=1, format=2))
-    with pytest.raises(UsageError, match="upgrade"):
-        latest(store)
-
-
-def test_a_file_is_created_once(open_store: Opener):
-    store = open_store()
-    store.create("manifests/a", b"one")
-    with pytest.raises(FileExistsError):
-        store.create("manifests/a", b"two")
-    assert store.read("manifests/a") == b"one"
-    assert store.names("manifests") == ["manifests/a"]
-    store.delete("manifests/a")
-    store.delete("manifests/a")
-    assert store.names() == []
-
-
-def test_times_that_cannot_be_are_none(open_store: Opener):
-    archive = Archive(open_store())
+def test_times_that_cannot_be_are_none(open_archive: Opener):
+    archive = open_archive()
     add(archive, [row(1, recorded_at=1e300), row(2, recorded_at=0.0)])
-    assert sequences(open_store()) == [1, 2]
+    assert sequences(open_archive()) == [1, 2]
     assert outcome(1).recorded_at > 0
+
+
+def test_an_archive_made_here_is_its_owners_alone(tmp_path: Path):
+    root = tmp_path / "above" / "archive"
+    add(Archive(str(root)), rows(1, 3))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (root, root.parent)} == {0o700}
+
+
+def test_a_folder_keeps_its_rights(tmp_path: Path):
+    tmp_path.chmod(0o755)
+    add(Archive(str(tmp_path)), rows(1, 3))
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "told"),
+    [("nonsense://here", {}, "archive.url"), ("s3://bucket", {"client_kwargs": {}}, "client_kwargs")],
+)
+def test_a_place_that_cannot_be_is_refused(url, options, told):
+    with pytest.raises(SettingsError, match=told):
+        Archive(url, options)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 from tests.archive.conftest import DAY, STREAM, add, row, rows
 
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.manifest import Manifest, latest
 from groundwatch.archive.query import Session, Tail
 from groundwatch.archive.report import break_down
-from groundwatch.archive.store import Store
 from groundwatch.errors import UsageError
+from groundwatch.events import OutcomeKind
 from groundwatch.reporting import Breakdown
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "archive"))
-    add(Archive(store), rows(1, 60))
-    return store
+def archive(tmp_path):
+    archive = Archive(str(tmp_path / "archive"))
+    add(archive, rows(1, 60))
+    return archive
 
 
 async def several(*found):
@@ -26,12 +27,12 @@ async def several(*found):
         yield one
 
 
-async def test_what_is_only_in_the_stream_is_there_too(open_store, tmp_path):
-    archive = Archive(open_store())
+async def test_what_is_only_in_the_stream_is_there_too(open_archive, tmp_path):
+    archive = open_archive()
     add(archive, rows(1, 10))
     tail = Tail(tmp_path, ("version",))
     await tail.read(several(row(4, sequence=10, supersedes=4), row(11)))
-    with Session(open_store(), latest(open_store()), tail) as session:
+    with Session(open_archive().snapshot(), tail) as session:
         found = session.ask("SELECT sequence FROM outcomes ORDER BY ALL").rows
         assert [one[0] for one in found] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
         claims = session.ask("SELECT DISTINCT sequence FROM claims ORDER BY ALL").rows
@@ -39,7 +40,7 @@ async def test_what_is_only_in_the_stream_is_there_too(open_store, tmp_path):
 
 
 def test_an_empty_archive_has_its_columns():
-    with Session(None, Manifest()) as session:
+    with Session(None) as session:
         assert session.ask("SELECT count(*), sum(refuted) FROM outcomes").rows == [[0, None]]
         assert session.ask("SELECT verdict FROM claims").rows == []
 
@@ -67,31 +68,39 @@ def test_an_empty_archive_has_its_columns():
         ("SELECT sequence / 0::INT, error('mine') FROM outcomes", "mine"),
     ],
 )
-def test_nothing_else_can_be_read_or_done(store, sql, told):
+def test_nothing_else_can_be_read_or_done(archive, sql, told):
     tail = [1, 2, 3]
-    with Session(store, latest(store)) as session, pytest.raises(UsageError) as raised:
+    with Session(archive.snapshot()) as session, pytest.raises(UsageError) as raised:
         session.ask(sql)
     assert told in str(raised.value)
     assert "\n" not in str(raised.value)
     assert len(tail) == 3
 
 
-def test_files_of_other_days_and_runs_are_not_opened(store):
-    from datetime import date
-
-    with Session(store, latest(store), since=date(2026, 3, 2), until=date(2026, 3, 2)) as session:
+def test_files_of_other_days_are_not_opened(archive, tmp_path):
+    snapshot = archive.snapshot()
+    for file in snapshot.files():
+        if file.day != date(2026, 3, 2):
+            (tmp_path / "archive" / file.path).write_bytes(b"not Parquet")
+    with Session(snapshot, since=date(2026, 3, 2), until=date(2026, 3, 2)) as session:
         assert session.ask("SELECT DISTINCT day FROM outcomes").rows == [[date(2026, 3, 2)]]
-    with Session(store, latest(store), run="other") as session:
-        assert session.parts == ()
+        assert session.ask("SELECT DISTINCT day FROM claims").rows == [[date(2026, 3, 2)]]
+        assert break_down(session, ("model",)).rows()
+
+
+def test_one_run_alone(archive):
+    archive.add([row(61, run="replay/7")], stream=STREAM, position=61)
+    with Session(archive.snapshot(), run="replay/7") as session:
+        assert session.ask("SELECT sequence FROM outcomes").rows == [[61]]
 
 
 @pytest.mark.parametrize(
     "by", [("model",), ("model", "category"), ("strategy", "tenant"), ("day", "category"), ("it's no tag",)]
 )
 @pytest.mark.parametrize("hours", [None, (10, 30)])
-def test_the_report_is_the_same_from_rows_and_from_events(store, by, hours):
+def test_the_report_is_the_same_from_rows_and_from_events(archive, by, hours):
     since, until = (DAY + 3_600 * hours[0], DAY + 3_600 * hours[1]) if hours else (None, None)
-    with Session(store, latest(store)) as session:
+    with Session(archive.snapshot()) as session:
         from_rows = break_down(session, by, since=since, until=until, run="live").rows()
     from_events = Breakdown(by)
     for number in range(1, 60):
@@ -121,7 +130,20 @@ def test_the_report_is_the_same_from_rows_and_from_events(store, by, hours):
                 assert mine.n == wanted_one.n
 
 
-def test_rows_of_other_streams_are_others(store):
-    Archive(store).add([row(1, sequence=1)], stream=STREAM + 5, position=1)
-    with Session(store, latest(store)) as session:
+def test_scores_that_are_equal_are_so_in_both(tmp_path):
+    """Their interval is another one than that of scores that differ by rounding."""
+    archive, events = Archive(str(tmp_path / "archive")), Breakdown(())
+    equal = [row(number, score=0.1, outcome=OutcomeKind.SCORED) for number in range(1, 60, 4)]
+    add(archive, equal)
+    for one in equal:
+        events.add(one.event)
+    with Session(archive.snapshot()) as session:
+        ((found,), (wanted,)) = break_down(session, ()).rows(), events.rows()
+    assert found.score is not None and wanted.score is not None
+    assert (found.score.low, found.score.high) == pytest.approx((wanted.score.low, wanted.score.high))
+
+
+def test_rows_of_other_streams_are_others(archive):
+    archive.add([row(1, sequence=1)], stream=STREAM + 5, position=1)
+    with Session(archive.snapshot()) as session:
         assert session.ask("SELECT count(*) FROM outcomes WHERE sequence = 1").rows == [[2]]

@@ -8,12 +8,10 @@ import pytest
 from tests.archive.conftest import outcome
 
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.manifest import latest
 from groundwatch.archive.place import placed
 from groundwatch.archive.query import Session
 from groundwatch.archive.reading import position_of, rows_after
 from groundwatch.archive.service import ArchiveService
-from groundwatch.archive.store import Store
 from groundwatch.errors import SettingsError
 from groundwatch.events import OutcomeKind
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
@@ -31,32 +29,32 @@ def settings(tmp_path, **changes) -> Settings:
     )
 
 
-async def until(store: Store, bus) -> None:
+async def until(archive: Archive, bus) -> None:
     async with asyncio.timeout(60):
         while True:
             at = await position_of(bus)
-            if at.last and latest(store).position(at.stream) >= at.last:
+            if at.last and archive.snapshot().position(at.stream) >= at.last:
                 return
             await asyncio.sleep(0.05)
 
 
-def asked(store: Store, sql: str) -> list[list[object]]:
-    with Session(store, latest(store)) as session:
+def asked(archive: Archive, sql: str) -> list[list[object]]:
+    with Session(archive.snapshot()) as session:
         return session.ask(sql).rows
 
 
 async def test_outcomes_are_archived_and_counted(bus, tmp_path):
     metrics = Metrics()
     service = ArchiveService(settings(tmp_path), bus, metrics)
-    store = Store(str(tmp_path / "archive"))
+    archive = Archive(str(tmp_path / "archive"))
     await service.start()
     assert service.problems() == []
     for number in range(20):
         await bus.create(outgoing(outcome(number)))
     # Something else writes into our subjects.
     await bus.js.publish(outcome_subject("live", "faithscore", "0" * 32), b"none of ours")
-    await until(store, bus)
-    assert asked(store, "SELECT count(DISTINCT response_id), count(*) FROM outcomes") == [[20, 20]]
+    await until(archive, bus)
+    assert asked(archive, "SELECT count(DISTINCT response_id), count(*) FROM outcomes") == [[20, 20]]
     assert metrics.archive_rows.labels("outcomes")._value.get() == 20
     assert metrics.archive_unreadable.labels("undecodable")._value.get() == 1
     await service.drain(5)
@@ -64,48 +62,48 @@ async def test_outcomes_are_archived_and_counted(bus, tmp_path):
 
 async def test_a_retried_dead_letter_replaces_its_outcome(bus, tmp_path):
     service = ArchiveService(settings(tmp_path), bus, Metrics())
-    store = Store(str(tmp_path / "archive"))
+    archive = Archive(str(tmp_path / "archive"))
     dead = outcome(
         3, outcome=OutcomeKind.UNSCORED, reason="dead_letter", score=None, claims=(), recorded_at=0.0
     )
     await bus.create(outgoing(dead))
     await bus.create(outgoing(outcome(4)))
     await service.start()
-    await until(store, bus)
+    await until(archive, bus)
     await service.drain(5)
-    assert asked(store, "SELECT outcome FROM outcomes WHERE response_id = 'response-3'") == [["unscored"]]
+    assert asked(archive, "SELECT outcome FROM outcomes WHERE response_id = 'response-3'") == [["unscored"]]
     await replace_dead(bus, outgoing(outcome(3)))
     # A query sees it before the archive has it.
     from groundwatch.archive.query import Tail
 
     at = await position_of(bus)
     tail = Tail(tmp_path, ("version",))
-    await tail.read(rows_after(bus, at, latest(store).position(at.stream)))
-    with Session(store, latest(store), tail) as session:
+    await tail.read(rows_after(bus, at, archive.snapshot().position(at.stream)))
+    with Session(archive.snapshot(), tail) as session:
         assert session.ask("SELECT response_id, outcome FROM outcomes ORDER BY ALL").rows == [
             ["response-3", "scored"],
             ["response-4", "scored"],
         ]
     again = ArchiveService(settings(tmp_path), bus, Metrics())
     await again.start()
-    await until(store, bus)
+    await until(archive, bus)
     await again.drain(5)
-    assert asked(store, "SELECT outcome FROM outcomes WHERE response_id = 'response-3'") == [["scored"]]
+    assert asked(archive, "SELECT outcome FROM outcomes WHERE response_id = 'response-3'") == [["scored"]]
 
 
 async def test_a_stream_made_anew_is_another_one(bus, tmp_path, monkeypatch):
     monkeypatch.setattr("groundwatch.archive.service.MONITOR_SECONDS", 0.2)
     service = ArchiveService(settings(tmp_path), bus, Metrics())
-    store = Store(str(tmp_path / "archive"))
+    archive = Archive(str(tmp_path / "archive"))
     await bus.create(outgoing(outcome(1)))
     await service.start()
-    await until(store, bus)
+    await until(archive, bus)
     await bus.js.delete_stream(OUTCOMES)
     await provision(bus.js)
     await bus.create(outgoing(outcome(2)))
-    await until(store, bus)
+    await until(archive, bus)
     await service.drain(5)
-    assert asked(store, "SELECT response_id, sequence FROM outcomes ORDER BY ALL") == [
+    assert asked(archive, "SELECT response_id, sequence FROM outcomes ORDER BY ALL") == [
         ["response-1", 1],
         ["response-2", 1],
     ]
@@ -121,7 +119,7 @@ async def test_draining_writes_what_was_read(bus, tmp_path):
                 break
             await asyncio.sleep(0.05)
     await service.drain(20)
-    assert len(Archive(Store(str(tmp_path / "archive"))).state().of("outcomes")) == 1
+    assert len(Archive(str(tmp_path / "archive")).snapshot().files()) == 1
 
 
 def test_where_the_archive_lies(tmp_path):

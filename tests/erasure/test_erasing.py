@@ -12,7 +12,6 @@ import pytest
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.reading import position_of, row_of
-from groundwatch.archive.store import Store
 from groundwatch.erasure.erasing import Eraser, Stores
 from groundwatch.erasure.subject import subject
 from groundwatch.events import (
@@ -125,7 +124,7 @@ async def passed(bus: Bus, stream: str, consumer: str) -> None:
 
 @pytest.fixture
 def stores(nats_server: NatsServer, tmp_path: Path) -> Stores:
-    return Stores(folder=nats_server.data_dir, archive=Archive(Store(str(tmp_path / "archive"))))
+    return Stores(folder=nats_server.data_dir, archive=Archive(str(tmp_path / "archive")))
 
 
 async def archived(bus: Bus, archive: Archive) -> None:

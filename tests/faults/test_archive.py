@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from tests.archive.conftest import DAY, outcome
 
-from groundwatch.archive.manifest import latest
+from groundwatch.archive.archive import Archive
 from groundwatch.archive.query import Session
 from groundwatch.archive.reading import position_of, row_of
 from groundwatch.archive.service import ArchiveService
-from groundwatch.archive.store import Store
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.streams import read_stream
@@ -43,26 +42,26 @@ async def fill(bus: Bus, first: int, end: int) -> None:
         await receipt
 
 
-async def beyond(store: Store, number: int) -> None:
+async def beyond(archive: Archive, number: int) -> None:
     """Wait until the archive has a later state than this one."""
     while True:
-        if latest(store).number > number:
+        if archive.snapshot().version > number:
             return
         await asyncio.sleep(0.02)
 
 
-async def settled(bus: Bus, store: Store) -> None:
+async def settled(bus: Bus, archive: Archive) -> None:
     """Wait until the archive has come to the end of the stream."""
     deadline = time.monotonic() + PATIENCE
     while True:
         at = await position_of(bus)
-        if latest(store).position(at.stream) >= at.last:
+        if archive.snapshot().position(at.stream) >= at.last:
             return
-        assert time.monotonic() < deadline, f"{latest(store).position(at.stream)} of {at.last}"
+        assert time.monotonic() < deadline, f"{archive.snapshot().position(at.stream)} of {at.last}"
         await asyncio.sleep(0.1)
 
 
-async def archived_as_streamed(bus: Bus, store: Store) -> int:
+async def archived_as_streamed(bus: Bus, archive: Archive) -> int:
     """Every outcome of the stream is in the archive once, with all of its claims. How many there are."""
     at = await position_of(bus)
     wanted, claims = [], []
@@ -73,7 +72,7 @@ async def archived_as_streamed(bus: Bus, store: Store) -> int:
             [row.sequence, number, claim.text, claim.decision.value, claim.probability]
             for number, claim in enumerate(row.event.claims)
         ]
-    with Session(store, latest(store)) as session:
+    with Session(archive.snapshot()) as session:
         assert session.ask(
             "SELECT sequence, response_id, outcome, score FROM outcomes ORDER BY ALL"
         ).rows == (sorted(wanted, key=lambda one: one[0]))
@@ -112,27 +111,27 @@ class Writer:
 @pytest.mark.usefixtures("clean_streams")
 @pytest.mark.parametrize(("count", "kills"), [(1_000, 1), pytest.param(6_000, 4, marks=pytest.mark.slow)])
 async def test_a_killed_writer_writes_everything_once(nats_server, bus, tmp_path, count, kills):
-    store = Store(str(tmp_path / "archive"))
+    archive = Archive(str(tmp_path / "archive"))
     await fill(bus, 0, count)
     writer = Writer(nats_server.url, tmp_path)
     chance = random.Random(3)
     try:
         for _ in range(kills):
-            before = latest(store).number
+            before = archive.snapshot().version
             async with asyncio.timeout(PATIENCE):
-                await beyond(store, before)
+                await beyond(archive, before)
             # In the middle of one of the next additions, most likely.
             await asyncio.sleep(chance.random() * 0.3)
             writer.end(signal.SIGKILL)
             writer.start()
-        await settled(bus, store)
+        await settled(bus, archive)
         await fill(bus, count, count + 20)
-        await settled(bus, store)
+        await settled(bus, archive)
         assert writer.end(signal.SIGTERM) == 0
     finally:
         if writer.process.poll() is None:
             writer.end(signal.SIGKILL)
-    assert await archived_as_streamed(bus, store) == count + 20
+    assert await archived_as_streamed(bus, archive) == count + 20
 
 
 @pytest.fixture
@@ -164,7 +163,7 @@ async def test_on_a_full_disk_the_stream_keeps_what_waits(bus, small_disk):
         bus,
         metrics,
     )
-    store = Store(str(small_disk / "archive"))
+    archive = Archive(str(small_disk / "archive"))
     await fill(bus, 0, 3_000)
     await service.start()
     try:
@@ -175,13 +174,13 @@ async def test_on_a_full_disk_the_stream_keeps_what_waits(bus, small_disk):
             await asyncio.sleep(0.05)
         assert "No space left on device" in " ".join(service.problems())
         at = await position_of(bus)
-        assert latest(store).position(at.stream) < at.last
-        # The attempts leave nothing behind that would fill the disk further.
-        named = {part.name for part in latest(store).parts}
+        assert archive.snapshot().position(at.stream) < at.last
         ballast.unlink()
-        await settled(bus, store)
-        assert await archived_as_streamed(bus, store) == 3_000
-        assert named <= {part.name for part in latest(store).parts}
+        await settled(bus, archive)
+        assert await archived_as_streamed(bus, archive) == 3_000
+        # The attempts have left nothing behind.
+        named = {file.path for file in archive.snapshot().files()}
+        assert {name for name in archive.store.names() if name.startswith("day=")} == named
         while service.problems():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)

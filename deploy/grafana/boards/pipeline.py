@@ -306,8 +306,8 @@ def _archive(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Size of the archive",
-            "Bytes of its files, by table.",
-            [Query("max by (table) (groundwatch_archive_bytes)", "{{table}}")],
+            "Bytes of its files.",
+            [Query("max(groundwatch_archive_bytes)", "files")],
             unit="bytes",
             width=7,
         )

@@ -1,15 +1,29 @@
-"""Where the archive of given settings lies."""
+"""Where the archive of given settings lies: a folder, or an object store that delta-rs reaches."""
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from groundwatch.archive.store import installed
+import msgspec
+
+from groundwatch.addresses import shown_address
+from groundwatch.errors import MissingExtraError, SettingsError
 from groundwatch.runtime.settings import Settings
 
 SWITCHED_OFF = "off"
 FOLDER = "archive"
 """Below the data folder of `groundwatch up`, where settings say nothing else."""
+
+PACKAGES = ("deltalake", "duckdb", "pyarrow")
+
+STORES = ("s3", "s3a", "gs", "abfs", "abfss")
+
+IMPATIENT = {"max_retries": "3", "retry_timeout": "20s"}
+"""The archive tries again by itself: that a store does not answer is to be known soon."""
 
 
 def placed(settings: Settings, data: Path) -> Settings:
@@ -23,3 +37,43 @@ def placed(settings: Settings, data: Path) -> Settings:
     elif not url and installed():
         url = str(data / FOLDER)
     return settings.model_copy(update={"archive": settings.archive.model_copy(update={"url": url})})
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """An archive's address as delta-rs takes it. `folder` is set for a local one; `shown` may be shown."""
+
+    url: str
+    shown: str
+    folder: Path | None = None
+    options: dict[str, str] = {}
+
+
+def place(url: str, options: Mapping[str, Any] | None = None) -> Place:
+    """Raises `SettingsError` for what cannot be, `MissingExtraError` without the packages that it takes."""
+    require()
+    shown = shown_address(url)
+    given = {}
+    for name, value in (options or {}).items():
+        if not isinstance(value, str | int | float):
+            raise SettingsError(f"setting 'archive.options': {name} takes one text, number, true or false")
+        given[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    scheme, rest = urlsplit(url).scheme if "://" in url else "", url.partition("://")[2]
+    if scheme in ("", "file"):
+        folder = Path(rest if scheme else url).expanduser().absolute()
+        return Place(url=str(folder), shown=shown, folder=folder)
+    if scheme not in STORES:
+        raise SettingsError(
+            f"setting 'archive.url': {shown}: write a folder, or one of {', '.join(STORES)}://"
+        )
+    return Place(url=url.rstrip("/"), shown=shown, options=IMPATIENT | given)
+
+
+def installed() -> bool:
+    """Whether what the archive needs is there; asked without importing it."""
+    return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
+
+
+def require() -> None:
+    """Raises `MissingExtraError` unless what the archive needs is installed."""
+    if not installed():
+        raise MissingExtraError(f"what the archive needs ({', '.join(PACKAGES)})", "archive")

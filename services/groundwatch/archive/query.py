@@ -12,18 +12,28 @@ from typing import Any
 
 import duckdb
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from groundwatch.archive.manifest import Manifest, Part
-from groundwatch.archive.rows import ADDED, CLAIMS, OUTCOMES, SCHEMA, SCHEMAS, TABLES, Row, to_tables
-from groundwatch.archive.store import Store
+from groundwatch.archive.rows import (
+    CLAIM_FIELDS,
+    CLAIMS,
+    DEFAULTS,
+    OUTCOMES,
+    SCHEMA,
+    SHARED,
+    Row,
+    to_table,
+)
+from groundwatch.archive.snapshot import Snapshot
 from groundwatch.errors import UsageError
 
 TAIL_ROWS = 10_000
 """Outcomes from the stream that are held in memory before they go to a temporary file."""
 
 LOCKED = (
-    "SET TimeZone = 'UTC'",
+    # Of a list DuckDB would fetch everything that lies behind it in its file.
+    "SET disable_parquet_prefetching = true",
     "SET python_enable_replacements = false",
     "SET enable_external_access = false",
     "SET lock_configuration = true",
@@ -34,7 +44,7 @@ class Tail:
     """What the archive has not yet, on its way from the stream into temporary files."""
 
     def __init__(self, folder: Path, version_tags: Sequence[str]) -> None:
-        self.files: dict[str, list[str]] = {table: [] for table in TABLES}
+        self.files: list[str] = []
         self.superseded: set[int] = set()
         self.stream = 0
         self.outcomes = 0
@@ -56,10 +66,9 @@ class Tail:
         self.stream = rows[-1].stream
         self.outcomes += len(rows)
         self.superseded |= {row.supersedes for row in rows if row.supersedes}
-        for table, found in to_tables(rows, self._version_tags).items():
-            name = self._folder / f"{table}-{secrets.token_hex(4)}.parquet"
-            pq.write_table(found, name, compression="zstd")
-            self.files[table].append(str(name))
+        name = self._folder / f"{secrets.token_hex(4)}.parquet"
+        pq.write_table(to_table(rows, self._version_tags), name, compression="zstd")
+        self.files.append(str(name))
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +81,12 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 class Session:
     """A DuckDB of its own with the tables `outcomes` and `claims`; it can read nothing else.
 
-    Days outside `since` to `until` (dates of recording, ends included) and runs other than `run` are not even
-    opened.
+    Days outside `since` to `until` (dates of recording, ends included) are not even opened.
     """
 
     def __init__(
         self,
-        store: Store | None,
-        manifest: Manifest,
+        archived: Snapshot | None,
         tail: Tail | None = None,
         *,
         since: date | None = None,
@@ -100,21 +107,8 @@ class Session:
                 },
             )
         )
-        self.parts = tuple(part for part in manifest.parts if _wanted(part, since, until, run))
-        if store is not None and not store.local:
-            self._duck.register_filesystem(store.fs)
-        archived = {
-            table: [store.address(part.name) for part in self.parts if part.table == table] if store else []
-            for table in TABLES
-        }
-        recent = tail.files if tail is not None else {table: [] for table in TABLES}
-        allowed = [path for table in TABLES for path in (*archived[table], *recent[table])]
-        # Some file systems of fsspec put a slash before what they are asked for.
-        allowed += [path.replace("://", ":///", 1) for path in allowed if "://" in path]
-        self._duck.execute(f"SET allowed_paths = {_list(allowed)}")
-        for table in TABLES:
-            older = any(part.table == table and part.schema < SCHEMA for part in self.parts)
-            self._define(table, archived[table], recent[table], older, tail)
+        self._duck.execute("SET TimeZone = 'UTC'")
+        self._define(archived, tail, since or date.min, until or date.max, run)
         for statement in LOCKED:
             self._duck.execute(statement)
 
@@ -139,51 +133,66 @@ class Session:
         return [one[0] for one in cursor.description or ()], _fetched(cursor, size)
 
     def _define(
-        self, table: str, archived: Sequence[str], recent: Sequence[str], older: bool, tail: Tail | None
+        self, archived: Snapshot | None, tail: Tail | None, since: date, until: date, run: str
     ) -> None:
-        """A view over the files. Without any it is empty and has all its columns."""
-        columns = [field.name for field in SCHEMAS[table]]
-        pieces = []
-        if archived:
+        """Views over what is there; without any they are empty and have all their columns."""
+        self._duck.register("_empty", SCHEMA.empty_table())
+        self._duck.execute("CREATE TABLE _none AS SELECT * FROM _empty")
+        self._duck.unregister("_empty")
+        wanted = f"day BETWEEN DATE '{since}' AND DATE '{until}'" + (
+            f" AND run = {_text(run)}" if run else ""
+        )
+        recent = tail.files if tail is not None else []
+        paths: list[str] = []
+        # What no file has yet must still have a name.
+        pieces = ["SELECT * FROM _none"]
+        files = archived.files() if archived is not None else []
+        if files := [file for file in files if since <= file.day <= until]:
+            assert archived is not None
+            if archived.store.folder is not None:
+                paths = [str(archived.store.folder / file.path) for file in files]
+                # Files of before a column was there lack it.
+                grown = ", union_by_name = true" if DEFAULTS else ""
+                hive = "hive_partitioning = true, hive_types = {'day': DATE}"
+                source = f"read_parquet({_list(paths)}, {hive}{grown})"
+            else:
+                source = "_archived"
+                self._duck.register(source, archived.dataset())
             gone = ""
             if tail is not None and tail.superseded:
                 listed = ", ".join(map(str, sorted(tail.superseded)))
-                gone = f" WHERE NOT (stream = {tail.stream} AND sequence IN ({listed}))"
-            chosen = ", ".join(_column(table, name, older) for name in columns)
-            options = ", union_by_name = true" if older else ""
-            source = f"read_parquet({_list(archived)}, hive_partitioning = false{options})"
-            if older:
-                # What no file has yet must still have a name.
-                source = f"(SELECT * FROM _none_{table} UNION ALL BY NAME SELECT * FROM {source})"
-            pieces.append(f"SELECT {chosen} FROM {source}{gone}")
+                gone = f" AND NOT (stream = {tail.stream} AND sequence IN ({listed}))"
+            pieces.append(f"SELECT * FROM {source} WHERE {wanted}{gone}")
         if recent:
-            pieces.append(f"SELECT {', '.join(map(_quoted, columns))} FROM read_parquet({_list(recent)})")
-        empty = SCHEMAS[table].empty_table()
-        self._duck.register(f"_arrow_{table}", empty)
-        self._duck.execute(f"CREATE TABLE _none_{table} AS SELECT * FROM _arrow_{table}")
-        self._duck.unregister(f"_arrow_{table}")
-        if not pieces:
-            pieces.append(f"SELECT * FROM _none_{table}")
-        self._duck.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(pieces)}")
+            pieces.append(f"SELECT * FROM read_parquet({_list(recent)}) WHERE {wanted}")
+        self._duck.execute(f"SET allowed_paths = {_list([*paths, *recent])}")
+        columns = ", ".join(map(_column, SCHEMA))
+        self._duck.execute(
+            f"CREATE VIEW _rows AS SELECT {columns} FROM ({' UNION ALL BY NAME '.join(pieces)})"
+        )
+        self._duck.execute(f"CREATE VIEW {OUTCOMES} AS SELECT * EXCLUDE ({CLAIMS}) FROM _rows")
+        shared = ", ".join(map(_quoted, SHARED))
+        fields = ", ".join(f"one.{_quoted(name)} AS {_quoted(name)}" for name in CLAIM_FIELDS)
+        self._duck.execute(
+            f"CREATE VIEW {CLAIMS} AS SELECT {shared}, claim, {fields} FROM (SELECT {shared}, "
+            f"unnest({CLAIMS}) AS one, generate_subscripts({CLAIMS}, 1) - 1 AS claim FROM _rows)"
+        )
 
 
-def _wanted(part: Part, since: date | None, until: date | None, run: str) -> bool:
-    return (
-        (since is None or part.day >= since)
-        and (until is None or part.day <= until)
-        and (not run or part.run == run)
-    )
+def _column(field: pa.Field) -> str:
+    """As queries see it: times without a zone, and what older rows have instead."""
+    name, default = _quoted(field.name), DEFAULTS.get(field.name)
+    if pa.types.is_timestamp(field.type):
+        return f"{name}::TIMESTAMP AS {name}"
+    return name if default is None else f"coalesce({name}, {_literal(default)}) AS {name}"
 
 
-def _column(table: str, name: str, older: bool) -> str:
-    added = ADDED[table].get(name) if older else None
-    if added is None or added[1] is None:
-        return _quoted(name)
-    return f"coalesce({_quoted(name)}, {_literal(added[1])}) AS {_quoted(name)}"
+def _literal(value: str | float) -> str:
+    return _text(value) if isinstance(value, str) else str(value)
 
 
-def _literal(value: Any) -> str:
-    return f"'{value.replace(chr(39), chr(39) * 2)}'" if isinstance(value, str) else str(value)
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _quoted(name: str) -> str:
@@ -191,7 +200,7 @@ def _quoted(name: str) -> str:
 
 
 def _list(values: Sequence[str]) -> str:
-    return f"[{', '.join(_literal(value) for value in values)}]"
+    return f"[{', '.join(map(_text, values))}]"
 
 
 def _fetched(cursor: duckdb.DuckDBPyConnection, size: int) -> Iterator[list[Any]]:

@@ -11,24 +11,37 @@ from typing import Any
 from groundwatch.archive.query import Session
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
 from groundwatch.statistics.intervals import Moments, RatioSums
-from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums
+from groundwatch.statistics.sampling import ROUNDING, Linear, WeightedMoments, WeightedSums
 from groundwatch.times import moment_of
 
-_WHOLE = """
-    count(*), count(*) FILTER (outcome = 'scored'), count(*) FILTER (outcome = 'unscored'),
-    count(*) FILTER (outcome = 'declined'),
-    coalesce(sum(eligible) FILTER (outcome <> 'declined'), 0),
-    coalesce(sum(decided) FILTER (outcome <> 'declined'), 0),
-    count(*) FILTER (known > 0), sum(wrong), sum(known), sum(wrong * wrong), sum(wrong * known),
-    sum(known * known), min(weight) FILTER (known > 0), max(weight) FILTER (known > 0),
-    sum(weight) FILTER (known > 0), sum(weight * weight) FILTER (known > 0), sum(weight * wrong),
-    sum(weight * known), sum(weight * weight * wrong * wrong), sum(weight * weight * wrong * known),
-    sum(weight * weight * known * known),
-    count(score), avg(score), var_pop(score) * count(score), min(weight) FILTER (score IS NOT NULL),
-    max(weight) FILTER (score IS NOT NULL), sum(weight) FILTER (score IS NOT NULL),
-    sum(weight * weight) FILTER (score IS NOT NULL), sum(weight * score),
-    sum(weight * weight * score * score), sum(weight * weight * score)
+_OUTCOMES = """
+    count(*) AS responses, count(*) FILTER (outcome = 'scored') AS scored,
+    count(*) FILTER (outcome = 'unscored') AS unscored, count(*) FILTER (outcome = 'declined') AS declined,
+    coalesce(sum(eligible) FILTER (outcome <> 'declined'), 0) AS eligible,
+    coalesce(sum(decided) FILTER (outcome <> 'declined'), 0) AS decided,
 """
+_CATEGORIES = """
+    count(*) AS responses, count(*) AS scored, 0 AS unscored, 0 AS declined, 0 AS eligible, 0 AS decided,
+"""
+_BY_WEIGHT = """
+    count(*) FILTER (known > 0) AS facts, sum(wrong) AS wrong, sum(known) AS known,
+    sum(wrong * wrong) AS wrong_squares, sum(wrong * known) AS products, sum(known * known) AS known_squares,
+    count(score) AS scores, coalesce(sum(score), 0) AS score,
+    coalesce(sum(score * score), 0) AS score_squares
+"""
+_WHOLE = """
+    sum(responses), sum(scored), sum(unscored), sum(declined), sum(eligible), sum(decided),
+    sum(facts), sum(wrong), sum(known), sum(wrong_squares), sum(products), sum(known_squares),
+    min(weight) FILTER (facts > 0), max(weight) FILTER (facts > 0),
+    sum(weight * facts), sum(weight * weight * facts), sum(weight * wrong), sum(weight * known),
+    sum(weight * weight * wrong_squares), sum(weight * weight * products),
+    sum(weight * weight * known_squares),
+    sum(scores), sum(score), sum(score_squares),
+    min(weight) FILTER (scores > 0), max(weight) FILTER (scores > 0),
+    sum(weight * scores), sum(weight * weight * scores), sum(weight * score),
+    sum(weight * weight * score_squares), sum(weight * weight * score)
+"""
+"""Weights are few: each is multiplied with the sums of all rows that have it."""
 
 
 def break_down(
@@ -47,35 +60,35 @@ def break_down(
     if until is not None:
         conditions += [f"recorded_at < {_moment(until)}", f"day <= {_moment(until)}::DATE"]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    # Only what is asked for may pass the unnesting: each of its columns is repeated for every category.
-    names = [f"{_expression(name)} AS by_{at}" for at, name in enumerate(by) if name != CATEGORY]
-    kept = [f"by_{at}" if name != CATEGORY else "category" for at, name in enumerate(by)]
-    kept += ["run", "protocol", "fingerprint"]
-    scoped = ", ".join([*names, "run", "protocol", "fingerprint"])
-    passed = ", ".join(one for one in kept if one != CATEGORY)
+    keys = ["run", "protocol", "fingerprint"]
+    columns = [f"{_expression(name)} AS by_{at}" for at, name in enumerate(by) if name != CATEGORY] + keys
+    kept = [f"by_{at}" for at, name in enumerate(by) if name != CATEGORY] + keys
     if CATEGORY in by:
+        # Only what is asked for may pass the unnesting: each of its columns is repeated for every category.
+        counts = _CATEGORIES
         source = f"""
-            SELECT {passed}, 'scored' AS outcome, one.category AS category, one.score AS score,
-                one.refuted AS wrong, one.supported + one.refuted AS known, 0 AS eligible, 0 AS decided,
-                weight
-            FROM (SELECT {scoped}, weight, unnest(categories) AS one FROM outcomes {where})
+            SELECT {", ".join(kept)}, each.category AS category, each.score AS score, each.refuted AS wrong,
+                each.supported + each.refuted AS known, weight
+            FROM (SELECT {", ".join(columns)}, weight, unnest(categories) AS each FROM outcomes {where})
         """
     else:
+        counts = _OUTCOMES
         source = f"""
-            SELECT {scoped}, outcome, score, eligible, decided, weight,
+            SELECT {", ".join(columns)}, outcome, score, eligible, decided, weight,
                 CASE WHEN outcome = 'scored' THEN refuted ELSE 0 END AS wrong,
                 CASE WHEN outcome = 'scored' THEN supported + refuted ELSE 0 END AS known
             FROM outcomes {where}
         """
-    answer = session.ask(f"SELECT {', '.join(kept)}, {_WHOLE} FROM ({source}) GROUP BY ALL")
+    group_by = ", ".join([f"by_{at}" if name != CATEGORY else name for at, name in enumerate(by)] + keys)
+    by_weight = f"SELECT {group_by}, weight, {counts} {_BY_WEIGHT} FROM ({source}) GROUP BY ALL"
+    answer = session.ask(f"SELECT {group_by}, {_WHOLE} FROM ({by_weight}) GROUP BY ALL")
     for row in answer.rows:
         values, rest = row[: len(by)], row[len(by) :]
-        run_name, protocol, fingerprint = rest[:3]
-        counts = rest[3:]
-        facts = _facts(counts[6:12], counts[12:14], counts[14:21])
-        score = _score(counts[21:24], counts[24:26], counts[26:])
-        group = Group(tuple(str(value or "") for value in values), run_name, protocol, fingerprint)
-        found.merge(group, _sums(counts, facts, score))
+        names, sums = rest[: len(keys)], rest[len(keys) :]
+        facts = _facts(sums[6:12], sums[12:14], sums[14:21])
+        score = _score(sums[21:24], sums[24:26], sums[26:])
+        fields: list[Any] = [*map(int, sums[:6]), facts, score]
+        found.merge(Group(tuple(str(value or "") for value in values), *names), Sums(*fields))
     return found
 
 
@@ -91,7 +104,10 @@ def _score(plain: Sequence[Any], weights: Sequence[Any], linear: Sequence[Any]) 
     least, most = weights
     if least is None:
         return WeightedMoments()
-    moments = Moments(int(plain[0]), plain[1], plain[2])
+    number, total, squares = int(plain[0]), plain[1], plain[2]
+    deviations = squares - total**2 / number
+    # Where only rounding tells them apart they are equal.
+    moments = Moments(number, total / number, deviations if deviations > ROUNDING * squares else 0.0)
     if least == most:
         return WeightedMoments(moments, least)
     total, squares, scores, score_squares, products = linear
@@ -99,11 +115,6 @@ def _score(plain: Sequence[Any], weights: Sequence[Any], linear: Sequence[Any]) 
     return WeightedMoments(
         moments, least, Linear(total, squares, scores, total, score_squares, products, squares)
     )
-
-
-def _sums(counts: Sequence[Any], facts: WeightedSums, score: WeightedMoments) -> Sums:
-    responses, scored, unscored, declined, eligible, decided = map(int, counts[:6])
-    return Sums(responses, scored, unscored, declined, eligible, decided, facts, score)
 
 
 def _expression(name: str) -> str:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from groundwatch.archive.place import SWITCHED_OFF
-from groundwatch.archive.store import Store
+from groundwatch.archive.place import SWITCHED_OFF, place
 from groundwatch.errors import UNDECODED, SettingsError
 from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.bus import Bus
@@ -67,7 +66,7 @@ class ArchiveService:
         self._settings = settings
         self._bus = bus
         self._metrics = metrics
-        self._store = Store(settings.archive.url, settings.archive.options)
+        self._url = place(settings.archive.url, settings.archive.options).shown
         self._archive: Archive | None = None
         self._working = SupervisedTask("archive-writer", self._work)
         self._monitor = SupervisedTask("archive-monitor", self._watch)
@@ -118,7 +117,7 @@ class ArchiveService:
             await self._pause(1.0)
             return
         archive = await asyncio.to_thread(self._open)
-        state = await asyncio.to_thread(archive.state)
+        state = await asyncio.to_thread(archive.begin)
         self._problem, self._position = "", state.position(at.stream)
         if at.first > self._position + 1 and at.last > self._position and self._position:
             logger.warning(
@@ -237,14 +236,13 @@ class ArchiveService:
         self._maintained = time.monotonic()
         try:
             await asyncio.to_thread(archive.maintain)
-            state = await asyncio.to_thread(archive.state)
+            files = await asyncio.to_thread(lambda: archive.snapshot().files())
         except Exception as error:
             self._metrics.archive_failures.labels(_reason(error)).inc()
             logger.warning("archive.not_tidied", error=str(error) or repr(error))
             return
-        for table in ("outcomes", "claims"):
-            self._metrics.archive_files.labels(table).set(len(state.of(table)))
-            self._metrics.archive_bytes.labels(table).set(sum(part.bytes for part in state.of(table)))
+        self._metrics.archive_files.set(len(files))
+        self._metrics.archive_bytes.set(sum(file.bytes for file in files))
 
     async def _watch(self) -> None:
         from groundwatch.archive.reading import position_of
@@ -262,9 +260,9 @@ class ArchiveService:
         if self._archive is None:
             from groundwatch.archive.archive import Archive
 
-            self._store.prepare()
             self._archive = Archive(
-                self._store,
+                self._settings.archive.url,
+                self._settings.archive.options,
                 version_tags=self._settings.telemetry.version_tags,
                 merge_files=self._settings.archive.merge_files,
                 file_bytes=self._settings.archive.file_bytes,
@@ -275,8 +273,8 @@ class ArchiveService:
         reason = _reason(error)
         self._metrics.archive_failures.labels(reason).inc()
         told = " ".join((str(error) or repr(error)).split())
-        self._problem = f"cannot write to {self._store.url}: {told}"
-        logger.error("archive.failed", reason=reason, url=self._store.url, error=told)
+        self._problem = f"cannot write to {self._url}: {told}"
+        logger.error("archive.failed", reason=reason, url=self._url, error=told)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -13,8 +13,7 @@ import nats.errors
 import nats.js.errors
 import typer
 
-from groundwatch.archive.place import placed
-from groundwatch.archive.store import Store, installed
+from groundwatch.archive.place import installed, placed
 from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.searching import in_index
@@ -171,7 +170,7 @@ def _stores(settings: Settings, store: Path | None) -> Stores:
         return Stores(folder=store)
     from groundwatch.archive.archive import Archive
 
-    return Stores(folder=store, archive=Archive(Store(url, settings.archive.options)))
+    return Stores(folder=store, archive=Archive(url, settings.archive.options))
 
 
 def retention(

@@ -21,11 +21,13 @@ from groundwatch.cli.options import (
 )
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
+from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import run
-from groundwatch.system.history import archive_store, history
+from groundwatch.system.history import history, opened_archive
 from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:
+    from groundwatch.archive.archive import Archive
     from groundwatch.archive.query import Session
 
 SHOWN = 1_000
@@ -33,7 +35,7 @@ SHOWN = 1_000
 
 CHUNK = 10_000
 
-archive = typer.Typer(help="The history in Parquet.", no_args_is_help=True)
+archive = typer.Typer(help="The history as a Delta Lake table.", no_args_is_help=True)
 
 
 def query(
@@ -71,45 +73,65 @@ def query(
 
 @archive.command("status")
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """What the archive holds and how far it has come, from its manifest alone."""
+    """What the archive holds and how far it has come."""
     settings = client_settings(config, "", reads_streams=False)
-    store = archive_store(settings)
-    if store is None:
-        raise UsageError("there is no archive: set archive.url")
-    from groundwatch.archive.manifest import latest
+    archive = _archive(settings)
+    from groundwatch.archive.query import Session
 
     try:
-        manifest = latest(store)
+        snapshot = archive.snapshot()
+        files = snapshot.files()
+        with Session(snapshot) as session:
+            runs, streams = (
+                [row[0] for row in session.ask(f"SELECT DISTINCT {name} FROM outcomes ORDER BY 1").rows]
+                for name in ("run", "stream")
+            )
     except OSError as error:
-        raise UsageError(f"the archive at {store.url} cannot be read: {error}") from error
-    tables = {
-        table: {
-            "rows": sum(part.rows for part in manifest.of(table)),
-            "files": len(manifest.of(table)),
-            "bytes": sum(part.bytes for part in manifest.of(table)),
-        }
-        for table in ("outcomes", "claims")
-    }
-    days = sorted({part.day.isoformat() for part in manifest.parts})
-    runs = sorted({part.run for part in manifest.parts})
-    told = {
-        "url": store.url,
-        "number": manifest.number,
-        "tables": tables,
+        raise UsageError(f"the archive at {archive.url} cannot be read: {error}") from error
+    days = sorted({file.day.isoformat() for file in files})
+    outcomes, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+    state = {
+        "url": archive.url,
+        "version": snapshot.version,
+        "outcomes": outcomes,
+        "files": len(files),
+        "bytes": size,
         "first_day": days[0] if days else None,
         "last_day": days[-1] if days else None,
         "runs": runs,
-        "positions": manifest.positions,
+        "positions": {str(stream): snapshot.position(stream) for stream in streams},
     }
     if as_json:
-        print_json(told)
+        print_json(state)
         return
-    say(f"archive {store.url}, state {manifest.number}")
-    for table, found in tables.items():
-        megabytes = found["bytes"] / 1e6
-        say(f"  {table:<9} {found['rows']:>13,} rows  {found['files']:>6,} files  {megabytes:>10,.1f} MB")
+    say(f"archive {archive.url}, version {snapshot.version}")
+    say(f"  {outcomes:,} outcomes in {len(files):,} files of {size / 1e6:,.1f} MB")
     if days:
         say(f"  days {days[0]} to {days[-1]}, runs {', '.join(runs)}")
+
+
+@archive.command("convert")
+def convert(config: ConfigOption = None, folder: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """Make a Delta Lake table of an archive that was written before the archive was one, in its place."""
+    settings = client_settings(config, "", folder, reads_streams=False)
+    archive = _archive(settings)
+    from groundwatch.archive import convert as conversion
+
+    try:
+        outcomes = conversion.convert(archive)
+    except OSError as error:
+        raise UsageError(f"the archive at {archive.url} cannot be converted: {error}") from error
+    if as_json:
+        print_json({"url": archive.url, "outcomes": outcomes})
+    else:
+        say(f"{outcomes:,} outcomes in the Delta Lake table at {archive.url}")
+
+
+def _archive(settings: Settings) -> Archive:
+    found = opened_archive(settings)
+    if found is None:
+        raise UsageError("there is no archive: set archive.url")
+    return found
 
 
 def _write_lines(session: Session, sql: str, out: Path) -> int:

@@ -312,7 +312,7 @@ async def drop_from_archive(
     write of them; how many rows that were."""
     if stores.archive is None:
         return 0
-    from groundwatch.archive.manifest import Erasure as Order
+    from groundwatch.archive.archive import Erasure as Order
 
     archive = stores.archive
     info = await js.stream_info(OUTCOMES)
@@ -322,8 +322,7 @@ async def drop_from_archive(
     if tenant:
         # The tenant's name stays in no order: what is not archived yet is named by its keys.
         orders.append(Order(tenant=tenant))
-    done = [await asyncio.to_thread(archive.erase, order) for order in orders]
-    return sum(one.outcomes + one.claims for one in done)
+    return sum([await asyncio.to_thread(archive.erase, order) for order in orders])
 
 
 def _told(counts: Counter[str]) -> dict[str, int]:

@@ -143,13 +143,8 @@ async def prove(
         searched.append(f"files below {folder}")
         found += await asyncio.to_thread(_in_files, folder, needles)
     if archive is not None and keys:
-        searched.append(f"archive {archive.store.url}")
-        # An order to leave out what is not archived yet names digests only.
-        found += [
-            Place(store="archive", where=name)
-            for name in archive.search(keys)
-            if not name.startswith("manifests/")
-        ]
+        searched.append(f"archive {archive.url}")
+        found += [Place(store="archive", where=name) for name in archive.store.search(keys)]
     for path in exports:
         searched.append(str(path))
         if search_export(path, [*names, *keys, *pieces]):

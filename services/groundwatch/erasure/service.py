@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import nats.errors
 import nats.js.errors
 
-from groundwatch.archive.place import SWITCHED_OFF
-from groundwatch.archive.store import Store, installed
+from groundwatch.archive.place import SWITCHED_OFF, installed
 from groundwatch.erasure.erasing import Stores
 from groundwatch.erasure.retention import Kept, enforce
 from groundwatch.errors import GroundwatchError
@@ -64,7 +63,7 @@ class RetentionService:
             return Stores()
         from groundwatch.archive.archive import Archive
 
-        return Stores(archive=Archive(Store(archive.url, archive.options)))
+        return Stores(archive=Archive(archive.url, archive.options))
 
     async def _again_and_again(self) -> None:
         pause = FIRST_SECONDS

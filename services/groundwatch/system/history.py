@@ -9,25 +9,26 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from groundwatch.archive.place import placed
-from groundwatch.archive.store import Store, require
-from groundwatch.errors import MissingExtraError, SettingsError, UsageError
+from groundwatch.archive.place import placed, require
+from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.system.connecting import connected, data_dir
 
 if TYPE_CHECKING:
+    from groundwatch.archive.archive import Archive
     from groundwatch.archive.query import Session
 
 
-def archive_store(settings: Settings) -> Store | None:
+def opened_archive(settings: Settings) -> Archive | None:
     """The archive of these settings, None where there is none. Raises `UsageError`."""
-    require()
     url = placed(settings, data_dir(settings)).archive.url
     if not url:
         return None
-    return Store(url, settings.archive.options)
+    from groundwatch.archive.archive import Archive
+
+    return Archive(url, settings.archive.options)
 
 
 @asynccontextmanager
@@ -41,32 +42,28 @@ async def history(
     run: str = "",
 ) -> AsyncIterator[Session]:
     """The archive with what is still only in the stream, open for questions."""
-    try:
-        import duckdb  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("what queries need (duckdb)", "archive") from error
-    from groundwatch.archive.manifest import Manifest, latest
+    require()
     from groundwatch.archive.query import Session, Tail
     from groundwatch.archive.reading import position_of, rows_after
 
-    store = None if stream_only else archive_store(settings)
-    if archive_only and store is None:
+    archive = None if stream_only else opened_archive(settings)
+    if archive_only and archive is None:
         raise SettingsError("setting 'archive.url': there is no archive, so the archive alone is nothing")
     try:
-        manifest = latest(store) if store is not None else Manifest()
+        archived = archive.snapshot() if archive is not None else None
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"the archive at {store.url if store else ''} cannot be read: {error}") from error
+        url = archive.url if archive is not None else ""
+        raise UsageError(f"the archive at {url} cannot be read: {error}") from error
     with tempfile.TemporaryDirectory(prefix="groundwatch-stream-") as folder:
         tail = Tail(Path(folder), settings.telemetry.version_tags)
         if not archive_only:
             async with connected(settings) as bus:
                 at = await position_of(bus)
-                await tail.read(
-                    rows_after(bus, at, manifest.position(at.stream), run=run, on_unreadable=_tell)
-                )
-        with Session(store, manifest, tail, since=_day(since), until=_day(until), run=run) as session:
+                position = archived.position(at.stream) if archived is not None else 0
+                await tail.read(rows_after(bus, at, position, run=run, on_unreadable=_tell))
+        with Session(archived, tail, since=_day(since), until=_day(until), run=run) as session:
             yield session
 
 

@@ -288,9 +288,10 @@ class AlarmSettings(Section):
 
 
 class ArchiveSettings(Section):
-    """The history in Parquet. `url` is a folder or what fsspec takes (`s3://bucket/path`), `off` for none.
+    """The history as a Delta Lake table. `url` is a folder or such as `s3://bucket/path`, `off` for none.
 
-    Empty `url` under `groundwatch up` means: the folder `archive` in the data folder. `options` go to fsspec.
+    Empty `url` under `groundwatch up` means: the folder `archive` in the data folder. `options` are those of
+    delta-rs for the store.
     Outcomes are written after `flush_seconds`, or sooner when there are `flush_rows`. So many files as
     `merge_files` of a size become one, up to about `file_bytes`.
     """

@@ -315,11 +315,9 @@ class Metrics:
             registry=registry,
         )
         self.archive_files = Gauge(
-            "groundwatch_archive_files", "Files that the archive consists of", ("table",), registry=registry
+            "groundwatch_archive_files", "Files that the archive consists of", registry=registry
         )
-        self.archive_bytes = Gauge(
-            "groundwatch_archive_bytes", "Bytes of these files", ("table",), registry=registry
-        )
+        self.archive_bytes = Gauge("groundwatch_archive_bytes", "Bytes of these files", registry=registry)
         self.archive_lag = Gauge(
             "groundwatch_archive_lag",
             "Places in the stream that the archive has not come to yet",
