@@ -148,7 +148,7 @@ class Live:
 
 async def replaying(processes: Processes, runs: Runs, name: str) -> asyncio.subprocess.Process:
     """A replay that has published its first outcomes."""
-    process = await processes.start("replay", "--run", name, "--source", SOURCE, "--json")
+    process = await processes.start("replay", "start", "--run", name, "--source", SOURCE, "--json")
     deadline = time.monotonic() + PATIENCE
     while (run := await runs.find(name)) is None or not run.counts.outcomes:
         if process.returncode is not None or time.monotonic() > deadline:

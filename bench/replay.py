@@ -2,11 +2,11 @@
 
 Both read the same recorded responses of about 1 KB. *Raw* is nats-py as its documentation has it: an
 ephemeral pull consumer without acknowledgements, `fetch` of `batch` messages until all are there, nothing
-decoded, nothing written. *Replay* is `groundwatch replay` at full speed with no-op judges, from the recorded
-responses to one outcome each in the outcomes stream, acknowledged by the server, with its position and
-counts written down; an event is one recorded response. Both are one process with one connection, beside the
-server's. Rounds alternate; `ratio` is of the medians of events per second over wall time. `reader_ratio` is
-the same against our own reader, which is quicker than `fetch`. `cpu_us` is processor time for an event, in
+decoded, nothing written. *Replay* is `groundwatch replay start` at full speed with no-op judges, from the
+recorded responses to one outcome each in the outcomes stream, acknowledged by the server, with its position
+and counts written down; an event is one recorded response. Both are one process with one connection, beside
+the server's. Rounds alternate; `ratio` is of the medians of events per second over wall time. `reader_ratio`
+is the same against our own reader, which is quicker than `fetch`. `cpu_us` is processor time for an event, in
 the process and in nats-server: where fewer than two cores are free, their sum decides.
 
 `memory` is one more replay over all events: the process's resident size is looked at all the time, and

@@ -20,7 +20,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY services services
 COPY docker docker
 RUN python3 -m pip install "/build[triton]" \
-    && groundwatch repository /models --models "${MODELS}"
+    && groundwatch admin models /models --models "${MODELS}"
 ENV HOME=/var/cache/models \
     HF_HOME=/var/cache/models/huggingface \
     PYTHONDONTWRITEBYTECODE=1

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from importlinter.application.use_cases import create_report, read_user_options
 from importlinter.cli import lint_imports
+from typer.main import get_command
 
 import groundwatch
+from groundwatch.cli import app
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(groundwatch.__file__).parent
@@ -74,3 +78,75 @@ _PRINTERS = {
     *(f"sys.{stream}.{verb}" for stream in ("stdout", "stderr") for verb in ("write", "writelines")),
     *(f"sys.{stream}.buffer.write" for stream in ("stdout", "stderr")),
 }
+
+
+FLAG = re.compile(r"(?<![\w-])--[a-z{]")
+OTHERS = ("kubectl",)
+"""Programs of others: a text that names one may hold its flags."""
+
+STARTS = ("subprocess", "argparse", "sys.argv", *OTHERS)
+"""What a file has in it that starts programs or reads a command line."""
+
+
+def test_only_the_command_line_spells_its_options():
+    """Messages below `cli` name the thing, and a `UsageError` its parameter; `cli` says which option that is.
+
+    Told is a text with a flag among words. A text that is nothing but a flag is an argument, where its file
+    starts programs or reads a command line. Docstrings are not shown to anybody.
+    """
+    found = []
+    for path in FILES:
+        name = path.relative_to(SOURCE).as_posix()
+        if name.startswith(("cli/", BY_HAND)):
+            continue
+        text = path.read_text("utf-8")
+        passes = any(one in text for one in STARTS)
+        for line, shown in texts(ast.parse(text)):
+            alone = not any(letter.isspace() for letter in shown)
+            if FLAG.search(shown) and not (passes and alone) and not any(one in shown for one in OTHERS):
+                found.append(f"{name}:{line}: {shown}")
+    assert found == []
+
+
+def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every text that is no docstring, with `{}` for what is put into it."""
+    stated = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {
+        id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)
+    } - {id(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield (
+                node.lineno,
+                "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values),
+            )
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in stated | parts
+        ):
+            yield node.lineno, node.value
+
+
+def test_what_an_error_names_is_an_option_of_some_command():
+    known = {parameter.name for command in commands() for parameter in command.params}
+    named = {
+        (f"{path.relative_to(SOURCE)}:{node.lineno}", argument.value)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "UsageError"
+        for argument in node.args[1:]
+        if isinstance(argument, ast.Constant)
+    }
+    assert {name for _, name in named} >= {"since", "folder", "allow_gap"}
+    assert {(where, name) for where, name in named if name not in known} == set()
+
+
+def commands() -> Iterator[Any]:
+    """Every command of the command line."""
+    waiting = [get_command(app)]
+    while waiting:
+        command = waiting.pop()
+        children = getattr(command, "commands", None)
+        if children is None:
+            yield command
+        else:
+            waiting += children.values()

@@ -69,7 +69,7 @@ def test_while_it_waits_for_nats(command: str, status: int, tmp_path: Path) -> N
 
 
 def test_up_that_is_ended_while_it_starts_leaves_no_server(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "groundwatch", "up", "--port", "0", "--data-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "groundwatch", "up", "--port", "0", "--folder", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         lock, deadline = tmp_path / "nats" / "lock", time.monotonic() + 60
         while not (lock.is_file() and lock.read_text()):

@@ -2,7 +2,7 @@
 
 One message stands for `events_per_message` events, rounded up, so that a backlog is never told smaller than
 it is. What waits in the simulation is published and not delivered, what is in hand is delivered and not
-acknowledged, what is done is acknowledged: to the durable consumers that `groundwatch provision` makes.
+acknowledged, what is done is acknowledged: to the durable consumers that `groundwatch admin provision` makes.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def settings_definitions() -> dict[str, Schema]:
             **reference,
             "properties": {"engine": {"enum": ["", *engines]}},
         }
-    # Parts of sections, over those in use: `config check` knows whether the whole is right.
+    # Parts of sections, over those in use: `admin config check` knows whether the whole is right.
     section = {"type": "object", "additionalProperties": True}
     found["Settings"]["properties"]["judges"]["additionalProperties"] = {
         "type": "object",

@@ -37,7 +37,15 @@ class GroundwatchError(Exception):
 
 
 class UsageError(GroundwatchError):
-    """The user must fix something. Shown as one line without a traceback; exit status 2."""
+    """The user must fix something. Shown as one line without a traceback; exit status 2.
+
+    `parameters` are what is wrong, or what would help, as whatever was called names it: the command line says
+    which of its options these are.
+    """
+
+    def __init__(self, message: str, *parameters: str) -> None:
+        super().__init__(message)
+        self.parameters = parameters
 
 
 class SettingsError(UsageError):

@@ -54,7 +54,7 @@ def check(archive: Archive) -> None:
 
 
 def test_it_becomes_a_delta_lake_table(place: Path):
-    with pytest.raises(UsageError, match="groundwatch archive convert"):
+    with pytest.raises(UsageError, match="groundwatch admin archive convert"):
         Archive(str(place)).snapshot()
     assert convert(Archive(str(place))) == 20
     check(Archive(str(place)))
@@ -69,7 +69,7 @@ def test_in_an_object_store(s3: dict[str, object], tmp_path: Path):
     for path in OLD.rglob("*.*"):
         with archive.store.files.open_output_stream(path.relative_to(OLD).as_posix()) as file:
             file.write(path.read_bytes())
-    with pytest.raises(UsageError, match="groundwatch archive convert"):
+    with pytest.raises(UsageError, match="groundwatch admin archive convert"):
         archive.snapshot()
     assert convert(Archive(url, s3)) == 20
     check(Archive(url, s3))
@@ -101,7 +101,7 @@ def test_who_dies_converting_begins_anew(place: Path, monkeypatch: pytest.Monkey
             patch.setattr(module, step, die)
         with pytest.raises(Died):
             convert(Archive(str(place)))
-    with pytest.raises(UsageError, match="groundwatch archive convert"):
+    with pytest.raises(UsageError, match="groundwatch admin archive convert"):
         Archive(str(place)).snapshot()
     assert convert(Archive(str(place))) == 20
     check(Archive(str(place)))

@@ -1,4 +1,4 @@
-"""`groundwatch config check`: every problem of a file and the environment at once, one line each."""
+"""`groundwatch admin config check`: every problem of a file and the environment at once, one line each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         if text is not None:
             file.write_text(text)
         return CliRunner().invoke(
-            app, ["config", command, *([str(file)] if text is not None else []), *arguments]
+            app, ["admin", "config", command, *([str(file)] if text is not None else []), *arguments]
         )
 
     return run
@@ -324,7 +324,7 @@ def test_settings_with_secrets_that_are_right_are_shown_without(check, arguments
     assert "nats://…@127.0.0.1:1,nats://…@127.0.0.1:2" in result.output
 
 
-@pytest.mark.parametrize("command", ["report", "watch", "serve matching", "audit", "provision"])
+@pytest.mark.parametrize("command", ["report", "watch", "serve matching", "audit", "admin provision"])
 def test_a_refused_connection_is_told_without_its_password(command, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("GROUNDWATCH_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("GROUNDWATCH_NATS__URL", f"nats://user:{SECRET}@127.0.0.1:1")

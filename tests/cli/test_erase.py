@@ -25,10 +25,10 @@ def test_a_response_is_erased_and_the_proof_holds(up, recorded, tmp_path):
     recorded("erasable")
     whose = ("--response", "e1", "--tenant", "erasable")
     file = tmp_path / "export.gwx"
-    up.json("export", "--out", file, "--tenant", "erasable")
-    looked = up.json("erase", *whose, "--dry-run")
+    up.json("replay", "export", "--out", file, "--tenant", "erasable")
+    looked = up.json("admin", "erase", *whose, "--dry-run")
     assert looked["counts"]["GW_RESPONSES"] == looked["counts"]["GW_OUTCOMES"] == 1
-    done = up.json("erase", *whose, "--verify", "--yes")
+    done = up.json("admin", "erase", *whose, "--verify", "--yes")
     assert done["counts"]["GW_RESPONSES"] == done["counts"]["export records"] == 1
     assert (done["proof"]["found"], done["proof"]["unseen"]) == ([], [])
     # The archive writes what it holds within half a minute: it leaves this out.
@@ -38,20 +38,20 @@ def test_a_response_is_erased_and_the_proof_holds(up, recorded, tmp_path):
         assert needle not in one.read_bytes(), one
     ledger = up.json("audit")
     assert ledger["balanced"] and ledger["erased"] >= 1
-    again = up("erase", *whose, "--yes")
+    again = up("admin", "erase", *whose, "--yes")
     assert (again.returncode, "it had been erased before" in again.stdout) == (0, True)
 
 
 def test_what_was_erased_is_refused_until_it_is_lifted(up, recorded, written, answer):
     recorded("lifted")
-    assert up("erase", "--tenant", "lifted", "--yes").returncode == 0
+    assert up("admin", "erase", "--tenant", "lifted", "--yes").returncode == 0
     line = written(answer("e2", tenant="lifted"))
     deadline = time.monotonic() + 30
     while up("submit", line).returncode == 0:
         assert time.monotonic() < deadline
     refused = up("submit", line)
     assert "was erased" in refused.stdout + refused.stderr
-    assert up("erase", "--tenant", "lifted", "--lift").returncode == 0
+    assert up("admin", "erase", "--tenant", "lifted", "--lift").returncode == 0
     while up("submit", line).returncode != 0:
         assert time.monotonic() < deadline
 
@@ -63,20 +63,20 @@ def test_what_was_erased_is_refused_until_it_is_lifted(up, recorded, written, an
         (("--response", "r"), 2, "say --yes"),
         (("--response", ""), 2, "this one is empty"),
         (("--image", "abc", "--yes"), 2, "64 hex digits"),
-        (("--image", "a" * 64, "--tenant", "t"), 2, "--image stands alone"),
+        (("--image", "a" * 64, "--tenant", "t"), 2, "belongs to no tenant (--image)"),
         (("--response", "nobody-has-this", "--yes"), 1, "nothing found of response 'nobody-has-this'"),
         (("--response", "nobody-has-this", "--lift"), 1, "has no tombstone"),
         (("--response", "r", "--store", "/nowhere", "--yes"), 2, "no such folder"),
     ],
 )
 def test_misuse_is_one_line(up, arguments, status, says):
-    done = up("erase", *arguments)
+    done = up("admin", "erase", *arguments)
     assert done.returncode == status
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_retention_tells_what_it_removed(up):
-    assert up.json("retention") == {"expired": {}, "resurrected": {}, "dry_run": False}
-    wrong = up("retention", "--every", "soon")
+    assert up.json("admin", "retention") == {"expired": {}, "resurrected": {}, "dry_run": False}
+    wrong = up("admin", "retention", "--every", "soon")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)

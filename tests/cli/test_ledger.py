@@ -20,7 +20,7 @@ def letters(up, count: int) -> list[dict]:
     """The dead letters once there are `count` of them."""
     deadline = time.monotonic() + 60
     while True:
-        told = up.json("dead", "list")
+        told = up.json("admin", "dead", "list")
         if told["count"] == count:
             return told["dead_letters"]
         assert time.monotonic() < deadline, told
@@ -60,7 +60,7 @@ def test_garbage_is_listed_with_the_decoders_message(up, garbage):
     assert "Expected `str`, got `int` - at `$.model`" in garbage["reason"]
     assert garbage["subject"] == recorded_subject("live", GARBAGE_KEY)
     assert garbage["payload"] == '{"id": "x", "model": 7}'
-    shown = up("dead", "list")
+    shown = up("admin", "dead", "list")
     assert shown.returncode == 0
     assert "undecodable: Expected `str`" in shown.stdout
     assert "1 in all" in shown.stdout
@@ -75,7 +75,7 @@ def test_garbage_has_its_outcome_and_stops_nothing(up, garbage, written, answer)
 
 
 def test_a_retry_of_what_is_still_wrong_comes_back(up, garbage):
-    again = up("dead", "retry", garbage["sequence"])
+    again = up("admin", "dead", "retry", garbage["sequence"])
     assert again.returncode == 0, again.stderr
     assert again.stdout == "sent 1 again\n"
     deadline = time.monotonic() + 60
@@ -89,7 +89,7 @@ def test_a_retry_of_what_is_still_wrong_comes_back(up, garbage):
 
 def test_retry_all(up, garbage):
     before = letters(up, 1)[0]
-    assert up.json("dead", "retry", "--all") == {"sent": 1, "unknown": []}
+    assert up.json("admin", "dead", "retry", "--all") == {"sent": 1, "unknown": []}
     deadline = time.monotonic() + 60
     while letters(up, 1)[0]["retries"] == before["retries"]:
         assert time.monotonic() < deadline
@@ -97,18 +97,18 @@ def test_retry_all(up, garbage):
 
 
 def test_retry_of_a_number_that_is_not_there(up):
-    done = up("dead", "retry", 999_999)
+    done = up("admin", "dead", "retry", 999_999)
     assert done.returncode == 2
     assert "no dead letter has number 999999" in done.stderr
-    assert up.json("dead", "retry", 999_999, status=2) == {"sent": 0, "unknown": [999_999]}
+    assert up.json("admin", "dead", "retry", 999_999, status=2) == {"sent": 0, "unknown": [999_999]}
 
 
 def test_retry_must_say_which(up):
-    assert "--all" in up.complaint("dead", "retry")
+    assert "--all" in up.complaint("admin", "dead", "retry")
 
 
 def test_list_no_more_than_asked_for(up, garbage):
-    told = up.json("dead", "list", "--limit", 0)
+    told = up.json("admin", "dead", "list", "--limit", 0)
     assert told["count"] == 1
     assert told["dead_letters"] == []
 
@@ -121,7 +121,7 @@ def test_an_event_without_a_gateways_headers_is_foreign(up):
     assert ledger["balanced"] is True
 
 
-@pytest.mark.parametrize("command", ["audit", "report", "dead list"])
+@pytest.mark.parametrize("command", ["audit", "report", "admin dead list"])
 def test_a_server_without_our_streams(nobody, tmp_path, command):
     async def ask() -> str:
         server = NatsServer(tmp_path / "bare")
@@ -131,4 +131,4 @@ def test_a_server_without_our_streams(nobody, tmp_path, command):
         finally:
             await server.stop()
 
-    assert "run groundwatch provision first" in asyncio.run(ask())
+    assert "run groundwatch admin provision first" in asyncio.run(ask())

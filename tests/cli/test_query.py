@@ -1,4 +1,4 @@
-"""`query`, `archive status` and the report over the history, as a user types them."""
+"""`query`, `admin archive status` and the report over the history, as a user types them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_report_by_model_and_category(filled):
         assert (rate["value"], rate["n"]) == (1.0, 5)
         assert 0 < rate["low"] < 1
     assert (
-        filled.json("report", "--from", "stream", "--by", "model,category,tenant")["rows"]
+        filled.json("report", "--stream-only", "--by", "model,category,tenant")["rows"]
         == (filled.json("report", "--by", "model,category,tenant")["rows"])
     )
 
@@ -78,7 +78,7 @@ def test_the_report_by_model_and_category(filled):
         (("query", "DROP VIEW outcomes"), "one SELECT is wanted"),
         (("report", "--since", "yesterday"), "--since yesterday: write a time"),
         (("report", "--since", "1h", "--until", "2h"), "--until 2h is not after --since 1h"),
-        (("report", "--from", "moon"), "--from moon: write archive or stream"),
+        (("report", "--archive-only", "--stream-only"), "do not go together"),
     ],
 )
 def test_wrong_use_is_one_line(filled, arguments, told):
@@ -88,17 +88,17 @@ def test_wrong_use_is_one_line(filled, arguments, told):
 def test_without_a_system(nobody):
     assert "NATS" in nobody.complaint("query", "SELECT 1", "--nats", "nats://127.0.0.1:1")
     off = {"GROUNDWATCH_ARCHIVE__URL": "off"}
-    assert "archive.url" in nobody.complaint("archive", "status", **off)
+    assert "archive.url" in nobody.complaint("admin", "archive", "status", **off)
     assert "archive.url" in nobody.complaint("query", "SELECT 1", "--archive-only", **off)
     assert nobody.json("query", "SELECT count(*) AS n FROM outcomes", "--archive-only")["rows"] == [[0]]
 
 
 def test_an_archive_of_the_older_format_is_converted(nobody):
     shutil.copytree(Path(__file__).parents[1] / "data" / "archive-v1", nobody.folder / "archive")
-    assert "groundwatch archive convert" in nobody.complaint("archive", "status")
-    assert nobody.json("archive", "convert")["outcomes"] == 20
-    status = nobody.json("archive", "status")
+    assert "groundwatch admin archive convert" in nobody.complaint("admin", "archive", "status")
+    assert nobody.json("admin", "archive", "convert")["outcomes"] == 20
+    status = nobody.json("admin", "archive", "status")
     assert (status["outcomes"], status["runs"], status["first_day"]) == (20, ["live"], "2026-03-01")
     assert status["positions"] == {str(STREAM): 20}
-    assert "20 outcomes in 1 files" in nobody("archive", "status").stdout
-    assert "there is no archive of the format before" in nobody.complaint("archive", "convert")
+    assert "20 outcomes in 1 files" in nobody("admin", "archive", "status").stdout
+    assert "there is no archive of the format before" in nobody.complaint("admin", "archive", "convert")

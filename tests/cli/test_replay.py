@@ -18,40 +18,44 @@ def sent(up, written, answer) -> str:
 
 
 def test_a_life(up, sent: str, tmp_path: Path) -> None:
-    plan = up.json("replay", "--run", "life", "--tenant", sent, "--dry-run")
+    plan = up.json("replay", "start", "--run", "life", "--tenant", sent, "--dry-run")
     assert plan["responses"] == plan["judged"] == 3 and plan["measured_on"] >= 3
-    told = up.json("replay", "--run", "life", "--tenant", sent)
+    told = up.json("replay", "start", "--run", "life", "--tenant", sent)
     assert told["status"] == "done" and told["counts"]["outcomes"] == 3
     ledger = up.json("audit", "--run", "life")
     assert ledger["balanced"] and ledger["recorded"] == 3 and ledger["run"] == "life"
-    shown = up.json("runs", "show", "life")
+    shown = up.json("replay", "show", "life")
     # The judges are those of live traffic, and said the same.
     assert shown["changed"] == {"pairs": 3, "same_judges": 3, "changed": 0, "share": 0.0}
-    assert [run["run"] for run in up.json("runs", "list")["runs"]] == ["life"]
+    assert [run["run"] for run in up.json("replay", "list")["runs"]] == ["life"]
     assert up.json("report", "--run", "life")["models"][0]["responses"] == 3
 
     path = tmp_path / "f.gwx"
-    written = up.json("export", "--tenant", sent, "--out", path)
+    written = up.json("replay", "export", "--tenant", sent, "--out", path)
     assert written["events"] == 3 and written["bytes"] == path.stat().st_size
-    assert up.json("replay", "--run", "from-file", "--file", path)["counts"]["scored"] == 3
-    assert "is there already" in up.complaint("export", "--out", path)
+    assert up.json("replay", "start", "--run", "from-file", "--file", path)["counts"]["scored"] == 3
+    assert "is there already" in up.complaint("replay", "export", "--out", path)
 
-    assert "exists already (done)" in up.complaint("replay", "--run", "life")
-    assert "it is done" in up.complaint("runs", "resume", "life")
+    assert "exists already (done)" in up.complaint("replay", "start", "--run", "life")
+    assert "it is done" in up.complaint("replay", "resume", "life")
     for name in ("life", "from-file"):
-        assert up("runs", "delete", name, "--yes").returncode == 0
-    assert "no run 'life'; there are: none yet" in up.complaint("runs", "show", "life")
+        assert up("replay", "delete", name, "--yes").returncode == 0
+    assert "no run 'life'; there are: none yet" in up.complaint("replay", "show", "life")
 
 
 def test_wrong_use_is_one_line(up, tmp_path: Path) -> None:
-    assert "another name" in up.complaint("replay", "--run", "live")
-    assert "--since" in up.complaint("replay", "--run", "r", "--since", "yesterday")
+    assert "another name" in up.complaint("replay", "start", "--run", "live")
+    assert "--since" in up.complaint("replay", "start", "--run", "r", "--since", "yesterday")
     settings = tmp_path / "with.toml"
     settings.write_text("[gateway]\nport = 1\n")
-    assert "none of the sections that judge" in up.complaint("replay", "--run", "r", "--with", settings)
+    assert "none of the sections that judge" in up.complaint(
+        "replay", "start", "--run", "r", "--with", settings
+    )
     settings.write_text('[verification]\nengine = "nobody"\n')
-    assert "nobody" in up.complaint("replay", "--run", "r", "--from", "verification", "--with", settings)
+    assert "nobody" in up.complaint(
+        "replay", "start", "--run", "r", "--from", "verification", "--with", settings
+    )
     foreign = tmp_path / "foreign"
     foreign.write_bytes(b"PAR1")
-    assert "byte 0: is no export" in up.complaint("replay", "--run", "r", "--file", foreign)
+    assert "byte 0: is no export" in up.complaint("replay", "start", "--run", "r", "--file", foreign)
     assert "no run 'r'" in up.complaint("audit", "--run", "r")

@@ -101,14 +101,14 @@ async def test_faults_are_told_and_judged_again(
     with monkeypatch.context() as patched:
         patched.setattr(NoopExtractionEngine, "extract", broken)
         await Replays(bus).done("faulty", settings_of(bus))
-    shown = shell("runs", "show", "faulty").stdout
+    shown = shell("replay", "show", "faulty").stdout
     assert "unscored for faults of judges: 1 × the judge's key is wrong [401]" in shown
-    assert "groundwatch runs retry faulty" in shown
-    assert json.loads(shell("runs", "faults", "faulty", "--json").stdout)["faults"] == {
+    assert "groundwatch replay retry faulty" in shown
+    assert json.loads(shell("replay", "faults", "faulty", "--json").stdout)["faults"] == {
         "the judge's key is wrong [401]": 1
     }
-    done = json.loads(shell("runs", "retry", "faulty", "--json").stdout)
+    done = json.loads(shell("replay", "retry", "faulty", "--json").stdout)
     assert (done["found"], done["scored"], done["faulty"]) == (1, 1, 0)
-    assert "no outcome that is unscored" in shell("runs", "faults", "faulty").stdout
-    nobody = shell("runs", "retry", "nobody")
+    assert "no outcome that is unscored" in shell("replay", "faults", "faulty").stdout
+    nobody = shell("replay", "retry", "nobody")
     assert (nobody.returncode, nobody.stderr.count("\n")) == (2, 1)

@@ -205,7 +205,7 @@ def test_report_of_a_run_that_never_was(up):
     assert up.json("report", "--run", "replay-1")["models"] == []
 
 
-@pytest.mark.parametrize("command", ["audit", "report", "watch", "dead list", "provision"])
+@pytest.mark.parametrize("command", ["audit", "report", "watch", "admin dead list", "admin provision"])
 def test_no_server_is_one_line(nobody, command):
     told = nobody.complaint(*command.split(), "--nats", "nats://127.0.0.1:1")
     assert "no NATS server answers at nats://127.0.0.1:1" in told
@@ -227,6 +227,6 @@ def test_submit_reads_images_of_the_files_folder_and_of_named_ones_only(
     assert (told["accepted"], told["refused"]) == (0, 5)
     assert [one["field"] for one in told["errors"]] == ["images[0]"] * 5
     assert "no regular file" in told["errors"][2]["error"]
-    assert all("--images" in told["errors"][number]["error"] for number in (0, 1, 3, 4))
+    assert all("leads out of" in told["errors"][number]["error"] for number in (0, 1, 3, 4))
     told = up.json("submit", file, "--images", tmp_path, status=1)
     assert (told["accepted"], [one["line"] for one in told["errors"]]) == (2, [1, 2, 3])

@@ -1,11 +1,11 @@
-"""`groundwatch agree annotators` as it is typed."""
+"""`groundwatch validate annotators` as it is typed."""
 
 from __future__ import annotations
 
 import io
 from itertools import product
 
-from groundwatch.cli.agree import render_annotators
+from groundwatch.cli.validate import render_annotators
 from groundwatch.protocols.annotators import Annotation, annotator_agreement
 from groundwatch.terminal import Console
 
@@ -17,17 +17,17 @@ def test_the_command_prints_both_numbers(nobody, written):
             for item, annotator in product(range(12), "abc")
         )
     )
-    found = nobody.json("agree", "annotators", file)
+    found = nobody.json("validate", "annotators", file)
     assert (found["items"], found["annotators"]) == (12, 3)
     assert found["fleiss_kappa"]["n"] == found["krippendorff_alpha"]["n"] == 12
-    told = nobody("agree", "annotators", file).stdout
+    told = nobody("validate", "annotators", file).stdout
     assert "Agreement of 3 annotators on 12 items" in told
     assert f"{found['krippendorff_alpha']['value']:.3f}" in told
 
 
 def test_a_bad_line_is_one_line(nobody, written):
     file = written({"item": 1, "annotator": "a", "label": "yes"}, {"item": 1, "annotator": "b"})
-    assert nobody.complaint("agree", "annotators", file) == f"{file}:2: key 'label': is missing"
+    assert nobody.complaint("validate", "annotators", file) == f"{file}:2: key 'label': is missing"
 
 
 def test_what_is_undefined_is_said_inside_80_columns():

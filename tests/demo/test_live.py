@@ -112,7 +112,7 @@ def test_it_asks_judges_rolls_out_and_tells_the_truth_beside(nobody, place):
     assert (section["scored"], section["same_judges"]) == (16, False)
     assert section["groups"][0]["rate_first"] != section["groups"][0]["rate_second"]
     for run in ("live", "by-osprey"):
-        ledger = nobody.json("audit", "--run", run, "--data-dir", ".groundwatch/demo")
+        ledger = nobody.json("audit", "--run", run, "--folder", ".groundwatch/demo")
         assert ledger["balanced"] and ledger["recorded"] == ledger["scored"] == 16
     assert not (place / ".groundwatch/demo/triton").exists()
 
@@ -172,8 +172,8 @@ def test_the_recorded_demo_finds_where_the_planted_change_is(nobody, place):
     assert (replay, compare) == (found["next"]["replay"], found["next"]["compare"])
     typed(nobody, replay)
     assert "360 of 360 responses in both were scored in both" in typed(nobody, compare)
-    here = ("--data-dir", ".groundwatch/demo")
-    shown = nobody.json("runs", "show", "again", *here)
+    here = ("--folder", ".groundwatch/demo")
+    shown = nobody.json("replay", "show", "again", *here)
     assert (shown["status"], shown["counts"]["scored"]) == ("done", 360)
     assert shown["changed"] == {"pairs": 360, "same_judges": 360, "changed": 0, "share": 0.0}
     for run in ("live", "again"):
@@ -181,7 +181,7 @@ def test_the_recorded_demo_finds_where_the_planted_change_is(nobody, place):
         assert ledger["balanced"] and ledger["recorded"] == ledger["scored"] == 360
     told = nobody.complaint(*shlex.split(replay)[3:])
     assert "run 'again' exists already (done)" in told
-    assert told.endswith("here with --data-dir .groundwatch/demo")
+    assert told.endswith("here with --folder .groundwatch/demo")
     assert {one.name for one in (place / ".groundwatch/demo").iterdir()} == {
         ".gitignore",
         "demo.json",

@@ -291,7 +291,7 @@ async def test_the_probe_asks_the_same_triton(live: Live, tmp_path: Path) -> Non
     assert live.system.triton is not None
     typed = ("probe", "pope", "--target", f"triton://{live.system.triton.url}", "--model", "lvlm_good")
     done = await asyncio.to_thread(
-        CommandLine(tmp_path / "data"), *typed, "--limit", 30, "--run", tmp_path / "run", "--json"
+        CommandLine(tmp_path / "data"), *typed, "--limit", 30, "--folder", tmp_path / "run", "--json"
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

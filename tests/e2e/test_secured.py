@@ -158,10 +158,10 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         await garbage.js.publish(recorded_subject("live", "0" * 32), b'{"id": 7}', headers=headers)
         await garbage.close()
         await settled(server, 6)
-        assert (await asyncio.to_thread(cli.json, "dead", "list"))["count"] == 1
-        assert (await asyncio.to_thread(cli.json, "dead", "retry", "--all"))["sent"] == 1
+        assert (await asyncio.to_thread(cli.json, "admin", "dead", "list"))["count"] == 1
+        assert (await asyncio.to_thread(cli.json, "admin", "dead", "retry", "--all"))["sent"] == 1
         deadline = time.monotonic() + PATIENCE
-        while (await asyncio.to_thread(cli.json, "dead", "list"))["count"] == 0:
+        while (await asyncio.to_thread(cli.json, "admin", "dead", "list"))["count"] == 0:
             assert time.monotonic() < deadline
         ledger = await settled(server, 6)
         assert ledger.balanced and ledger.dead_letters == 1
@@ -172,12 +172,12 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         key = response_key("default", "r0")
         await stranger.js.publish(extracted_subject("live", "matching", "faithscore", key), b"{")
         await stranger.close()
-        while (await asyncio.to_thread(cli.json, "dead", "list"))["count"] == 1:
+        while (await asyncio.to_thread(cli.json, "admin", "dead", "list"))["count"] == 1:
             assert time.monotonic() < deadline + PATIENCE
         assert (await settled(server, 6)).balanced
 
         assert "heron-7b" in (await asyncio.to_thread(cli, "report", "--json")).stdout
-        unchanged = await asyncio.to_thread(typed(server, PROVISIONER).json, "provision")
+        unchanged = await asyncio.to_thread(typed(server, PROVISIONER).json, "admin", "provision")
         assert set(unchanged.values()) == {"unchanged"}
         assert (await http.get("/readyz")).status_code == 200
         assert (await http.get("/v1/alarms")).status_code == 200
@@ -203,7 +203,7 @@ async def test_an_alarm_is_announced(server: Secured) -> None:
     [
         ("matching", ("serve", "scoring"), "scoring"),
         ("scoring", ("audit",), "cli"),
-        ("cli", ("provision",), "provision"),
+        ("cli", ("admin", "provision"), "provision"),
     ],
 )
 def test_another_users_seed_is_refused_with_what_and_why(

@@ -141,7 +141,7 @@ async def test_everybody_does_their_own_work(
             await until(lambda: outcomes("live", 6))
 
             # A replay as typed, from recorded responses and from kept claims; both by the user `replay`.
-            told = await asyncio.to_thread(type_as, REPLAY, "replay", "--run", "typed", "--keep")
+            told = await asyncio.to_thread(type_as, REPLAY, "replay", "start", "--run", "typed", "--keep")
             assert (told["status"], told["counts"]["scored"]) == ("done", 6)
             assert told["counts"]["usage"]["cached"] == 18 and not told["counts"]["usage"]["cost"]
             # The replay service, beside a gateway that tells of it.
@@ -174,15 +174,17 @@ async def test_everybody_does_their_own_work(
 
             # An export, and a replay of the file, whose images the user `replay` stores.
             file = server.auth.parent / "export.gwx"
-            await asyncio.to_thread(type_as, COMMAND_LINE, "export", "--out", file)
-            told = await asyncio.to_thread(type_as, REPLAY, "replay", "--run", "from-file", "--file", file)
+            await asyncio.to_thread(type_as, COMMAND_LINE, "replay", "export", "--out", file)
+            told = await asyncio.to_thread(
+                type_as, REPLAY, "replay", "start", "--run", "from-file", "--file", file
+            )
             assert told["counts"]["scored"] == 6
             compared = await asyncio.to_thread(type_as, COMMAND_LINE, "compare", "live", "from-file")
             assert compared
 
             gone = await asyncio.to_thread(
                 type_as,
-                *(ERASE, "erase", "--tenant", TENANTS[0], "--verify", "--yes"),
+                *(ERASE, "admin", "erase", "--tenant", TENANTS[0], "--verify", "--yes"),
                 *("--store", server.auth.parent / "data"),
             )
             counts = gone["counts"]
@@ -199,9 +201,9 @@ async def test_everybody_does_their_own_work(
             ]
             assert len(kept) == 6
             assert await outcomes("live", 3)
-            kept_to = await asyncio.to_thread(type_as, ERASE, "retention")
+            kept_to = await asyncio.to_thread(type_as, ERASE, "admin", "retention")
             assert kept_to["resurrected"] == {}
-            removed = await asyncio.to_thread(typed(server, REPLAY), "runs", "delete", "typed", "--yes")
+            removed = await asyncio.to_thread(typed(server, REPLAY), "replay", "delete", "typed", "--yes")
             assert removed.returncode == 0, removed.stderr
             await looker.close()
     assert refused(server, before) == []
@@ -210,9 +212,9 @@ async def test_everybody_does_their_own_work(
 @pytest.mark.parametrize(
     ("seed", "command", "wanted"),
     [
-        (ERASE, ("replay", "--run", "x"), REPLAY),
-        (REPLAY, ("erase", "--tenant", "t", "--yes"), ERASE),
-        (COMMAND_LINE, ("retention",), ERASE),
+        (ERASE, ("replay", "start", "--run", "x"), REPLAY),
+        (REPLAY, ("admin", "erase", "--tenant", "t", "--yes"), ERASE),
+        (COMMAND_LINE, ("admin", "retention"), ERASE),
         (AUDITOR, ("audit",), COMMAND_LINE),
     ],
 )

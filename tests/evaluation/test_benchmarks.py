@@ -11,9 +11,9 @@ from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.evaluation.benchmarks import (
     annotated_responses,
     answered_benchmark,
-    is_answered_benchmark,
 )
 from groundwatch.events import ResponseRecorded
+from groundwatch.protocols.trihe.published import is_benchmark
 
 IMAGE = {
     "instance": [{"question": "Who rides?", "answer": "A man.", "triplet": ["(man, riding, horse)"]}],
@@ -46,14 +46,14 @@ def test_answers_inside_the_benchmark(write):
     assert response.tags == {"image_id": "7"}
     assert response.reference.triplets == (("man", "riding", "horse"), ("horse", "is", "brown"))
     assert response.reference.objects == ("man", "horse", "field")
-    assert is_answered_benchmark(file)
+    assert is_benchmark(file)
 
 
 def test_recorded_responses_are_no_benchmark(write):
-    assert not is_answered_benchmark(write("r.jsonl", {"id": "1", "model": "m", "answer": "x"}))
-    assert not is_answered_benchmark(write("r.jsonl", {}))
+    assert not is_benchmark(write("r.jsonl", {"id": "1", "model": "m", "answer": "x"}))
+    assert not is_benchmark(write("r.jsonl", {}))
     with pytest.raises(FileFormatError, match="cannot be read"):
-        is_answered_benchmark(write("r.jsonl").with_name("none"))
+        is_benchmark(write("r.jsonl").with_name("none"))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_responses_beside_the_benchmark(write):
         read({})
     with pytest.raises(FileFormatError, match="response '1' names image '8'"):
         read({"image_id": "8"})
-    with pytest.raises(UsageError, match="score faithscore takes no option --annotation"):
+    with pytest.raises(UsageError, match="faithscore takes no annotation"):
         annotated_responses("faithscore", annotation, annotation, lambda path: [])
 
 

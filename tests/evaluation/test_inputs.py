@@ -99,7 +99,7 @@ async def test_what_is_no_image_is_refused(tmp_path: Path):
 
 
 async def test_without_a_folder_there_is_no_image(tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match="--images"):
+    with pytest.raises(FileNotFoundError, match="no folder of images"):
         await no_images("a.png")
     with pytest.raises(UsageError, match="is not a folder"):
         ImageFolder(tmp_path / "nowhere", IntakeSettings())

@@ -1,4 +1,4 @@
-"""`groundwatch agree planted`: rates per protocol and kind, from the embedded engines."""
+"""`groundwatch validate planted`: rates per protocol and kind, from the embedded engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_it_plants_is_the_same_each_time():
 
 
 def test_chair_finds_the_objects_that_are_not_there():
-    done = run("agree", "planted", "--protocol", "chair", "--answers", 40, "--json")
+    done = run("validate", "planted", "--protocol", "chair", "--answers", 40, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["answers"] == 40
@@ -44,7 +44,7 @@ def test_exchanged_sizes_are_found_in_whole_answers():
     rankings = planted.planted_rankings(20)
     assert rankings == planted.planted_rankings(20)
     assert sum(one.exchanged is not None for one in rankings) == 10
-    done = run("agree", "planted", "--protocol", "valor-relation-comparative", "--answers", 20, "--json")
+    done = run("validate", "planted", "--protocol", "valor-relation-comparative", "--answers", 20, "--json")
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.stdout)["found"]
     assert (row["kind"], row["recall"]["n"], row["false_alarms"]["n"]) == (Kind.COMPARISON, 10, 10)
@@ -54,7 +54,7 @@ def test_exchanged_sizes_are_found_in_whole_answers():
 
 @pytest.mark.slow
 def test_every_protocol_is_told_by_kind():
-    done = run("agree", "planted", "--answers", 4)
+    done = run("validate", "planted", "--answers", 4)
     assert done.exit_code == 0, done.output
     for name in planted.SEES:
         assert name in done.stdout
@@ -62,9 +62,8 @@ def test_every_protocol_is_told_by_kind():
 
 def test_wrong_use_is_told():
     for arguments, told in (
-        (["agree", "faithscore"], "needs an annotated file"),
-        (["agree", "planted", "--protocol", "nonsense"], "no protocol 'nonsense'"),
-        (["agree", "planted", "--protocol", "genception"], "claims to see"),
+        (["validate", "planted", "--protocol", "nonsense"], "no protocol 'nonsense'"),
+        (["validate", "planted", "--protocol", "genception"], "claims to see"),
     ):
         done = run(*arguments)
         assert isinstance(done.exception, UsageError) and told in str(done.exception)

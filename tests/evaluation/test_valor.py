@@ -1,4 +1,4 @@
-"""`score valor` and `agree valor` as somebody at the terminal meets them."""
+"""`score valor` and `validate valor` as somebody at the terminal meets them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_extracted_features_are_matched_and_written(run, tmp_path: Path):
     assert written["matched_objects"] == {"couch": "sofa"}
     assert written["broader_concept"] == {"people": "man", "chairs": "bar stool"}
     assert written["caption"] == "People on a couch."
-    again = json.loads(run("tally", "valor", out, "--subset", "object-existence", "--json").stdout)
+    again = json.loads(
+        run("score", "valor", out, "--recorded", "--subset", "object-existence", "--json").stdout
+    )
     assert {key: found[key] for key in again} == again
 
 
@@ -85,7 +87,7 @@ def test_responses_are_judged_by_the_benchmarks_annotation(run, subset: str, tmp
     found = json.loads(done.stdout)
     assert (found["faithfulness"], found["coverage"]) == (faithfulness, coverage)
     assert found["unjudged"] == {"not_annotated": 1}
-    again = json.loads(run("tally", "valor", out, "--subset", subset, "--json").stdout)
+    again = json.loads(run("score", "valor", out, "--recorded", "--subset", subset, "--json").stdout)
     assert {key: found[key] for key in again} == again
 
 
@@ -104,11 +106,11 @@ def test_wrong_use_is_told(run, tmp_path: Path):
 
 
 def test_agreement_with_the_gold_set_is_printed(run):
-    done = run("agree", "valor", GOLD, "--json")
+    done = run("validate", "valor", GOLD, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)["matching"]
     assert found["test"]["accuracy"] >= 0.9 and found["test"]["decisions"] >= 200
-    assert "matching: test: accuracy" in run("agree", "valor", GOLD).stdout
+    assert "matching: test: accuracy" in run("validate", "valor", GOLD).stdout
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")

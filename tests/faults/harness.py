@@ -104,7 +104,7 @@ class System:
             self.children[name].start()
         self.ask(lambda _: asyncio.sleep(0), patience=START_SECONDS)
         done = subprocess.run(
-            (*COMMAND, "provision"),
+            (*COMMAND, "admin", "provision"),
             env=os.environ | self.environment,
             capture_output=True,
             timeout=60,

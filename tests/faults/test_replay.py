@@ -181,7 +181,7 @@ def stage() -> Iterator[Stage]:
 @pytest.fixture(scope="module")
 def calm(stage: Stage) -> tuple[Ledger, dict[str, bytes]]:
     """A run in which nothing happened."""
-    told = stage.finished(stage.replay("replay", "--run", "calm"))
+    told = stage.finished(stage.replay("replay", "start", "--run", "calm"))
     assert told["status"] == "done" and told["counts"]["outcomes"] == COUNT
     return stage.books("calm")
 
@@ -210,12 +210,12 @@ def moments(name: str, count: int) -> list[int]:
 
 def test_the_replayer_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]]) -> None:
     before = stage.stored()
-    child = stage.replay("replay", "--run", "killed")
+    child = stage.replay("replay", "start", "--run", "killed")
     for moment in moments("replayer", 3):
         stage.at(before + moment)
         assert child.alive, "it was too quick for this test"
         child.end(9)
-        child = stage.replay("runs", "resume", "killed")
+        child = stage.replay("replay", "resume", "killed")
     stage.finished(child)
     check(stage, "killed", calm)
     # It died with work in its hands, or this test proves nothing.
@@ -225,9 +225,9 @@ def test_the_replayer_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, byte
 @pytest.mark.slow
 def test_one_of_two_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]]) -> None:
     before = stage.stored()
-    first = stage.replay("replay", "--run", "shared")
+    first = stage.replay("replay", "start", "--run", "shared")
     stage.at(before + 1)
-    second = stage.replay("runs", "resume", "shared")
+    second = stage.replay("replay", "resume", "shared")
     stage.at(before + COUNT // 2)
     first.end(9)
     stage.finished(second)
@@ -237,7 +237,7 @@ def test_one_of_two_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]
 @pytest.mark.slow
 def test_the_server_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]]) -> None:
     before = stage.stored()
-    child = stage.replay("replay", "--run", "stormy")
+    child = stage.replay("replay", "start", "--run", "stormy")
     for moment in moments("server", 2):
         stage.at(before + moment)
         stage.server.end(9)

@@ -123,11 +123,11 @@ async def test_the_command_writes_tables_json_and_a_report(two_runs: Bus, tmp_pa
     def call(*words: str):
         return CliRunner().invoke(app, ["compare", *words, *nats])
 
-    shown = await asyncio.to_thread(call, "rules", "kind", "--html", str(page))
+    shown = await asyncio.to_thread(call, "rules", "kind", "--out", str(page))
     assert shown.exit_code == 0, shown.output
     assert "McNemar" in shown.stdout and "report with plots" in shown.stdout
     assert "<svg" in page.read_text() and "blue" in page.read_text()
     found = json.loads((await asyncio.to_thread(call, "rules", "kind", "--json")).stdout)
     assert found["sections"][0]["groups"][0]["verdicts"]["refuted_first"] == 13
-    refused = await asyncio.to_thread(call, "rules", "kind", "--html", str(tmp_path / "no" / "x.html"))
+    refused = await asyncio.to_thread(call, "rules", "kind", "--out", str(tmp_path / "no" / "x.html"))
     assert isinstance(refused.exception, UsageError) and "there is no folder" in str(refused.exception)

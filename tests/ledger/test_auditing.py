@@ -102,7 +102,7 @@ def test_verdicts_of_people_beside_the_judge(up, written, answer, tmp_path: Path
     file = tmp_path / "verdicts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     metrics = tmp_path / "people.prom"
-    told = up.json("agree", "verdicts", file, "--metrics-file", metrics)
+    told = up.json("validate", "verdicts", file, "--metrics-file", metrics)
     decided = sum(claim["decision"] != "undecided" for claim in claims)
     assert told["faithscore"]["verdicts"] == len(claims)
     if decided:
@@ -110,13 +110,12 @@ def test_verdicts_of_people_beside_the_judge(up, written, answer, tmp_path: Path
     text = metrics.read_text()
     assert 'groundwatch_people_verdicts{judge="supported",people="refuted",protocol="faithscore"} 0.0' in text
     assert "groundwatch_people_compared_time_seconds" in text
-    shown = up("agree", "verdicts", file)
+    shown = up("validate", "verdicts", file)
     assert shown.returncode == 0
     assert "Agreement of judges with people" in shown.stdout
 
     file.write_text(json.dumps(lines[0] | {"id": "nobody"}))
-    assert "verdicts.jsonl" in up.complaint("agree", "verdicts", file)
+    assert "verdicts.jsonl" in up.complaint("validate", "verdicts", file)
     file.write_text(json.dumps(lines[0] | {"claim": 99}))
-    assert "has no claim 99" in up.complaint("agree", "verdicts", file)
-    assert "needs a file" in up.complaint("agree", "verdicts")
-    assert "takes no option --metrics-file" in up.complaint("agree", "planted", "--metrics-file", metrics)
+    assert "has no claim 99" in up.complaint("validate", "verdicts", file)
+    assert "Missing argument" in up.complaint("validate", "verdicts")

@@ -61,7 +61,7 @@ async def put_outcome(bus: Bus, event: ResponseRecorded, kind: OutcomeKind, reas
 async def test_nothing_provisioned(own_server: NatsServer) -> None:
     bus = Bus(NatsSettings(url=own_server.url), name="test")
     await bus.connect()
-    with pytest.raises(UsageError, match="groundwatch provision"):
+    with pytest.raises(UsageError, match="groundwatch admin provision"):
         await audit(bus.js)
     await bus.close()
 

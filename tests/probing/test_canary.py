@@ -1,4 +1,4 @@
-"""groundwatch canary: rounds on a schedule, told and measured, that end when they are told to."""
+"""groundwatch probe --every: rounds on a schedule, told and measured, that end when they are told to."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def canary(server: LlmServer, folder: Path, model: str = "looks", *, fresh: bool
 
 def typed(server: LlmServer, folder: Path, *more: str) -> Result:
     arguments = [
-        "canary",
+        "probe",
         "pope",
         "--target",
         server.base_url,
@@ -60,11 +60,11 @@ def typed(server: LlmServer, folder: Path, *more: str) -> Result:
         "--benchmark",
         str(folder),
     ]
-    return CliRunner().invoke(app, [*arguments, "--run", str(folder.parent / "rounds"), *more])
+    return CliRunner().invoke(app, [*arguments, "--folder", str(folder.parent / "rounds"), *more])
 
 
 def test_rounds_are_told_one_a_line(server: LlmServer, folder: Path) -> None:
-    done = typed(server, folder, "--every", "0.1s", "--rounds", "2", "--questions", "2", "--json")
+    done = typed(server, folder, "--every", "0.1s", "--rounds", "2", "--limit", "2", "--json")
     assert done.exception is None
     first, second = map(json.loads, done.stdout.splitlines())
     assert (first["round"], first["questions"], first["scored"], first["score"]) == (1, 2, 2, 1.0)
@@ -134,6 +134,6 @@ async def test_another_sample_each_round(server: LlmServer, folder: Path) -> Non
 
 
 def test_going_on_after_a_restart_counts_on(server: LlmServer, folder: Path) -> None:
-    typed(server, folder, "--every", "0.1s", "--rounds", "1", "--questions", "2")
-    done = typed(server, folder, "--every", "0.1s", "--rounds", "1", "--questions", "2")
+    typed(server, folder, "--every", "0.1s", "--rounds", "1", "--limit", "2")
+    done = typed(server, folder, "--every", "0.1s", "--rounds", "1", "--limit", "2")
     assert done.stdout.startswith("round 2: pope of looks: 1.000 (")

@@ -53,7 +53,7 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 def arguments(server: LlmServer, folder: Path, model: str = "looks", suite: str = "pope") -> list[object]:
     return [
         *("probe", suite, "--target", server.base_url, "--model", model, "--benchmark", folder),
-        *("--run", folder.parent / "run"),
+        *("--folder", folder.parent / "run"),
     ]
 
 
@@ -176,7 +176,7 @@ def test_wrong_use_is_one_line(nobody: CommandLine, server: LlmServer, folder: P
     bare.mkdir()
     (bare / "coco_pope_random.json").write_bytes((folder / "coco_pope_random.json").read_bytes())
     typed[7] = bare
-    assert "name their folder with --images" in nobody.complaint(*typed)
+    assert "name the folder of the images (--images)" in nobody.complaint(*typed)
 
 
 def test_notes_first_then_unseen(nobody: CommandLine, server: LlmServer, folder: Path) -> None:

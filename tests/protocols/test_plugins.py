@@ -91,8 +91,8 @@ def test_a_plug_in_is_judged_reported_tallied_and_validated(tmp_path: Path, monk
     )
     typed = CommandLine(data, apart=True)
     assert typed.json("score", "toy", file)["protocol"] == "toy"
-    assert typed.json("tally", "toy", file) == {"lines": 2}
-    assert typed.json("agree", "toy", file) == {"people": 2}
+    assert typed.json("score", "toy", file, "--recorded") == {"lines": 2}
+    assert typed.json("validate", "toy", file) == {"people": 2}
     up = Up(data, apart=True)
     try:
         assert up("submit", file).returncode == 0
@@ -126,4 +126,4 @@ def test_a_plug_in_is_judged_reported_tallied_and_validated(tmp_path: Path, monk
 def test_a_wrong_plug_in_is_one_clear_line(tmp_path: Path, code: str, complaint: str):
     install(tmp_path, code, "wrong")
     typed = CommandLine(tmp_path, apart=True)
-    assert typed.complaint("tally", "faithscore", tmp_path / "file", PYTHONPATH=str(tmp_path)) == complaint
+    assert typed.complaint("score", "faithscore", tmp_path / "file", PYTHONPATH=str(tmp_path)) == complaint

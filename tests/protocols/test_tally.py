@@ -27,10 +27,10 @@ def test_options_reach_the_tally(strict: Tally):
 
 
 def test_a_missing_option_is_told_with_its_meaning(strict: Tally):
-    with pytest.raises(UsageError, match="tally x needs --subset: one of a, b"):
+    with pytest.raises(UsageError, match="recorded judgements of x need subset: one of a, b"):
         strict.run("x", TallyRequest(file=FILE))
 
 
 def test_an_option_that_is_not_read_is_told(strict: Tally):
-    with pytest.raises(UsageError, match="tally x takes no option --t"):
+    with pytest.raises(UsageError, match="recorded judgements of x take no t"):
         strict.run("x", TallyRequest(file=FILE, subset="a", t=3))

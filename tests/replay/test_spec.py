@@ -19,12 +19,12 @@ from groundwatch.topology import Address
         ({"run": ""}, "letters, digits"),
         ({"run": "x" * 65}, "at most 64"),
         ({"stage": "judging"}, "there are extraction, verification, matching, scoring"),
-        ({"stage": "captioning"}, "--from scoring"),
-        ({"stage": "generation"}, "--from scoring"),
+        ({"stage": "captioning"}, "from scoring on"),
+        ({"stage": "generation"}, "from scoring on"),
         ({"protocols": ("nothing",)}, "no protocol 'nothing'"),
-        ({"protocols": ("genception",)}, "--from scoring"),
-        ({"since": 5.0, "until": 5.0}, "--until is not after --since"),
-        ({"max_cost": float("nan")}, "--max-cost"),
+        ({"protocols": ("genception",)}, "from scoring on"),
+        ({"since": 5.0, "until": 5.0}, "the end is not after the beginning"),
+        ({"max_cost": float("nan")}, "max_cost nan"),
         ({"source": "a b"}, "letters, digits"),
     ],
 )
@@ -62,7 +62,7 @@ def test_no_moment(text: str) -> None:
 def test_paces() -> None:
     assert [pace(text) for text in ("1x", "10x", "0.5x", "2", "max")] == [1.0, 10.0, 0.5, 2.0, 0.0]
     for text in ("0x", "fast", "-1x", "infx", "nan"):
-        with pytest.raises(UsageError, match="--speed"):
+        with pytest.raises(UsageError, match="write 1x, 10x"):
             pace(text)
 
 

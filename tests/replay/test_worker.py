@@ -256,7 +256,7 @@ async def test_a_budget_pauses_and_more_of_it_goes_on(
     assert paused.status == "paused" and "$0.50" in paused.reason
     assert 50 <= paused.counts.scored < 300
     runs = await Runs.open(bus.js)
-    with pytest.raises(UsageError, match="--max-cost"):
+    with pytest.raises(UsageError, match="allow more"):
         await resume(runs, "b")
     done = await (await replays.replayer(await resume(runs, "b", max_cost=100.0))).work()
     assert done.counts.scored == done.counts.usage.calls == 300

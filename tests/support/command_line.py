@@ -119,7 +119,7 @@ class Up(CommandLine):
         super().__init__(folder, apart=apart, **env)
         self._log = (folder / "up.log").open("w")
         self.process = self.start(
-            "up", "--port", 0, "--data-dir", folder, stdout=subprocess.PIPE, stderr=self._log
+            "up", "--port", 0, "--folder", folder, stdout=subprocess.PIPE, stderr=self._log
         )
         assert self.process.stdout is not None
         self.first_line = self.process.stdout.readline()

@@ -1,4 +1,4 @@
-"""A real nats-server with the very configuration that `groundwatch provision --auth --tls` writes."""
+"""A real nats-server with the very configuration that `groundwatch admin auth --tls` writes."""
 
 from __future__ import annotations
 

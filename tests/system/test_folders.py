@@ -60,33 +60,33 @@ def servers(folder: Path) -> list[int]:
 
 
 def test_what_is_over_is_opened_for_one_command(nobody, data):
-    ledger = nobody.json("audit", "--data-dir", data)
+    ledger = nobody.json("audit", "--folder", data)
     assert (ledger["recorded"], ledger["balanced"]) == (0, True)
-    assert nobody.json("runs", "list", "--data-dir", data) == {"runs": []}
+    assert nobody.json("replay", "list", "--folder", data) == {"runs": []}
     assert servers(data) == []
 
 
 def test_a_running_one_is_found(up, written, answer):
-    assert up.json("audit", "--data-dir", up.folder)["run"] == "live"
+    assert up.json("audit", "--folder", up.folder)["run"] == "live"
     sent = written(answer("by-folder"))
-    assert up.json("submit", sent, "--data-dir", up.folder)["accepted"] == 1
-    assert "models" in up.json("report", "--data-dir", up.folder)
+    assert up.json("submit", sent, "--folder", up.folder)["accepted"] == 1
+    assert "models" in up.json("report", "--folder", up.folder)
 
 
 def test_what_cannot_be_opened_is_one_line(nobody, data, tmp_path):
     none = tmp_path / "none"
-    told = nobody.complaint("compare", "live", "x", "--data-dir", none)
+    told = nobody.complaint("compare", "live", "x", "--folder", none)
     assert told.startswith(f"{none}: there is no such folder; groundwatch demo")
-    assert "holds no streams" in nobody.complaint("report", "--data-dir", tmp_path)
-    assert "do not go together" in nobody.complaint("audit", "--data-dir", data, "--nats", "nats://x:1")
-    assert "no run 'x'; there are: none yet" in nobody.complaint("runs", "show", "x", "--data-dir", data)
+    assert "holds no streams" in nobody.complaint("report", "--folder", tmp_path)
+    assert "do not go together" in nobody.complaint("audit", "--folder", data, "--nats", "nats://x:1")
+    assert "no run 'x'; there are: none yet" in nobody.complaint("replay", "show", "x", "--folder", data)
 
 
 async def test_one_that_is_in_use_is_one_line(nobody, data):
     server = NatsServer(data / "nats")
     await server.start()
     try:
-        told = await asyncio.to_thread(nobody.complaint, "audit", "--data-dir", data)
+        told = await asyncio.to_thread(nobody.complaint, "audit", "--folder", data)
         assert told.startswith(f"another groundwatch already uses {data}")
         with pytest.raises(UsageError, match="already uses"):
             server_of_another = NatsServer(data / "nats")
@@ -106,8 +106,8 @@ async def test_streams_of_another_version_are_one_line(nobody, data, tmp_path):
     await bus.js.delete_stream(OUTCOMES)
     await bus.close()
     await server.stop()
-    told = await asyncio.to_thread(nobody.complaint, "audit", "--data-dir", older)
-    assert f"groundwatch up --data-dir {older} brings the data up to date" in told
+    told = await asyncio.to_thread(nobody.complaint, "audit", "--folder", older)
+    assert f"groundwatch up --folder {older} brings the data up to date" in told
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -200,7 +200,7 @@ def test_commands_are_told_as_they_are_typed_here(tmp_path, monkeypatch):
     assert program() == "groundwatch"
     monkeypatch.setattr(sys, "argv", ["-c"])
     assert program() == f"{sys.executable} -m groundwatch"
-    assert place_of(Path("a b")) == " --data-dir 'a b'"
+    assert place_of(Path("a b")) == " --folder 'a b'"
     assert place_of(None) == ""
 
 
@@ -212,8 +212,8 @@ def test_the_mark_is_json(tmp_path):
 @pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/none/of/ours", "/proc"])
 def test_up_says_in_one_line_that_a_place_cannot_be_written(tmp_path, place):
     (tmp_path / "a-file").touch()
-    done = CommandLine(tmp_path)("up", "--data-dir", tmp_path / place)
+    done = CommandLine(tmp_path)("up", "--folder", tmp_path / place)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert "cannot be written" in done.stderr
-    assert "--data-dir" in done.stderr
+    assert "--folder" in done.stderr

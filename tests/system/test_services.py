@@ -1,4 +1,4 @@
-"""up, serve and provision, and what every command does with mistakes."""
+"""up, serve and admin provision, and what every command does with mistakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from groundwatch.addresses import shown_address
 from groundwatch.runtime.local.nats_server import NatsServer, free_port
 from groundwatch.system.services import SERVED
 
-COMMANDS = ["audit", "report", "watch", "dead list", "provision", "up", "serve scoring"]
+COMMANDS = ["audit", "report", "watch", "admin dead list", "admin provision", "up", "serve scoring"]
 
 
 def test_up_says_where_it_is(up):
@@ -42,9 +42,9 @@ def test_what_up_keeps_is_for_this_user_alone(up):
 
 
 def test_a_second_up_on_the_same_data(up):
-    told = up.complaint("up", "--port", 0, "--data-dir", up.folder)
+    told = up.complaint("up", "--port", 0, "--folder", up.folder)
     assert "another groundwatch already uses" in told
-    assert "--data-dir" in told
+    assert "--folder" in told
     assert (up.folder / "running.json").exists()
     assert up.json("audit")["balanced"] is True
 
@@ -73,10 +73,10 @@ def test_up_keeps_its_data_and_finds_its_end(tmp_path, written, answer):
 
 
 def test_provision_changes_nothing_that_is_right(up):
-    done = up.json("provision")
+    done = up.json("admin", "provision")
     assert set(done.values()) == {"unchanged"}
     assert {"GW_RESPONSES", "GW_DEAD", "extraction", "scoring-retry", "gw-images"} <= done.keys()
-    assert "unchanged  stream    GW_RESPONSES" in up("provision").stdout
+    assert "unchanged  stream    GW_RESPONSES" in up("admin", "provision").stdout
 
 
 def test_provision_a_bare_server_then_serve(nobody, tmp_path):
@@ -91,7 +91,7 @@ def test_provision_a_bare_server_then_serve(nobody, tmp_path):
     def check(url: str) -> None:
         told = nobody.complaint("serve", "scoring", "--nats", url)
         assert "GW_RESPONSES" in told
-        assert "run groundwatch provision first" in told
+        assert "run groundwatch admin provision first" in told
         port = free_port()
         serving = nobody.start(
             "serve", "scoring", "--nats", url, "--metrics-port", port, "--wait", 100, stderr=subprocess.PIPE
@@ -100,7 +100,7 @@ def test_provision_a_bare_server_then_serve(nobody, tmp_path):
             waiting = json.loads(serving.stderr.readline())
             assert waiting["event"] == "serve.waiting"
             assert waiting["reason"] == told
-            assert set(nobody.json("provision", "--nats", url).values()) == {"created"}
+            assert set(nobody.json("admin", "provision", "--nats", url).values()) == {"created"}
             assert ready(port) == {"ready": True, "problems": []}
             assert "groundwatch_consumer_up" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
         finally:
@@ -137,7 +137,7 @@ def test_one_whose_connection_is_closed_for_good_ends(nobody, tmp_path, service)
             await server.stop()
 
     def check(url: str) -> None:
-        nobody.json("provision", "--nats", url)
+        nobody.json("admin", "provision", "--nats", url)
         with nats_relay(url) as relay:
             port = free_port()
             serving = nobody.start(
@@ -182,7 +182,7 @@ def test_an_unknown_stage(nobody):
         ("audit --run", "x" * 4_200),
         ("audit --run", "*"),
         ("report --run", "x" * 4_200),
-        ("runs show", "x" * 4_200),
+        ("replay show", "x" * 4_200),
         ("compare live", "x" * 4_200),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_wrong_variable_is_named(nobody, variable, value, told):
         ("audit --nonsense", "No such option: --nonsense (see groundwatch audit --help)"),
         ("submit", "(see groundwatch submit --help)"),
         ("watch --seconds soon", "Invalid value for '--seconds'"),
-        ("dead nonsense", "(see groundwatch dead --help)"),
+        ("admin dead nonsense", "(see groundwatch admin dead --help)"),
     ],
 )
 def test_a_mistyped_command_is_one_line(nobody, line, told):
@@ -242,13 +242,13 @@ def test_a_mistyped_command_is_one_line(nobody, line, told):
 
 def test_version_and_help(nobody):
     assert nobody("--version").stdout.startswith("groundwatch 0")
-    for command in ("", *COMMANDS, "submit", "dead retry"):
+    for command in ("", *COMMANDS, "submit", "admin dead retry"):
         done = nobody(*command.split(), "--help")
         assert done.returncode == 0
         assert "Usage: groundwatch" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["report", "provision", "report --json"])
+@pytest.mark.parametrize("command", ["report", "admin provision", "report --json"])
 def test_a_reader_who_went_away_is_no_error(up, command):
     reading, writing = os.pipe()
     running = up.start(*command.split(), stdout=writing, stderr=subprocess.PIPE)

@@ -315,7 +315,7 @@ def _trust(made: dashboard.Dashboard) -> None:
         lines(
             "Agreement with people",
             "Share of the claims that people looked at and the judge decided, on which both say the same. "
-            "From groundwatch agree verdicts --metrics-file.",
+            "From groundwatch validate verdicts --metrics-file.",
             [
                 Query(
                     f"sum by (protocol) ({same}) "

@@ -75,7 +75,7 @@ def _figures(made: dashboard.Dashboard) -> None:
     made.with_panel(
         figure(
             "Dead letters",
-            "Events that could not be processed and wait for somebody: groundwatch dead list.",
+            "Events that could not be processed and wait for somebody: groundwatch admin dead list.",
             "max(groundwatch_dead_letters_waiting)",
             decimals=0,
             red_from=1,
@@ -84,7 +84,7 @@ def _figures(made: dashboard.Dashboard) -> None:
     made.with_panel(
         figure(
             "Consumers missing",
-            "Durable consumers that somebody deleted or nobody provisioned: groundwatch provision.",
+            "Durable consumers that somebody deleted or nobody provisioned: groundwatch admin provision.",
             "count(min by (consumer) (groundwatch_consumer_up) == 0) or vector(0)",
             decimals=0,
             red_from=1,
@@ -208,7 +208,7 @@ def _faults(made: dashboard.Dashboard) -> None:
         lines(
             "Dead letters",
             "Events that could not be processed, by stage and reason; empty while there has been none. "
-            "groundwatch dead list says why, groundwatch dead retry sends them again.",
+            "groundwatch admin dead list says why, groundwatch admin dead retry sends them again.",
             [
                 Query(
                     increase("groundwatch_dead_letters_total", STAGE, "stage, reason", R)

@@ -49,7 +49,7 @@ def _replays(made: dashboard.Dashboard) -> None:
     made.with_panel(
         figure(
             "Nobody works at",
-            "Replays that were begun and that no process works at: groundwatch serve replay, or runs resume.",
+            "Replays that no process works at: groundwatch serve replay, or groundwatch replay resume.",
             number("unattended"),
             decimals=0,
             red_from=0.5,
@@ -59,7 +59,7 @@ def _replays(made: dashboard.Dashboard) -> None:
     made.with_panel(
         figure(
             "Stand still",
-            "Paused by hand, or since their own budget is used up: groundwatch runs resume.",
+            "Paused by hand, or since their own budget is used up: groundwatch replay resume.",
             number("paused|over_budget"),
             decimals=0,
             width=6,
@@ -98,7 +98,7 @@ def _replays(made: dashboard.Dashboard) -> None:
         rows(
             "Replays",
             "Those that are not over, or have ended within two minutes. Changed: of the judgements that were "
-            "looked at, those that the same judges made otherwise before. Faults: see runs retry.",
+            "looked at, those that the same judges made otherwise before. Faults: see replay retry.",
             {"run": "Replay"},
             [
                 Column("Done", of_run("progress_ratio"), "percentunit", 1),
@@ -152,7 +152,7 @@ def _canaries(made: dashboard.Dashboard) -> None:
     made.with_panel(
         figure(
             "Longest since a round",
-            "Of all chosen models. More than twice `groundwatch canary --every`: it has stopped.",
+            "Of all chosen models. More than twice the canary's `--every`: it has stopped.",
             f"max(time() - groundwatch_canary_last_round_seconds{{{CANARY}}})",
             unit="s",
             decimals=0,

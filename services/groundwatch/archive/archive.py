@@ -268,5 +268,6 @@ class Archive:
     def _refuse_old_format(self) -> None:
         if self.store.names(OLD_FORMAT):
             raise UsageError(
-                f"the archive at {self.url} has the format before Delta Lake: groundwatch archive convert"
+                f"the archive at {self.url} has the format before Delta Lake: "
+                "groundwatch admin archive convert"
             )

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import typer
 
-import groundwatch.cli.agree as agree
-import groundwatch.cli.analyse as analyse
-import groundwatch.cli.budget as budget
-import groundwatch.cli.canary as canary
-import groundwatch.cli.compare as compare
-import groundwatch.cli.config as config
-import groundwatch.cli.construction as construction
-import groundwatch.cli.demo as demo
-import groundwatch.cli.erase as erase
-import groundwatch.cli.export as export
-import groundwatch.cli.faults as faults
-import groundwatch.cli.ledger as ledger
-import groundwatch.cli.models as models
-import groundwatch.cli.offline as offline
-import groundwatch.cli.probe as probe
-import groundwatch.cli.provisioning as provisioning
-import groundwatch.cli.query as query
-import groundwatch.cli.replay as replay
-import groundwatch.cli.runs as runs
-import groundwatch.cli.traffic as traffic
-import groundwatch.cli.up as up
 from groundwatch import __version__, termination
+from groundwatch.cli import (
+    admin,
+    budget,
+    compare,
+    dataset,
+    demo,
+    erase,
+    ledger,
+    probe,
+    query,
+    replay,
+    runs,
+    score,
+    traffic,
+    up,
+    validate,
+)
+from groundwatch.cli.options import Command, group
 from groundwatch.cli.output import complain, say, told_here
 from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, OpenedFolderError, SettingsError
 
@@ -61,30 +59,86 @@ def options(
     """Options that stand before every command."""
 
 
-for module in (
-    up,
-    provisioning,
-    demo,
-    traffic,
-    ledger,
-    budget,
-    offline,
-    probe,
-    canary,
-    agree,
-    analyse,
-    construction,
-    config,
-    models,
-    query,
-    replay,
-    runs,
-    faults,
-    compare,
-    export,
-    erase,
-):
-    module.register(app)
+replays = group(
+    "Judge again what was recorded, into runs of their own.",
+    start=replay.start,
+    list=runs.list_runs,
+    show=runs.show,
+    pause=runs.pause,
+    resume=replay.resume,
+    cancel=runs.cancel,
+    delete=runs.delete,
+    retry=runs.retry,
+    faults=runs.faults,
+    export=replay.export,
+)
+validations = group(
+    "How far the judges agree with people, or with what is known to be true.",
+    validate.Validations,
+    faithscore=validate.faithscore,
+    valor=validate.valor,
+    tri_he=validate.tri_he,
+    annotators=validate.annotators,
+    verdicts=validate.verdicts,
+    planted=validate.planted,
+    miniature=validate.miniature,
+)
+datasets = group(
+    "Build benchmarks as their papers built them.",
+    pope=dataset.pope,
+    vlm2=dataset.vlm2,
+    valor=dataset.valor,
+    tri_he=dataset.tri_he,
+)
+administration = group(
+    "Prepare a system, look after it, and remove what must go.",
+    provision=admin.provision_command,
+    auth=admin.auth,
+    dead=group(
+        "Events that could not be processed: look at them, send them again.",
+        list=ledger.list_dead,
+        retry=ledger.retry_dead,
+    ),
+    budget=group(
+        "How much of the judging a tenant, model or protocol may use.",
+        list=budget.list_budgets,
+        set=budget.set_budget,
+        remove=budget.remove_budget,
+    ),
+    erase=erase.erase,
+    retention=erase.retention,
+    config=group("The settings of the services.", check=admin.check_settings, show=admin.show_settings),
+    archive=group(
+        "The history as a Delta Lake table.", status=query.archive_status, convert=query.archive_convert
+    ),
+    models=admin.models,
+)
+
+PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Run": {"up": up.up, "demo": demo.demo, "serve": up.serve},
+    "Traffic": {
+        "submit": traffic.submit,
+        "watch": traffic.watch,
+        "report": traffic.report,
+        "compare": compare.compare,
+        "query": query.query,
+        "audit": ledger.audit,
+        "replay": replays,
+    },
+    "Evaluation": {
+        "score": score.score,
+        "probe": probe.probe_command,
+        "validate": validations,
+        "dataset": datasets,
+    },
+    "Operation": {"admin": administration},
+}
+for panel, commands in PANELS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, cls=Command, rich_help_panel=panel)(command)
 
 
 def main() -> None:

@@ -15,13 +15,8 @@ from groundwatch.gateway.budgets.signals import SIGNALS
 from groundwatch.system.connecting import connected, run
 from groundwatch.terminal import Console, Table, lines
 
-budget = typer.Typer(
-    help="How much of the judging a tenant, model or protocol may use.", no_args_is_help=True
-)
 
-
-@budget.command("list")
-def budget_list(config: ConfigOption = None, nats: NatsOption = "", as_json: JsonOption = False) -> None:
+def list_budgets(config: ConfigOption = None, nats: NatsOption = "", as_json: JsonOption = False) -> None:
     """List the budgets, each with what is used of it this minute and today."""
     settings = client_settings(config, nats)
 
@@ -57,8 +52,7 @@ def budget_list(config: ConfigOption = None, nats: NatsOption = "", as_json: Jso
     console.print(table)
 
 
-@budget.command("set")
-def budget_set(
+def set_budget(
     name: Annotated[str, typer.Argument(help="A name for it, such as acme.", show_default=False)],
     tenant: Annotated[str, typer.Option(help="Only this tenant.", show_default=False)] = "",
     model: Annotated[str, typer.Option(help="Only this model.", show_default=False)] = "",
@@ -114,9 +108,8 @@ def budget_set(
         say(f"budget {name} {'set' if new else 'changed'}")
 
 
-@budget.command("remove")
-def budget_remove(
-    name: Annotated[str, typer.Argument(help="Its name, from `budget list`.", show_default=False)],
+def remove_budget(
+    name: Annotated[str, typer.Argument(help="Its name, from `admin budget list`.", show_default=False)],
     config: ConfigOption = None,
     nats: NatsOption = "",
     as_json: JsonOption = False,
@@ -142,8 +135,3 @@ def _plain(one: Told) -> dict[str, object]:
 
 def _of(used: str, limit: float | None) -> str:
     return "–" if limit is None else f"{used} of {limit:,}"
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.add_typer(budget, name="budget")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groundwatch.cli.options import ConfigOption, DataDirOption, JsonOption, NatsOption, client_settings
+from groundwatch.cli.options import ConfigOption, FolderOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.reporting.compare.compare import CHANGED
@@ -26,18 +26,18 @@ def compare(
     tenant: Annotated[str, typer.Option(help="Only of this tenant.", show_default=False)] = "",
     protocol: Annotated[str, typer.Option(help="Only by this protocol.", show_default=False)] = "",
     top: Annotated[int, typer.Option(min=0, help="Most changed responses to name.")] = CHANGED,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a report with plots here.", show_default=False)
+    out: Annotated[
+        Path | None, typer.Option(help="Write a report with plots (HTML) here.", show_default=False)
     ] = None,
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Paired differences of two runs, with intervals and tests."""
     settings = client_settings(config, nats, folder)
-    if html is not None and not html.absolute().parent.is_dir():
-        raise UsageError(f"--html {html}: there is no folder {html.absolute().parent}")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise UsageError(f"{out}: there is no folder {out.absolute().parent}")
 
     async def work() -> Comparison:
         # Imported only here: the gateway brings its web server along.
@@ -49,19 +49,14 @@ def compare(
             )
 
     found = run_coroutine(work())
-    if html is not None:
+    if out is not None:
         try:
-            html.write_text(html_report(found), encoding="utf-8")
+            out.write_text(html_report(found), encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"--html {html}: cannot be written ({error.strerror or error})") from error
+            raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
     if as_json:
         print_json(found)
         return
     render_comparison(found, Console())
-    if html is not None:
-        say(f"report with plots: {html}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this command."""
-    app.command("compare")(compare)
+    if out is not None:
+        say(f"report with plots: {out}")

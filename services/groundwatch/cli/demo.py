@@ -50,7 +50,7 @@ def demo(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir",
+            "--folder",
             help=f"Keep the streams here, in place of those of the demo before; {HERE} when absent.",
             show_default=False,
         ),
@@ -68,7 +68,7 @@ def demo(
     logs.configure(level="error")
     models = {} if recorded else _models_needed()
     screen = Screen() if as_json else ConsoleScreen(Console())
-    with kept(folder, lambda why: complain(f"{why}; --data-dir FOLDER keeps it")) as place:
+    with kept(folder, lambda why: complain(f"{why}; --folder FOLDER keeps it")) as place:
         if recorded:
             played = run(play(place.path, rate or RATE, screen))
             tell_recorded(played, place, as_json=as_json)
@@ -280,7 +280,7 @@ def judged_again(place: Kept, run: str, judged: str, models: str = "") -> Next |
         where += f" --models {quote(str(place.judge))}"
     return Next(
         judged=judged,
-        replay=f"{program()} replay --run {run} --from verification{where}",
+        replay=f"{program()} replay start --run {run} --from verification{where}",
         compare=f"{program()} compare live {run}{place_of(place.path)}",
     )
 
@@ -296,7 +296,7 @@ def tell_next(seconds: float, up: str, place: Kept, again: Next | None, console:
     )
     console.print(f"  {start} {up}", **typed)
     console.print(f"  {start} submit answers.jsonl", **typed)
-    console.print(f"  {start} watch        # or report, audit, dead list", **typed)
+    console.print(f"  {start} watch        # or report, audit, admin dead list", **typed)
     if again is None:
         return
     console.print()
@@ -309,8 +309,3 @@ def tell_next(seconds: float, up: str, place: Kept, again: Next | None, console:
         style="dim",
         **typed,
     )
-
-
-def register(app: typer.Typer) -> None:
-    """Add this command."""
-    app.command("demo")(demo)

@@ -1,4 +1,4 @@
-"""Commands about data that must go: erase, retention."""
+"""Data that must go: `groundwatch admin erase` and `retention`."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _check(done: Erasure) -> None:
     if done.waiting:
         raise CheckFailed(
             f"a stage still holds {done.waiting} messages of {done.what}, and may publish: erase again, "
-            "or let groundwatch retention do it"
+            "or let groundwatch admin retention do it"
         )
     if done.proof is not None and not done.proof.holds:
         places = ", ".join(f"{place.store}: {place.where}" for place in done.proof.found[:5])
@@ -144,6 +144,8 @@ def _show(done: Erasure) -> None:
         )
         for one in proof.unseen:
             console.print(f"not searched: {one}", soft_wrap=True)
+        if proof.unseen:
+            console.print("--store names the NATS server's store directory, to search its files")
 
 
 async def _lift(settings: Settings, wanted: Subject) -> None:
@@ -218,9 +220,3 @@ async def _again_and_again(settings: Settings, every: float, dry_run: bool, as_j
                 logger.error("retention.failed", error=str(error))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), max(0.0, every - (time.monotonic() - began)))
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("erase")(erase)
-    app.command("retention")(retention)

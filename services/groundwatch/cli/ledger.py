@@ -1,4 +1,4 @@
-"""Commands about what became of every event: audit, dead list, dead retry."""
+"""What became of every event: `groundwatch audit`, and `groundwatch admin dead`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from prometheus_client import start_http_server
 
-from groundwatch.cli.options import ConfigOption, DataDirOption, JsonOption, NatsOption, client_settings
+from groundwatch.cli.options import (
+    ConfigOption,
+    FolderOption,
+    JsonOption,
+    NatsOption,
+    client_settings,
+    serve_metrics,
+)
 from groundwatch.cli.output import print_json, print_json_line, say
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
 from groundwatch.ledger.auditing import AuditMetrics, audit_periodically
 from groundwatch.ledger.ledger import Ledger
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.runs import audit as count_ledger
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.services.run import stopping
 from groundwatch.runtime.settings import Settings
@@ -25,13 +31,11 @@ from groundwatch.terminal import Console, Table
 from groundwatch.times import moment_of, read_interval
 from groundwatch.topology import AUDITOR
 
-dead = typer.Typer(help="Events that could not be processed.", no_args_is_help=True)
 
-
-def audit_command(
+def audit(
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to count.")] = LIVE,
     wait: Annotated[
@@ -63,7 +67,7 @@ def audit_command(
 
     async def work() -> Ledger:
         async with connected(settings, "audit") as bus:
-            return await audit(bus.js, run_name, settle=wait)
+            return await count_ledger(bus.js, run_name, settle=wait)
 
     try:
         ledger = run(work())
@@ -91,10 +95,7 @@ async def _audit_periodically(
     settings: Settings, run_name: str, every: str, port: int, *, as_json: bool
 ) -> None:
     seconds, metrics = read_interval(every, "--every"), AuditMetrics()
-    try:
-        server, _ = start_http_server(port, addr=settings.telemetry.host, registry=metrics.registry)
-    except OSError as error:
-        raise UsageError(f"--metrics-port {port}: {error.strerror or error}") from error
+    server = serve_metrics(port, metrics.registry, settings)
     logger.info("telemetry.started", service="audit", port=server.server_port)
 
     def report(ledger: Ledger) -> None:
@@ -140,7 +141,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         (ledger.expired, "outcomes whose responses retention has removed"),
         (ledger.erased, "responses erased, with their outcomes (all runs)"),
         (ledger.foreign, "foreign messages in the source stream"),
-        (ledger.dead_letters, "dead letters (groundwatch dead list)"),
+        (ledger.dead_letters, "dead letters (groundwatch admin dead list)"),
     ):
         if count:
             table.add_row(f"{count:,}", name)
@@ -148,8 +149,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
     console.print(ledger.standing, style="" if ledger.balanced else "bold red")
 
 
-@dead.command("list")
-def dead_list(
+def list_dead(
     config: ConfigOption = None,
     nats: NatsOption = "",
     as_json: JsonOption = False,
@@ -178,12 +178,11 @@ def dead_list(
             str(letter.sequence), when, letter.stage, ",".join(letter.protocols) or "–", letter.reason[:200]
         )
     console.print(table)
-    console.print(f"{len(letters)} in all. Send again: groundwatch dead retry NUMBER… or --all")
+    console.print(f"{len(letters)} in all. Send again: groundwatch admin dead retry NUMBER… or --all")
 
 
-@dead.command("retry")
-def dead_retry(
-    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers from `dead list`.")] = None,
+def retry_dead(
+    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers from `admin dead list`.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
     config: ConfigOption = None,
     nats: NatsOption = "",
@@ -192,7 +191,7 @@ def dead_retry(
     """Give dead letters back to their stage; one that succeeds now replaces its unscored outcome."""
     wanted = set(numbers or ())
     if not wanted and not every:
-        raise UsageError("say which: numbers from `groundwatch dead list`, or --all")
+        raise UsageError("say which: numbers from `groundwatch admin dead list`, or --all")
     settings = client_settings(config, nats)
 
     async def work() -> tuple[int, set[int]]:
@@ -215,9 +214,3 @@ def _readable(letter: DeadLetter) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.structs.asdict(letter)
     fields["payload"] = letter.payload[:2_000].decode("utf-8", "replace")
     return fields
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("audit")(audit_command)
-    app.add_typer(dead, name="dead")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from wsgiref.simple_server import WSGIServer
 
 import typer
+from prometheus_client import CollectorRegistry, start_http_server
+from typer.core import TyperCommand, TyperGroup
 
 from groundwatch.errors import UsageError
 from groundwatch.runtime.settings import Settings
@@ -22,10 +26,10 @@ NatsOption = Annotated[
         "--nats", help="NATS address; the running `groundwatch up` when absent.", show_default=False
     ),
 ]
-DataDirOption = Annotated[
+FolderOption = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir",
+        "--folder",
         help="The data of an `up` or a demo on this machine, whether that still runs or not.",
         show_default=False,
     ),
@@ -68,11 +72,50 @@ UntilOption = Annotated[
 ArchiveOnlyOption = Annotated[
     bool, typer.Option("--archive-only", help="Leave out what is still only in the stream: needs no NATS.")
 ]
+StreamOnlyOption = Annotated[
+    bool, typer.Option("--stream-only", help="Leave out the archive: what the stream still holds.")
+]
 
 NOTHING_RUNS = (
     f"{NOTHING_FOUND}: start one with groundwatch up, or say where one is: "
-    "--data-dir FOLDER of an up, --nats URL, or nats.url (GROUNDWATCH_NATS__URL)"
+    "--folder FOLDER of an up, --nats URL, or nats.url (GROUNDWATCH_NATS__URL)"
 )
+
+
+class Command(TyperCommand):
+    """Says which options are meant where an error names parameters."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            named = {one.name: one.opts[0] for one in self.params if one.opts[0].startswith("--")}
+            if options := [named[name] for name in error.parameters if name in named]:
+                error.args = (f"{error} ({', '.join(options)})",)
+            raise
+
+
+def group(
+    about: str, cls: type[TyperGroup] | None = None, /, **commands: Callable[..., None] | typer.Typer
+) -> typer.Typer:
+    """Commands under one name, in this order."""
+    made = typer.Typer(cls=cls, help=about, no_args_is_help=True)
+    for key, command in commands.items():
+        name = key.replace("_", "-")
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name)
+        else:
+            made.command(name, cls=Command)(command)
+    return made
+
+
+def serve_metrics(port: int, registry: CollectorRegistry, settings: Settings) -> WSGIServer:
+    """Answer /metrics until the process ends."""
+    try:
+        server, _ = start_http_server(port, addr=settings.telemetry.host, registry=registry)
+    except OSError as error:
+        raise UsageError(f"--metrics-port {port}: {error.strerror or error}") from error
+    return server
 
 
 def client_settings(
@@ -87,7 +130,7 @@ def client_settings(
     settings = prepare(config, nats_url)
     if folder is not None:
         if nats_url:
-            raise UsageError("--data-dir and --nats do not go together: each says where the streams are")
+            raise UsageError("--folder and --nats do not go together: each says where the streams are")
         check_streams(folder)
         settings = with_nats(settings, "").model_copy(update={"data_dir": str(folder)})
         if (running := find_running(settings)) is not None:

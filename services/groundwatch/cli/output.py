@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from groundwatch.addresses import concealed
-from groundwatch.errors import OpenedFolderError, UsageError
+from groundwatch.errors import OpenedFolderError
 from groundwatch.reporting import Beside, render_beside
 from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress
 from groundwatch.system.folders import PROVISION
@@ -144,14 +144,6 @@ def render_numbers(result: Mapping[str, object], console: Console) -> None:
     console.print(table)
 
 
-def write_lines(path: Path, lines: Iterable[object]) -> None:
-    """Write JSON lines; raises `UsageError` where that is not possible."""
-    try:
-        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
-
-
 def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
     for name, value in result.items():
         if isinstance(value, Mapping):
@@ -171,7 +163,7 @@ def program() -> str:
 
 def place_of(folder: Path | None) -> str:
     """The option that names the folder; nothing for none."""
-    return f" --data-dir {shlex.quote(str(folder))}" if folder is not None else ""
+    return f" --folder {shlex.quote(str(folder))}" if folder is not None else ""
 
 
 def told_here(error: OpenedFolderError) -> str:

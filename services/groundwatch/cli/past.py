@@ -16,23 +16,12 @@ from groundwatch.system.history import history
 from groundwatch.terminal import Console
 from groundwatch.times import read_moment
 
-SOURCES = ("archive", "stream")
-
 HistoryByOption = Annotated[
     str,
     typer.Option(
         "--by",
         metavar="NAME,…",
         help=f"Tell apart by any of {', '.join(DIMENSIONS)}, or by a tag, such as strategy.",
-        show_default=False,
-    ),
-]
-SourceOption = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="|".join(SOURCES),
-        help="Only the archive (needs no NATS), or only the stream; both together when absent.",
         show_default=False,
     ),
 ]
@@ -45,19 +34,27 @@ def asks_history(by: str) -> bool:
 
 
 async def show_history(
-    settings: Settings, by: str, *, since: str, until: str, source: str, of: str, as_json: bool
+    settings: Settings,
+    by: str,
+    *,
+    since: str,
+    until: str,
+    archive_only: bool,
+    stream_only: bool,
+    of: str,
+    as_json: bool,
 ) -> None:
     """Print the breakdown of run `of`. Raises `UsageError` for options that cannot be."""
-    if source and source not in SOURCES:
-        raise UsageError(f"--from {source}: write {' or '.join(SOURCES)}")
+    if archive_only and stream_only:
+        raise UsageError("--archive-only and --stream-only do not go together")
     begin, end = _moment(since, "--since"), _moment(until, "--until")
     if begin is not None and end is not None and end <= begin:
         raise UsageError(f"--until {until} is not after --since {since}")
     names = _names(by) or ["model"]
     async with history(
         settings,
-        archive_only=source == "archive",
-        stream_only=source == "stream",
+        archive_only=archive_only,
+        stream_only=stream_only,
         since=begin,
         until=end,
         run=of,

@@ -1,4 +1,4 @@
-"""`groundwatch probe`: ask an LVLM a benchmark's suite and score it, as a run that can be gone on with."""
+"""`groundwatch probe`: an LVLM asked a benchmark's suite, once or as a canary again and again."""
 
 from __future__ import annotations
 
@@ -9,94 +9,124 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.cli.options import ConfigOption, JsonOption
-from groundwatch.cli.output import Bars, print_json
+from groundwatch.cli.options import ConfigOption, JsonOption, serve_metrics
+from groundwatch.cli.output import Bars, print_json, print_json_line, say
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
 from groundwatch.probing import benchmarks, world
+from groundwatch.probing.canary import Canary, RoundTold
 from groundwatch.probing.probe import Plan, Probed, flat, probe
 from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.genception.chain import DEFAULT_LENGTH, MAX_LENGTH
 from groundwatch.protocols.suite import Suite
 from groundwatch.reporting import render
+from groundwatch.runtime.services.run import stopping
 from groundwatch.statistics.intervals import Interval
 from groundwatch.system.connecting import prepare, run
 from groundwatch.system.services import configure_protocols
-from groundwatch.terminal import (
-    Console,
-    Table,
-    box,
-)
+from groundwatch.terminal import Console, Table, box
+from groundwatch.times import read_interval
 
-SuiteName = Annotated[str, typer.Argument(help="The benchmark, such as pope.", show_default=False)]
-TargetOption = Annotated[
-    str,
-    typer.Option(
-        help="http(s)://… of an OpenAI-compatible server, with /v1, or triton://host:port.",
-        show_default=False,
-    ),
-]
-ModelOption = Annotated[str, typer.Option(help="The model's name there.", show_default=False)]
-BenchmarkOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="The benchmark's folder, in its published layout. By default the miniature world.",
-        show_default=False,
-    ),
-]
-ImagesOption = Annotated[
-    Path | None,
-    typer.Option(help="Where its images lie; by default its subfolder images.", show_default=False),
-]
-StrategyOption = Annotated[
-    Strategy, typer.Option(help="triplets-first: Tri-HE's mitigation, notes first and then unseen.")
-]
-SeedOption = Annotated[int, typer.Option(help="Of the sample that --limit draws.")]
-EngineOption = Annotated[str, typer.Option(help="Who finds claims. By default as in settings.")]
-JudgeOption = Annotated[str, typer.Option(help="Who judges them. By default as in settings.")]
-KeyOption = Annotated[str, typer.Option(help="The variable that holds the target's key.")]
-TimeoutOption = Annotated[float, typer.Option(min=0.1, help="Seconds for one request.")]
-AtOnceOption = Annotated[int, typer.Option("--at-once", min=1, help="Requests under way together.")]
-LengthOption = Annotated[
-    int, typer.Option("--t", min=1, max=MAX_LENGTH, help="genception: rounds of a chain.")
-]
+ROUND = 20
+"""Questions of a round, about."""
+
+AT_ONCE, AT_ONCE_IN_PRODUCTION = 8, 2
 
 
 def probe_command(
-    suite: SuiteName,
-    target: TargetOption,
-    model: ModelOption,
-    benchmark: BenchmarkOption = None,
-    images: ImagesOption = None,
-    strategy: StrategyOption = Strategy.DIRECT,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Ask a sample of about so many questions.", show_default=False)
-    ] = None,
-    seed: SeedOption = 0,
-    folder: Annotated[
+    suite: Annotated[str, typer.Argument(help="The benchmark, such as pope.", show_default=False)],
+    target: Annotated[
+        str,
+        typer.Option(
+            help="http(s)://… of an OpenAI-compatible server, with /v1, or triton://host:port.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[str, typer.Option(help="The model's name there.", show_default=False)],
+    benchmark: Annotated[
         Path | None,
         typer.Option(
-            "--run",
-            help="Where the run is kept, and gone on with; by default probe-SUITE-MODEL here.",
+            help="The benchmark's folder, in its published layout. By default the miniature world.",
             show_default=False,
         ),
     ] = None,
-    t: LengthOption = DEFAULT_LENGTH,
-    engine: EngineOption = "",
-    judge: JudgeOption = "",
-    api_key_env: KeyOption = "OPENAI_API_KEY",
-    timeout: TimeoutOption = 60.0,
-    at_once: AtOnceOption = 8,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Where its images lie; by default its subfolder images.", show_default=False),
+    ] = None,
+    strategy: Annotated[
+        Strategy, typer.Option(help="triplets-first: Tri-HE's mitigation, notes first and then unseen.")
+    ] = Strategy.DIRECT,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Ask a sample of about so many questions; all when absent, with --every {ROUND}.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample that --limit draws.")] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the answers are kept, and gone on with; by default probe-SUITE-MODEL here, with "
+            "--every canary-SUITE-MODEL.",
+            show_default=False,
+        ),
+    ] = None,
+    t: Annotated[
+        int, typer.Option("--t", min=1, max=MAX_LENGTH, help="genception: rounds of a chain.")
+    ] = DEFAULT_LENGTH,
+    engine: Annotated[str, typer.Option(help="Who finds claims. By default as in settings.")] = "",
+    judge: Annotated[str, typer.Option(help="Who judges them. By default as in settings.")] = "",
+    api_key_env: Annotated[
+        str, typer.Option(help="The variable that holds the target's key.")
+    ] = "OPENAI_API_KEY",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one request.")] = 60.0,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Requests under way together; {AT_ONCE} when absent, with --every {AT_ONCE_IN_PRODUCTION}.",
+            show_default=False,
+        ),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
     submit: Annotated[
         str,
         typer.Option(help="Also send the answers into this gateway, http://host:port.", show_default=False),
     ] = "",
-    as_json: JsonOption = False,
+    every: Annotated[
+        str,
+        typer.Option(
+            help="A canary: a small sample again and again, with so much time between the starts: 90s, 30m, "
+            "6h, 1d.",
+            show_default=False,
+        ),
+    ] = "",
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --every: stop after so many rounds.", show_default=False),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="With --every: another sample each round, not the same one.")
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="With --every: answer /metrics on this port; 0: a free one.", show_default=False),
+    ] = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Ask an LVLM a benchmark's questions and score its answers; run again to go on after a stop."""
+    """Ask an LVLM a benchmark's questions and score its answers; with --every a canary in production.
+
+    Run again it goes on after a stop. With --every it asks a small sample on a schedule, until SIGTERM or
+    Ctrl-C.
+    """
+    if not every and (rounds is not None or fresh or metrics_port is not None):
+        raise UsageError("--rounds, --fresh and --metrics-port go with --every")
+    seconds = read_interval(every, "--every") if every else 0.0
     settings = prepare(config)
     configure_protocols(settings)
     found, source = suite_of(suite, benchmark, images)
@@ -112,19 +142,26 @@ def probe_command(
             url=target,
             model=model,
             timeout=timeout,
-            at_once=at_once,
+            at_once=at_once or (AT_ONCE_IN_PRODUCTION if every else AT_ONCE),
             max_tokens=max_tokens,
             api_key_env=api_key_env,
         ),
-        folder=folder or Path(default_folder(suite, model, strategy)),
+        folder=folder or Path(default_folder("canary" if every else "probe", suite, model, strategy)),
         source=source,
         strategy=strategy,
-        limit=limit,
+        limit=limit or (ROUND if every else None),
         seed=seed,
         length=t,
         engine=engine,
         judge=judge,
     )
+    if every:
+        plan.target.check()
+        canary = Canary(found, plan, settings, fresh=fresh, submit=submit)
+        if metrics_port is not None:
+            serve_metrics(metrics_port, canary.metrics.registry, settings)
+        run(_canary(canary, seconds, rounds, as_json))
+        return
 
     async def work() -> tuple[Probed, dict[str, Any] | None]:
         with Bars() as bars:
@@ -145,6 +182,20 @@ def probe_command(
         show(probed, told, Console())
 
 
+async def _canary(canary: Canary, seconds: float, rounds: int | None, as_json: bool) -> None:
+    async with stopping() as stopped:
+        await canary.run(seconds, rounds, stopped, print_json_line if as_json else _say_round)
+
+
+def _say_round(told: RoundTold) -> None:
+    score = "no score" if told.score is None else f"{told.score:.3f} ({told.low:.3f} to {told.high:.3f})"
+    missing = ", ".join(f"{number} {reason}" for reason, number in told.unscored.items())
+    line = (
+        f"round {told.round}: {told.suite} of {told.model}: {score}, {told.scored} of {told.questions} scored"
+    )
+    say(line + (f"; unscored {missing}" if missing else ""))
+
+
 def suite_of(name: str, benchmark: Path | None, images: Path | None) -> tuple[Suite, str]:
     """The suite, and where it comes from. Raises `UsageError` for one that is not there."""
     if benchmark is None or str(benchmark) == world.NAME:
@@ -154,11 +205,11 @@ def suite_of(name: str, benchmark: Path | None, images: Path | None) -> tuple[Su
     return benchmarks.suite(name, benchmark, images), str(benchmark.resolve())
 
 
-def default_folder(suite: str, model: str, strategy: Strategy) -> str:
-    """`probe-SUITE-MODEL`, with the strategy where it is not the usual one."""
+def default_folder(kind: str, suite: str, model: str, strategy: Strategy) -> str:
+    """Such as `probe-SUITE-MODEL`, with the strategy where it is not the usual one."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
     tail = "" if strategy is Strategy.DIRECT else f"-{strategy.value}"
-    return f"probe-{suite}-{plain}{tail}"
+    return f"{kind}-{suite}-{plain}{tail}"
 
 
 def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
@@ -193,8 +244,3 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, list | dict):
         return None
     return "–" if value is None else str(value)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("probe")(probe_command)

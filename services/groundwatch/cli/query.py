@@ -14,7 +14,7 @@ import typer
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
     ConfigOption,
-    DataDirOption,
+    FolderOption,
     JsonOption,
     NatsOption,
     client_settings,
@@ -35,14 +35,12 @@ SHOWN = 1_000
 
 CHUNK = 10_000
 
-archive = typer.Typer(help="The history as a Delta Lake table.", no_args_is_help=True)
-
 
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT over the tables outcomes and claims.")],
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     as_json: JsonOption = False,
     out: Annotated[
         Path | None,
@@ -71,8 +69,7 @@ def query(
     run(work())
 
 
-@archive.command("status")
-def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def archive_status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """What the archive holds and how far it has come."""
     settings = client_settings(config, "", reads_streams=False)
     archive = _archive(settings)
@@ -110,8 +107,9 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         say(f"  days {days[0]} to {days[-1]}, runs {', '.join(runs)}")
 
 
-@archive.command("convert")
-def convert(config: ConfigOption = None, folder: DataDirOption = None, as_json: JsonOption = False) -> None:
+def archive_convert(
+    config: ConfigOption = None, folder: FolderOption = None, as_json: JsonOption = False
+) -> None:
     """Make a Delta Lake table of an archive that was written before the archive was one, in its place."""
     settings = client_settings(config, "", folder, reads_streams=False)
     archive = _archive(settings)
@@ -175,9 +173,3 @@ def _show(columns: list[str], rows: list[list[Any]], console: Console) -> None:
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"… {len(rows) - SHOWN:,} more rows: use --json, or --out FILE.jsonl for all of them")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("query")(query)
-    app.add_typer(archive, name="archive")

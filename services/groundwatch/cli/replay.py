@@ -1,4 +1,4 @@
-"""`groundwatch replay`: judge what was recorded again, into a run of its own."""
+"""`groundwatch replay start` and `export`: what was recorded, judged again here or taken elsewhere."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import typer
 
 from groundwatch.cli.options import (
     ConfigOption,
-    DataDirOption,
+    FolderOption,
     JsonOption,
     ModelsOption,
     NatsOption,
     client_settings,
 )
 from groundwatch.cli.output import place_of, print_json, program, say
-from groundwatch.cli.runs import WithOption, facts, show_run
+from groundwatch.cli.runs import NameArgument, WithOption, facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel
+from groundwatch.replay.files import Manifest
 from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec, pace
@@ -42,7 +43,7 @@ from groundwatch.times import read_moment, shown_moment
 from groundwatch.topology import REPLAY
 
 
-def replay(
+def start(
     run: Annotated[str, typer.Option(help="Name of the replay, carried by its results.", show_default=False)],
     since: Annotated[
         str, typer.Option(help="From when on: 2026-03-01, 2026-03-01T14:00:00Z, 24h, 7d.", show_default=False)
@@ -85,7 +86,7 @@ def replay(
     ] = None,
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a stretch of what was recorded again, into a run of its own."""
@@ -130,6 +131,57 @@ def replay(
                 return await _replay(bus, judging, asked, file, allow_gap=allow_gap, quiet=as_json)
 
     told_end(run_coroutine(work()), as_json, folder, models, with_settings)
+
+
+def resume(
+    name: NameArgument,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=0, help="A new bound of tokens.", show_default=False)
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(min=0, help="A new bound of US dollars.", show_default=False)
+    ] = None,
+    models: ModelsOption = "",
+    with_settings: WithOption = None,
+) -> None:
+    """Go on with it, here; beside others who work at it, if there are any."""
+    from groundwatch.replay import running
+
+    settings = with_file(client_settings(config, nats, folder), with_settings)
+    served = named_models(models)
+
+    async def go_on() -> Run:
+        async with connected(settings, REPLAY, user=REPLAY) as bus:
+            found = await (await Runs.open(bus.js)).get(name)
+            if found.status == "importing":
+                raise UsageError(
+                    f"run '{name}' was not imported to its end: repeat groundwatch replay start --run {name} "
+                    f"--file {found.spec.file}"
+                )
+            found = await running.resume(
+                await Runs.open(bus.js), name, max_tokens=max_tokens, max_cost=max_cost
+            )
+            async with with_models(served, settings, quiet=as_json) as judging:
+                if served:
+                    found = asking(found, judging)
+                with Shown(found, as_json) as show:
+                    return await running.work(bus, settings, found, on_progress=show)
+
+    told_end(run_coroutine(go_on()), as_json, folder, models, with_settings)
+
+
+def asking(one: Run, settings: Settings) -> Run:
+    """The same run, which asks its models on the Triton of these settings."""
+    judges = one.spec.settings
+    served = {"url": settings.triton.url, "tls": settings.triton.tls, "tls_ca": settings.triton.tls_ca}
+    triton = judges.get("triton", {}) | served
+    return msgspec.structs.replace(
+        one, spec=msgspec.structs.replace(one.spec, settings=judges | {"triton": triton})
+    )
 
 
 async def _dry_run(settings: Settings, spec: Spec, allow_gap: bool) -> Plan:
@@ -233,7 +285,7 @@ def told_end(
     elif run.status in ("paused", "running"):
         by = f" --models {shlex.quote(models)}" if models else ""
         by += f" --with {shlex.quote(str(with_settings))}" if with_settings else ""
-        console.print(f"Go on with: {program()} runs resume {run.name}{by}{where}", soft_wrap=True)
+        console.print(f"Go on with: {program()} replay resume {run.name}{by}{where}", soft_wrap=True)
 
 
 def _show_plan(plan: Plan, as_json: bool) -> None:
@@ -275,6 +327,88 @@ def _of_cache(plan: Plan) -> str:
     )
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command."""
-    app.command("replay")(replay)
+def export(
+    out: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
+    since: Annotated[str, typer.Option(help="From when on: 2026-03-01, 24h, 7d.", show_default=False)] = "",
+    until: Annotated[str, typer.Option(help="Until when, exclusive.", show_default=False)] = "",
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only answers of this model; repeatable.", show_default=False)
+    ] = None,
+    tenant: Annotated[
+        list[str] | None, typer.Option(help="Only of this tenant; repeatable.", show_default=False)
+    ] = None,
+    ids: Annotated[str, typer.Option(help="Only these responses: ids by commas.", show_default=False)] = "",
+    sample: Annotated[int, typer.Option(min=0, help="So many responses, by hash.", show_default=False)] = 0,
+    seed: Annotated[int, typer.Option(help="Another seed chooses another sample.")] = 0,
+    stage: Annotated[
+        str,
+        typer.Option(
+            "--from", help="What goes into this stage: extraction (responses), verification, …, scoring."
+        ),
+    ] = "extraction",
+    source: Annotated[str, typer.Option(help="The run whose events are exported.")] = LIVE,
+    allow_gap: Annotated[
+        bool, typer.Option("--allow-gap", help="Export what is left where retention has removed a part.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write recorded events with their images to a file; replay it with `groundwatch replay start --file`."""
+    from groundwatch.replay.exporting import export as write
+
+    settings = client_settings(config, nats, folder)
+    now = time.time()
+    if out.exists() and not force:
+        raise UsageError(f"{out} is there already: name another file, or write over it with --force")
+    spec = Spec(
+        run="export",
+        source=source,
+        stage=stage,
+        since=read_moment(since, "--since", now) if since else 0.0,
+        until=read_moment(until, "--until", now) if until else 0.0,
+        models=tuple(model or ()),
+        tenants=tuple(tenant or ()),
+        ids=tuple(filter(None, (one.strip() for one in ids.split(",")))),
+        sample=sample,
+        seed=seed,
+    )
+    spec.check()
+
+    async def work() -> Manifest:
+        bar = progress(TaskProgressColumn(), quiet=as_json)
+        async with connected(settings, "export") as bus:
+            with bar:
+                task = bar.add_task("export", total=1.0)
+                return await write(
+                    bus.js,
+                    spec,
+                    out,
+                    allow_gap=allow_gap,
+                    on_progress=lambda share: bar.update(task, completed=share),
+                )
+
+    manifest = run_coroutine(work())
+    size = out.stat().st_size
+    if as_json:
+        print_json(msgspec.to_builtins(manifest) | {"file": str(out), "bytes": size})
+        return
+    left = "".join(
+        f", {number:,} {what}"
+        for number, what in (
+            (manifest.missing_images, "images were stored no more"),
+            (manifest.unreadable, "events could not be read and were left out"),
+        )
+        if number
+    )
+    between = (
+        f", recorded {shown_moment(manifest.first)} to {shown_moment(manifest.last)}"
+        if manifest.events
+        else ""
+    )
+    Console().print(
+        f"{out}: {manifest.events:,} events and {manifest.images:,} images in {size:,} bytes{between}{left}",
+        soft_wrap=True,
+    )

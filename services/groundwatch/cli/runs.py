@@ -1,4 +1,4 @@
-"""`groundwatch runs`: the replays there are, and what may be done with them."""
+"""`groundwatch replay list`, `show` and the others about the replays that there are."""
 
 from __future__ import annotations
 
@@ -13,31 +13,29 @@ import typer
 from groundwatch.addresses import without_secrets
 from groundwatch.cli.options import (
     ConfigOption,
-    DataDirOption,
+    FolderOption,
     JsonOption,
-    ModelsOption,
     NatsOption,
     client_settings,
 )
 from groundwatch.cli.output import confirmed, place_of, print_json, program, say
-from groundwatch.errors import UsageError
+from groundwatch.errors import CheckFailed
+from groundwatch.replay import retrying
 from groundwatch.replay.pairs import Changed, changed
-from groundwatch.replay.retrying import faults
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
-from groundwatch.runtime.settings import Settings, with_file
+from groundwatch.runtime.settings import with_file
 from groundwatch.system.connecting import connected, run
-from groundwatch.system.models import named_models
 from groundwatch.terminal import Console, Table
 from groundwatch.times import shown_moment
 from groundwatch.topology import REPLAY
 
 COMPARED = 50_000
-"""Outcomes up to which `runs show` compares a run with its source unasked."""
+"""Outcomes up to which `replay show` compares a run with its source unasked."""
 
 SHOWN_FAULTS = 3
-"""Different faults of judges that it names; `runs faults` names all."""
+"""Different faults of judges that it names; `replay faults` names all."""
 
 WithOption = Annotated[
     Path | None,
@@ -45,14 +43,11 @@ WithOption = Annotated[
 ]
 NameArgument = Annotated[str, typer.Argument(help="Name of the run.", show_default=False)]
 
-runs = typer.Typer(help="Replays: list, show, pause, resume, cancel, delete.", no_args_is_help=True)
 
-
-@runs.command("list")
-def list_command(
+def list_runs(
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Every replay, the newest first."""
@@ -68,7 +63,7 @@ def list_command(
         print_json({"runs": [facts(one, now) for one in found]})
         return
     if not found:
-        Console().print("no replays yet: groundwatch replay --help")
+        Console().print("no replays yet: groundwatch replay start --help")
         return
     table = Table("run", "state", "done", "outcomes", "from", "of", "begun", "cost", box=None)
     for one in found:
@@ -86,12 +81,11 @@ def list_command(
     Console().print(table)
 
 
-@runs.command("show")
-def show_command(
+def show(
     name: NameArgument,
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     as_json: JsonOption = False,
     compare: Annotated[
         bool | None,
@@ -109,7 +103,7 @@ def show_command(
         async with connected(settings, "runs", user=REPLAY) as bus:
             found = await (await Runs.open(bus.js)).get(name)
             faulty = any(found.counts.reasons.get(f"unscored: {reason}") for reason in REPLACEABLE)
-            said = await faults(bus.js, name) if faulty else {}
+            said = await retrying.faults(bus.js, name) if faulty else {}
             wanted = found.counts.outcomes <= COMPARED if compare is None else compare
             if not wanted or found.spec.file:
                 return found, None, said
@@ -127,94 +121,40 @@ def show_command(
     if said:
         words = "; ".join(f"{number:,} × {fault}" for fault, number in list(said.items())[:SHOWN_FAULTS])
         console.print(f"unscored for faults of judges: {words}", soft_wrap=True)
-        console.print(f"Judge these again with: groundwatch runs retry {name}")
+        console.print(f"Judge these again with: groundwatch replay retry {name}")
     if compared is not None:
         console.print(told_changed(compared, found.spec.source), soft_wrap=True)
 
 
-@runs.command("pause")
-def pause_command(
-    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: DataDirOption = None
+def pause(
+    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: FolderOption = None
 ) -> None:
     """Stop it for now: what is in hand is finished, nothing more is begun."""
-    from groundwatch.replay.running import pause
+    from groundwatch.replay import running
 
-    run(_changed(client_settings(config, nats, folder), pause, name))
-    say(f"run {name} is paused; go on with: {program()} runs resume {name}{place_of(folder)}")
-
-
-@runs.command("resume")
-def resume_command(
-    name: NameArgument,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: DataDirOption = None,
-    as_json: JsonOption = False,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=0, help="A new bound of tokens.", show_default=False)
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(min=0, help="A new bound of US dollars.", show_default=False)
-    ] = None,
-    models: ModelsOption = "",
-    with_settings: WithOption = None,
-) -> None:
-    """Go on with it, here; beside others who work at it, if there are any."""
-    from groundwatch.cli.replay import Shown, told_end, with_models
-    from groundwatch.replay.running import resume, work
-
-    settings = with_file(client_settings(config, nats, folder), with_settings)
-    served = named_models(models)
-
-    async def go_on() -> Run:
-        async with connected(settings, REPLAY, user=REPLAY) as bus:
-            found = await (await Runs.open(bus.js)).get(name)
-            if found.status == "importing":
-                raise UsageError(
-                    f"run '{name}' was not imported to its end: repeat groundwatch replay --run {name} "
-                    f"--file {found.spec.file}"
-                )
-            found = await resume(await Runs.open(bus.js), name, max_tokens=max_tokens, max_cost=max_cost)
-            async with with_models(served, settings, quiet=as_json) as judging:
-                if served:
-                    found = asking(found, judging)
-                with Shown(found, as_json) as show:
-                    return await work(bus, settings, found, on_progress=show)
-
-    told_end(run(go_on()), as_json, folder, models, with_settings)
+    run(_changed(client_settings(config, nats, folder), running.pause, name))
+    say(f"run {name} is paused; go on with: {program()} replay resume {name}{place_of(folder)}")
 
 
-def asking(one: Run, settings: Settings) -> Run:
-    """The same run, which asks its models on the Triton of these settings."""
-    judges = one.spec.settings
-    served = {"url": settings.triton.url, "tls": settings.triton.tls, "tls_ca": settings.triton.tls_ca}
-    triton = judges.get("triton", {}) | served
-    return msgspec.structs.replace(
-        one, spec=msgspec.structs.replace(one.spec, settings=judges | {"triton": triton})
-    )
-
-
-@runs.command("cancel")
-def cancel_command(
-    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: DataDirOption = None
+def cancel(
+    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: FolderOption = None
 ) -> None:
     """End it where it is; its results so far stay."""
-    from groundwatch.replay.running import cancel
+    from groundwatch.replay import running
 
-    run(_changed(client_settings(config, nats, folder), cancel, name))
+    run(_changed(client_settings(config, nats, folder), running.cancel, name))
     Console().print(f"run {name} is cancelled; its results so far stay")
 
 
-@runs.command("delete")
-def delete_command(
+def delete(
     name: NameArgument,
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove it with all of its results."""
-    from groundwatch.replay.running import delete
+    from groundwatch.replay import running
 
     settings = client_settings(config, nats, folder)
 
@@ -224,7 +164,7 @@ def delete_command(
 
     async def work() -> None:
         async with connected(settings, "runs", user=REPLAY) as bus:
-            await delete(bus, name)
+            await running.delete(bus, name)
 
     found = run(look())
     if not yes and not confirmed(f"Delete run {name} with its {found.counts.outcomes:,} outcomes?"):
@@ -304,6 +244,59 @@ def told_changed(found: Changed, source: str) -> str:
     )
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.add_typer(runs, name="runs")
+def faults(
+    name: NameArgument,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What the judges of a replay had faults with, and how often."""
+    settings = client_settings(config, nats, folder)
+
+    async def work() -> dict[str, int]:
+        async with connected(settings, "runs", user=REPLAY) as bus:
+            await (await Runs.open(bus.js)).get(name)
+            return await retrying.faults(bus.js, name)
+
+    found = run(work())
+    if as_json:
+        print_json({"run": name, "faults": found})
+        return
+    console = Console(soft_wrap=True)
+    for words, number in found.items():
+        console.print(f"{number:>9,}  {words}")
+    if found:
+        console.print(f"Judge these again with: groundwatch replay retry {name}")
+    else:
+        console.print(f"run {name} has no outcome that is unscored because of a fault")
+
+
+def retry(
+    name: NameArgument,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    folder: FolderOption = None,
+    with_settings: WithOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge again just what is unscored because a judge had a fault. Exit status 1: some have one again."""
+    settings = with_file(client_settings(config, nats, folder), with_settings)
+
+    async def work() -> retrying.Retried:
+        async with connected(settings, REPLAY, user=REPLAY) as bus:
+            return await retrying.retry(bus, settings, name)
+
+    done = run(work())
+    if as_json:
+        print_json(done)
+    else:
+        Console(soft_wrap=True).print(
+            f"run {name}: of {done.found:,} outcomes with faults {done.scored:,} are scored now, "
+            f"{done.unscored:,} unscored for another reason"
+        )
+    if done.faulty or done.gone:
+        gone = f"; the events of {done.gone:,} are no longer kept" if done.gone else ""
+        raise CheckFailed(
+            f"{done.faulty:,} outcomes of run {name} have a fault again (replay faults {name}){gone}"
+        )

@@ -10,16 +10,18 @@ from typing import Annotated
 import typer
 
 from groundwatch.cli.options import (
+    ArchiveOnlyOption,
     ConfigOption,
-    DataDirOption,
+    FolderOption,
     JsonOption,
     NatsOption,
     SinceOption,
+    StreamOnlyOption,
     UntilOption,
     client_settings,
 )
 from groundwatch.cli.output import print_json, progress_bar, say, show_beside
-from groundwatch.cli.past import HistoryByOption, SourceOption, asks_history, show_history
+from groundwatch.cli.past import HistoryByOption, asks_history, show_history
 from groundwatch.client.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
@@ -36,7 +38,7 @@ SHOWN = 20
 
 RunningOption = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="The running `up` with its data in this folder.", show_default=False),
+    typer.Option("--folder", help="The running `up` with its data in this folder.", show_default=False),
 ]
 
 
@@ -62,7 +64,7 @@ def submit(
     """Send recorded responses into a running system; exit status 1 when some were refused."""
     settings = prepare(config)
     if to and folder is not None:
-        raise UsageError("--data-dir and --to do not go together: each says where the gateway is")
+        raise UsageError("--folder and --to do not go together: each says where the gateway is")
     if not to:
         if folder is not None:
             settings = settings.model_copy(update={"data_dir": str(folder)})
@@ -105,7 +107,7 @@ def submit(
 def watch(
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     seconds: Annotated[
         float | None, typer.Option(help="Stop after so many seconds.", show_default=False)
     ] = None,
@@ -139,10 +141,10 @@ def watch(
 def report(
     config: ConfigOption = None,
     nats: NatsOption = "",
-    folder: DataDirOption = None,
+    folder: FolderOption = None,
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
-    beside: Annotated[
+    published: Annotated[
         str,
         typer.Option(
             metavar="PROTOCOL",
@@ -153,22 +155,34 @@ def report(
     by: HistoryByOption = "",
     since: SinceOption = "",
     until: UntilOption = "",
-    source: SourceOption = "",
+    archive_only: ArchiveOnlyOption = False,
+    stream_only: StreamOnlyOption = False,
 ) -> None:
     """Results per model with confidence intervals, from the recorded outcomes.
 
     With a time, a source, or more than one tag to tell them apart by, the answer comes from the history.
     """
-    published = Beside(beside) if beside else None
+    beside = Beside(published) if published else None
     settings = client_settings(config, nats, folder)
-    if since or until or source or asks_history(by):
-        if beside:
-            raise UsageError("--beside goes with no time, source or dimension")
-        run(show_history(settings, by, since=since, until=until, source=source, of=run_name, as_json=as_json))
+    if since or until or archive_only or stream_only or asks_history(by):
+        if published:
+            raise UsageError("--published goes with no time, source or dimension")
+        run(
+            show_history(
+                settings,
+                by,
+                since=since,
+                until=until,
+                archive_only=archive_only,
+                stream_only=stream_only,
+                of=run_name,
+                as_json=as_json,
+            )
+        )
         return
-    if beside and by:
-        raise UsageError("--beside and --by do not go together")
-    found = published or Report(by=by)
+    if published and by:
+        raise UsageError("--published and --by do not go together")
+    found = beside or Report(by=by)
     alarms = Alarms(settings.alarm.rule)
 
     async def work() -> None:
@@ -187,10 +201,3 @@ def report(
         render(found, console)
         for raised in alarms.raised:
             console.print(f"⚠ {tell(raised)}", style="red")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("submit")(submit)
-    app.command("watch")(watch)
-    app.command("report")(report)

@@ -30,7 +30,7 @@ def up(
     port: Annotated[
         int | None, typer.Option(help="Port of the pages and the HTTP intake; 0: a free one.")
     ] = None,
-    folder: Annotated[Path | None, typer.Option("--data-dir", help="Where the streams are kept.")] = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help="Where the streams are kept.")] = None,
     models: ModelsOption = "",
 ) -> None:
     """Run the whole system on this machine, NATS included, pages at a port; with --models also Triton."""
@@ -43,7 +43,7 @@ def up(
     try:
         settings = prepare_folder(settings)
     except UsageError as error:
-        raise UsageError(f"{error}: name another folder with --data-dir") from error
+        raise UsageError(f"{error}: name another folder", "folder") from error
     run(_up(settings, served))
 
 
@@ -96,9 +96,3 @@ def serve(
         raise SettingsError("setting 'nats.url' is needed here: set it, GROUNDWATCH_NATS__URL, or --nats")
     configure_protocols(settings)
     run(run_service(stage, settings, wait))
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("up")(up)
-    app.command("serve")(serve)

@@ -178,8 +178,8 @@ class Eraser:
         unseen = list(self._unreached)
         if self._stores.folder is None:
             unseen.append(
-                "files of the NATS server: searched were its messages, through its API; name its store "
-                "directory with --store to search the files"
+                "files of the NATS server: searched were its messages, through its API; its store "
+                "directory is not known here"
             )
         here = [Path(one.path) async for one in registered(self._js) if one.here]
         return await searching.prove(

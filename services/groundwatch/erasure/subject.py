@@ -48,20 +48,25 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subject(response: str | None, tenant: str | None, image: str | None) -> Subject:
-    """What the options of the command mean. Raises `UsageError`."""
+    """What is to be erased. Raises `UsageError`."""
     if image is not None:
         if response is not None or tenant is not None:
-            raise UsageError("--image stands alone: an image belongs to no tenant")
+            raise UsageError("an image is named alone: it belongs to no tenant", "image")
         if not _SHA256.match(image):
-            raise UsageError("--image takes the SHA-256 of an image: 64 hex digits in lower case")
+            raise UsageError("an image is named by its SHA-256: 64 hex digits in lower case", "image")
         return Subject(kind="image", image=image)
     if response is not None:
         if not response:
-            raise UsageError("--response takes the id of a response, and this one is empty")
+            raise UsageError("a response is named by its id, and this one is empty", "response")
         return Subject(kind="response", response=response, tenant=tenant or _DEFAULT_TENANT)
     if tenant:
         return Subject(kind="tenant", tenant=tenant)
-    raise UsageError("say what to erase: --response ID [--tenant T], --tenant T, or --image SHA256")
+    raise UsageError(
+        "say what to erase: a response (with its tenant), a tenant, or an image",
+        "response",
+        "tenant",
+        "image",
+    )
 
 
 def owner_key(subject: str, headers: Mapping[str, str]) -> str:

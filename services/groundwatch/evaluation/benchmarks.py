@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, FileFormatError, UsageError
+from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.faithscore.annotation import UNNAMED_MODEL
 from groundwatch.protocols.pope.tally import read_pairs
@@ -35,7 +35,7 @@ def annotated_responses(
         return _pope(file, annotation)
     if protocol == "tri-he":
         return _tri_he(file, annotation, read)
-    raise UsageError(f"groundwatch score {protocol} takes no option --annotation")
+    raise UsageError(f"{protocol} takes no annotation of a benchmark", "annotation")
 
 
 def answered_benchmark(file: Path) -> list[ResponseRecorded]:
@@ -72,21 +72,6 @@ def answered_benchmark(file: Path) -> list[ResponseRecorded]:
                 )
             )
     return responses
-
-
-def is_answered_benchmark(file: Path) -> bool:
-    """Whether a file begins as one JSON object over several lines or images, and not as JSON lines."""
-    try:
-        with file.open("rb") as stream:
-            first = next((line for line in stream if line.strip()), b"")
-    except OSError as error:
-        raise FileFormatError(file, f"cannot be read ({error.strerror or error})") from error
-    try:
-        record = msgspec.json.decode(first)
-    except UNDECODED:
-        return first.strip() == b"{"
-    values = list(record.values()) if isinstance(record, dict) else []
-    return bool(values) and all(isinstance(value, dict) and "instance" in value for value in values)
 
 
 def _pope(file: Path, labels: Path) -> list[ResponseRecorded]:

@@ -1,4 +1,4 @@
-"""Files that `score`, `agree` and `tally` read: recorded responses, or FaithScore's annotations."""
+"""Files that are judged: recorded responses, or FaithScore's annotations."""
 
 from __future__ import annotations
 
@@ -88,4 +88,4 @@ class ImageFolder:
 
 async def no_images(image: str) -> tuple[bytes, str]:
     """Stands for a folder of images where none was given."""
-    raise FileNotFoundError(f"{image}: no folder of images was given (--images)")
+    raise FileNotFoundError(f"{image}: no folder of images was given")

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.benchmarks import annotated_responses, answered_benchmark, is_answered_benchmark
+from groundwatch.evaluation.benchmarks import annotated_responses, answered_benchmark
 from groundwatch.evaluation.inputs import ImageFolder, Responses, no_images
 from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.protocols.trihe.published import is_benchmark
 from groundwatch.records import Limits
 from groundwatch.replay.judging import Judging, judging_stage
 from groundwatch.runtime.settings import Settings
@@ -39,7 +40,7 @@ def read_responses(
     """What the file holds, with a benchmark's annotation where there is one."""
     if annotation is not None:
         return annotated_responses(protocol, file, annotation, lambda path: Responses(path, limits))
-    if protocol == "tri-he" and is_answered_benchmark(file):
+    if protocol == "tri-he" and is_benchmark(file):
         return answered_benchmark(file)
     return Responses(file, limits)
 

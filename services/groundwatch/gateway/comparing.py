@@ -160,7 +160,9 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
             if len(kept) > limit:
                 raise UsageError(
                     f"both runs have more than {limit:,} outcomes{wanted.told()}: compare a part of them, "
-                    "with --model or --protocol, or a replay of a --sample"
+                    "of one model or protocol, or replay a sample",
+                    "model",
+                    "protocol",
                 )
     if not kept:
         raise UsageError(f"run {small} has no outcome{wanted.told()}")
@@ -242,7 +244,7 @@ async def _unknown(bus: Bus, run: str, wanted: _Filter, *, listed: bool) -> str:
     with contextlib.suppress(*FAULTS):
         names = await (await bus.js.key_value(RUNS_BUCKET)).keys()
     if run in names:
-        return f"run {run} has no outcome{wanted.told()}: see groundwatch runs show {run}"
+        return f"run {run} has no outcome{wanted.told()}: see groundwatch replay show {run}"
     if wanted.protocol and await _size(bus, run_subjects("outcome", run)):
         return f"run {run} has no outcome{wanted.told()}"
     others = f"; there are: {', '.join([LIVE, *sorted(names)])}" if listed else ""

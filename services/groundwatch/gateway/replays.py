@@ -17,9 +17,10 @@ ReplayStatus = Literal["importing", "running", "paused", "done", "cancelled", "d
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A replay to begin, as `groundwatch replay` takes it. Times in seconds since the epoch, 0: no bound.
+    """A replay to begin, as `groundwatch replay start` takes it.
 
-    `judge` is one that the settings name; empty: the judges in use.
+    Times are in seconds since the epoch, 0: no bound. `judge` is one that the settings name; empty:
+    the judges in use.
     """
 
     run: str

@@ -118,7 +118,9 @@ async def audit(js: JetStreamContext, run: str = LIVE, *, settle: float = 0.0) -
                 return ledger
             await asyncio.sleep(SETTLE_PAUSE)
     except nats.js.errors.NotFoundError as error:
-        raise UsageError("nothing is provisioned on this server: run groundwatch provision first") from error
+        raise UsageError(
+            "nothing is provisioned on this server: run groundwatch admin provision first"
+        ) from error
 
 
 async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:

@@ -223,6 +223,6 @@ class Hopeless:
             assert unanswered is not None
             if unanswered.reason in _OF_THE_TARGET or self._faults >= GIVEN_UP:
                 raise UsageError(
-                    f"--target {self._url}: {unanswered.detail or unanswered.reason}; "
+                    f"target {self._url}: {unanswered.detail or unanswered.reason}; "
                     "what was answered is kept, run again to go on"
                 )

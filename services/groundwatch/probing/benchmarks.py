@@ -63,7 +63,7 @@ class FolderSuite:
             self.left_out[NO_IMAGE] = left
         if not found:
             why = f"none of the images of its {left} questions is there" if left else "holds no question"
-            raise UsageError(f"{self._folder}: {why}: name their folder with --images")
+            raise UsageError(f"{self._folder}: {why}: name the folder of the images", "images")
 
 
 def _read(path: Path) -> bytes:

@@ -134,7 +134,7 @@ async def _ready(target: Target, settings: Settings) -> AsyncIterator[Captioning
     """The engine, warm. Raises `UsageError` when it knows already that it cannot ask."""
     engine = target.engine(settings)
     try:
-        await _warm_up(engine, f"--target {shown_address(target.url)}")
+        await _warm_up(engine, f"target {shown_address(target.url)}")
         yield engine
     finally:
         await engine.close()

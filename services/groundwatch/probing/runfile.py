@@ -82,12 +82,12 @@ class RunFile:
             (folder / IMAGES).mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = path.open("a+b")
         except OSError as error:
-            raise UsageError(f"--run {folder}: cannot be written ({error.strerror or error})") from error
+            raise UsageError(f"{folder}: cannot be written ({error.strerror or error})") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise UsageError(f"--run {folder}: another probe is at work there") from error
+            raise UsageError(f"{folder}: another probe is at work there") from error
         try:
             self._read(path, header)
         except BaseException:
@@ -153,7 +153,7 @@ class RunFile:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise UsageError(f"--run {self.folder}: cannot be written ({error.strerror or error})") from error
+            raise UsageError(f"{self.folder}: cannot be written ({error.strerror or error})") from error
 
 
 def _check(found: Header, wanted: Header, folder: Path) -> None:
@@ -162,6 +162,7 @@ def _check(found: Header, wanted: Header, folder: Path) -> None:
             name for name in Header.__struct_fields__ if getattr(found, name) != getattr(wanted, name)
         )
         raise UsageError(
-            f"--run {folder}: is a run with {differs} '{getattr(found, differs)}', not "
-            f"'{getattr(wanted, differs)}': name another folder"
+            f"{folder}: is a run with {differs} '{getattr(found, differs)}', not "
+            f"'{getattr(wanted, differs)}': name another folder",
+            "folder",
         )

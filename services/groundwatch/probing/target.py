@@ -42,10 +42,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             parts = urlsplit(self.url)
             host = parts.hostname
         except ValueError as error:
-            raise UsageError(f"--target {shown_address(self.url)}: is not an address ({error})") from error
+            raise UsageError(f"target {shown_address(self.url)}: is not an address ({error})") from error
         if parts.scheme not in ("http", "https", "triton") or not host:
             raise UsageError(
-                f"--target {shown_address(self.url)}: must be http(s)://… of an OpenAI-compatible server or triton://host:port"
+                f"target {shown_address(self.url)}: must be http(s)://… of an OpenAI-compatible server or "
+                "triton://host:port"
             )
         return parts
 
@@ -57,7 +58,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
                 return self._on_triton(settings.triton, f"{parts.netloc}{parts.path}", on_call)
             return build(CaptioningSettings(models={self.model: self._chat()}), on_call=on_call)
         except ValidationError as error:
-            raise SettingsError(f"--target {shown_address(self.url)}: {in_words(error)}") from error
+            raise SettingsError(f"target {shown_address(self.url)}: {in_words(error)}") from error
 
     def _chat(self) -> ChatSettings:
         return ChatSettings(

@@ -27,7 +27,7 @@ class Annotation(msgspec.Struct, frozen=True):
 
 
 class AnnotatorAgreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What `groundwatch agree annotators` prints.
+    """What `groundwatch validate annotators` prints.
 
     Fleiss' κ wants the same number of labels on every item: it is over the `fleiss_items` items that have
     `fleiss_labels` labels each, the commonest number from two up. α is over every item with at least two.

@@ -33,7 +33,7 @@ class PersonsVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerdictAgreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What `groundwatch agree verdicts` prints for one protocol.
+    """What `groundwatch validate verdicts` prints for one protocol.
 
     `agreement` is over the claims that the judge decided, with whole responses as what is drawn; `kappa` is
     Cohen's (1960), None where one answer alone was given. `counts` has people's verdict, then the judge's.

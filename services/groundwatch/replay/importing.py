@@ -52,7 +52,7 @@ async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Ru
     elif run.status != "importing" or run.spec.digest != spec.digest:
         raise UsageError(
             f"run '{spec.run}' exists already ({run.status}): choose another name, or delete it "
-            f"(groundwatch runs delete {spec.run})"
+            f"(groundwatch replay delete {spec.run})"
         )
     try:
         await _bring(bus, reader, spec, run.nonce, settings)

@@ -1,7 +1,7 @@
 """Replays for the gateway's gRPC door, which knows nothing of them: this brings the two together.
 
-The gateway only writes a replay down. It is worked at by a process of its own, `groundwatch runs resume`, so
-that judging never holds up the door; and when that dies or is none, by whoever calls the same command.
+The gateway only writes a replay down. It is worked at by a process of its own, `groundwatch replay resume`,
+so that judging never holds up the door; and when that dies or is none, by whoever calls the same command.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ReplayDesk:
 
     async def _work(self, name: str) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "groundwatch", "runs", "resume", name, "--json"),
+            *(sys.executable, "-m", "groundwatch", "replay", "resume", name, "--json"),
             env=self._environment(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,

@@ -96,11 +96,13 @@ async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = Fa
     try:
         state = (await js.stream_info(spec.stream)).state
     except nats.js.errors.NotFoundError as error:
-        raise UsageError("nothing is provisioned on this server: run groundwatch provision first") from error
+        raise UsageError(
+            "nothing is provisioned on this server: run groundwatch admin provision first"
+        ) from error
     first, last = max(int(state.first_seq), 1), int(state.last_seq)
     if not state.messages:
         if last and spec.since and not allow_gap:
-            raise UsageError(_gone(spec, "nothing is left of it"))
+            raise _gone(spec, "nothing is left of it")
         return Stretch(first, first - 1)
     oldest = await _at(js, spec, first)
     if oldest is None:
@@ -108,7 +110,7 @@ async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = Fa
     cut = first > 1
     first, last = oldest[0], await _last(js, spec, last)
     if spec.since and cut and spec.since < oldest[1] and not allow_gap:
-        raise UsageError(_gone(spec, f"the oldest event that is left came at {shown_moment(oldest[1])}"))
+        raise _gone(spec, f"the oldest event that is left came at {shown_moment(oldest[1])}")
     if spec.stream == RESPONSES:
         # Every event comes after the moment that it says it was recorded at.
         if spec.since:
@@ -288,10 +290,12 @@ def _rank(item: tuple[str, tuple[int, ResponseRecorded]]) -> tuple[int, str]:
     return item[1][0], item[0]
 
 
-def _gone(spec: Spec, why: str) -> str:
-    return (
-        f"--since {shown_moment(spec.since)} reaches back to what retention has removed from "
-        f"{spec.stream}: {why}; begin later, or replay what is left with --allow-gap"
+def _gone(spec: Spec, why: str) -> UsageError:
+    return UsageError(
+        f"{shown_moment(spec.since)} reaches back to what retention has removed from {spec.stream}: {why}; "
+        "begin later, or allow the gap and take what is left",
+        "since",
+        "allow_gap",
     )
 
 

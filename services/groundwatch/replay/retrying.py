@@ -94,7 +94,7 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
     if run.status not in ("done", "paused", "cancelled") or run.workers(time.time()):
         raise UsageError(
             f"run '{name}' is {run.status}: what had faults is judged again when it is done, or after "
-            f"groundwatch runs pause {name}"
+            f"groundwatch replay pause {name}"
         )
     waiting = await _faulty(bus.js, name)
     engines = Engines(with_run(settings, run.spec.settings), bus, start=Stage(run.spec.stage))

@@ -84,7 +84,7 @@ async def resume(
         if max_cost is not None:
             spec = msgspec.structs.replace(spec, max_cost=max_cost)
         if why := over_budget(spec, run.counts.usage):
-            raise UsageError(f"run '{name}': {why}; allow more with --max-tokens or --max-cost")
+            raise UsageError(f"run '{name}': {why}; allow more", "max_tokens", "max_cost")
         return msgspec.structs.replace(run, spec=spec, status="running", reason="")
 
     return await _change(runs, name, how)
@@ -144,7 +144,7 @@ async def _free(runs: Runs, name: str) -> None:
     if (run := await runs.find(name)) is not None:
         raise UsageError(
             f"run '{name}' exists already ({run.status}): choose another name, go on with it (groundwatch "
-            f"runs resume {name}) or delete it (groundwatch runs delete {name})"
+            f"replay resume {name}) or delete it (groundwatch replay delete {name})"
         )
 
 

@@ -236,7 +236,7 @@ class Runs:
             return cls(await js.key_value(RUNS_BUCKET))
         except nats.js.errors.NotFoundError as error:
             raise UsageError(
-                f"the bucket {RUNS_BUCKET} is missing on this server: run groundwatch provision first"
+                f"the bucket {RUNS_BUCKET} is missing on this server: run groundwatch admin provision first"
             ) from error
 
     async def find(self, name: str) -> Run | None:
@@ -275,8 +275,8 @@ class Runs:
             await self._bucket.create(run.name, ENCODER.encode(run))
         except nats.js.errors.KeyWrongLastSequenceError:
             raise UsageError(
-                f"run '{run.name}' exists already: choose another name, go on with it (groundwatch runs "
-                f"resume {run.name}) or delete it (groundwatch runs delete {run.name})"
+                f"run '{run.name}' exists already: choose another name, go on with it (groundwatch replay "
+                f"resume {run.name}) or delete it (groundwatch replay delete {run.name})"
             ) from None
         return run
 

@@ -1,7 +1,7 @@
 """`groundwatch serve replay`: takes up the runs that nobody works at.
 
 Those are runs that the gateway was asked for and runs whose process died. Any number of these services may
-run: they share what there is, page by page, with each other and with whoever types `runs resume`.
+run: they share what there is, page by page, with each other and with whoever types `replay resume`.
 """
 
 from __future__ import annotations

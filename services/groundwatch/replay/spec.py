@@ -77,37 +77,35 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             check_run_name(self.source)
         if self.stage in ("captioning", "generation"):
             raise UsageError(
-                f"--from {self.stage}: a replay asks no model under test and makes no image again; chains "
-                "can be scored again with --from scoring"
+                f"no replay begins at {self.stage}: it asks no model under test and makes no image again; "
+                "chains can be scored again, from scoring on",
+                "stage",
             )
         if self.stage not in START:
-            raise UsageError(f"--from {self.stage}: no such stage; there are {', '.join(START)}")
-        for option, at in (("--since", self.since), ("--until", self.until)):
+            raise UsageError(f"no stage '{self.stage}'; there are {', '.join(START)}", "stage")
+        for bound, at in (("since", self.since), ("until", self.until)):
             if not 0 <= at <= LAST:
-                raise UsageError(f"{option}: {at:g} is no time in seconds since the epoch")
+                raise UsageError(f"{bound}: {at:g} is no time in seconds since the epoch", bound)
         if self.until and self.until <= self.since:
-            raise UsageError("--until is not after --since: nothing can lie between them")
+            raise UsageError("the end is not after the beginning: nothing lies between", "until", "since")
         for name in self.protocols:
             protocol = registry.get(name)
             if isinstance(protocol, ChainProtocol) and self.stage != "scoring":
                 raise UsageError(
-                    f"--protocol {name}: its rounds ask the model under test, which a replay does not; "
-                    "score what was recorded again with --from scoring"
+                    f"protocol {name}: its rounds ask the model under test, which a replay does not; "
+                    "what was recorded can be scored again, from scoring on",
+                    "stage",
                 )
-        for option, value in (
-            ("--sample", self.sample),
-            ("--speed", self.speed),
-            ("--max-tokens", self.max_tokens),
-            ("--max-cost", self.max_cost),
-        ):
+        for name in ("sample", "speed", "max_tokens", "max_cost"):
+            value: float = getattr(self, name)
             if not 0 <= value < float("inf"):
-                raise UsageError(f"{option} {value}: must be a number of at least 0")
+                raise UsageError(f"{name} {value}: must be a number of at least 0", name)
 
 
 def check_run_name(name: str) -> None:
     """Raises `UsageError` when no run of one's own can have this name."""
     if name == LIVE:
-        raise UsageError("'live' is the run of the traffic itself: give the replay another name with --run")
+        raise UsageError("'live' is the run of the traffic itself: give the replay another name", "run")
     if not is_token(name) or len(name) > LONGEST_NAME:
         raise UsageError(
             f"run name '{name[:64]}': use letters, digits, - and _, at most {LONGEST_NAME}, "
@@ -205,5 +203,7 @@ def pace(text: str) -> float:
     except ValueError:
         speed = 0.0
     if not 0 < speed < float("inf"):
-        raise UsageError(f"--speed {text}: write 1x, 10x, any other multiple of the recorded pace, or max")
+        raise UsageError(
+            f"speed {text}: write 1x, 10x, any other multiple of the recorded pace, or max", "speed"
+        )
     return speed

@@ -166,7 +166,7 @@ class Replayer:
         """Wait a moment for a server that does not answer; raises `TransientError` when it never will."""
         if time.monotonic() - self._reached > AWAY_SECONDS:
             raise TransientError(
-                f"{error}; the run keeps what it has: go on with groundwatch runs resume {self.spec.run}"
+                f"{error}; the run keeps what it has: go on with groundwatch replay resume {self.spec.run}"
             ) from error
         logger.debug("replay.waiting", run=self.spec.run, error=str(error))
         await asyncio.sleep(PAUSE)

@@ -15,7 +15,7 @@ STREAMS = "nats"
 MODELS = "triton"
 """That of a Triton of our own."""
 
-PROVISION = "run groundwatch provision first"
+PROVISION = "run groundwatch admin provision first"
 
 
 def check_streams(folder: Path) -> None:

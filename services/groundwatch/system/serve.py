@@ -54,7 +54,9 @@ async def _check_provisioned(stage: str, bus: Bus) -> None:
     except (nats.errors.Error, TimeoutError) as error:
         raise UsageError(f"NATS does not tell what is provisioned ({error!r}): is JetStream on?") from error
     if absent:
-        raise UsageError(f"not provisioned ({', '.join(absent)} missing): run groundwatch provision first")
+        raise UsageError(
+            f"not provisioned ({', '.join(absent)} missing): run groundwatch admin provision first"
+        )
 
 
 async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:

@@ -1,4 +1,4 @@
-"""Streams, subjects and durable consumers: declared here once, created by `groundwatch provision`.
+"""Streams, subjects and durable consumers: declared here once, created by `groundwatch admin provision`.
 
 Services only bind to what stands here. Two declarations of one stream overwrite each other silently in
 NATS, so there is no second one.

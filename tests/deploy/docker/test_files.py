@@ -157,7 +157,7 @@ def test_every_service_runs_with_settings_that_are_right(compose: dict[str, Any]
             assert ("embedded" in extras) == bool(inside)
             assert settings.gateway.grpc.replays == 0 or settings.gateway.grpc_port < 0
     assert set(serving) == set(SERVED) - {"archive"}
-    assert compose["services"]["provision"]["command"] == ["provision"]
+    assert compose["services"]["provision"]["command"] == ["admin", "provision"]
 
 
 def test_the_memory_that_the_server_may_use_is_there(compose: dict[str, Any]) -> None:
@@ -243,7 +243,8 @@ def test_the_repository_of_the_triton_image_can_be_written(tmp_path: Path) -> No
             sys.executable,
             "-m",
             "groundwatch",
-            "repository",
+            "admin",
+            "models",
             str(tmp_path / "models"),
             "--models",
             "miniature",

@@ -135,7 +135,16 @@ def test_the_image_runs_unprivileged_and_is_light(buildah: Buildah, container: s
 
 def test_an_engine_that_needs_more_says_so_in_one_line(buildah: Buildah, container: str) -> None:
     done = buildah(
-        "run", container, "--", "groundwatch", "config", "check", "--stage", "extraction", check=False
+        "run",
+        container,
+        "--",
+        "groundwatch",
+        "admin",
+        "config",
+        "check",
+        "--stage",
+        "extraction",
+        check=False,
     )
     assert done.returncode == 2
     line = done.stderr.splitlines()[0]
@@ -148,7 +157,7 @@ async def test_the_entry_point_serves_and_is_healthy(buildah: Buildah, container
 
     url, port = server.url, free_port()
     entry = ("run", *variables(GROUNDWATCH_NATS__URL=url, GROUNDWATCH_TELEMETRY__PORT=port), container, "--")
-    told = await asyncio.to_thread(buildah, *entry, "groundwatch", "provision")
+    told = await asyncio.to_thread(buildah, *entry, "groundwatch", "admin", "provision")
     assert "created    stream    GW_RESPONSES" in told.stdout
     serving = buildah.start(*entry, "groundwatch", "serve", "scoring")
     try:
@@ -168,7 +177,7 @@ async def test_a_service_whose_engine_is_missing_ends_with_one_line(
     import asyncio
 
     entry = ("run", *variables(GROUNDWATCH_NATS__URL=server.url), container, "--", "groundwatch")
-    await asyncio.to_thread(buildah, *entry, "provision")
+    await asyncio.to_thread(buildah, *entry, "admin", "provision")
     # A service that does not end is told to, by `timeout` in the container, and its status is another.
     entry = (*entry[:-1], "timeout", "120", "groundwatch")
     for stage in ("extraction", "verification", "matching"):

@@ -178,7 +178,7 @@ async def _replays(system: System, stack: contextlib.AsyncExitStack, seconds: fl
 
 
 def _people() -> CollectorRegistry:
-    """What `groundwatch agree verdicts --metrics-file` writes, as node_exporter shows it."""
+    """What `groundwatch validate verdicts --metrics-file` writes, as node_exporter shows it."""
     registry = CollectorRegistry()
     verdicts = Gauge("groundwatch_people_verdicts", "…", ("protocol", "people", "judge"), registry=registry)
     for people, judge, number in PEOPLE:

@@ -353,6 +353,6 @@ def test_retention_goes_where_the_archive_is() -> None:
         one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"] if "persistentVolumeClaim" in one
     ]
     assert claims == [f"{claim['metadata']['name']}-gw-groundwatch-archive-0"]
-    assert pod["containers"][0]["args"] == ["retention", "--json"]
+    assert pod["containers"][0]["args"] == ["admin", "retention", "--json"]
     apart = named(rendered("production"), "CronJob", "retention")["spec"]["jobTemplate"]["spec"]["template"]
     assert "affinity" not in apart["spec"]

@@ -347,7 +347,7 @@ def test_the_rules_use_metrics_that_there_are() -> None:
     for family in Metrics().registry.collect():
         kinds = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
         known |= {family.name + end for end in kinds.get(family.type, [""])}
-    # From commands of their own: `groundwatch audit --every` and `groundwatch agree verdicts`.
+    # From commands of their own: `groundwatch audit --every` and `groundwatch validate verdicts`.
     known |= {"groundwatch_people_verdicts"}
     known |= {f"groundwatch_audit_{name}" for name in ("unaccounted", "end_time_seconds", "period_seconds")}
     text = "\n".join(line for line in RULES.read_text().splitlines() if not line.strip().startswith("#"))

@@ -88,6 +88,7 @@ class Tools:
         sent.gone = True
         tenant, name = sent.name
         status, _ = await self.run(
+            "admin",
             "erase",
             "--response",
             name,
@@ -105,7 +106,7 @@ class Tools:
     async def erase_tenant(self, tenant: str, *, direct: bool = False) -> bool:
         """Erase all of a tenant."""
         status, _ = await self.run(
-            "erase", "--tenant", tenant, "--yes", "--json", may_die=not direct, direct=direct
+            "admin", "erase", "--tenant", tenant, "--yes", "--json", may_die=not direct, direct=direct
         )
         for sent in self._truth.sent.values():
             if sent.body["tenant"] == tenant and status == 0:
@@ -137,12 +138,12 @@ class Tools:
         await self.erase_tenant(tenant)
 
     async def _retain(self) -> None:
-        await self.run("retention", "--json", may_die=True)
+        await self.run("admin", "retention", "--json", may_die=True)
 
     async def _retry(self) -> None:
         if self._random.random() < 0.5:
             self._field.cure.touch()
-        await self.run("dead", "retry", "--all", "--json", may_die=True)
+        await self.run("admin", "dead", "retry", "--all", "--json", may_die=True)
         await asyncio.sleep(1.0)
         self._field.cure.unlink(missing_ok=True)
 
@@ -152,11 +153,13 @@ class Tools:
         name = f"again-{len(self.replays)}"
         self.replays.append(name)
         # The rest is done when all is calm.
-        await self.run("replay", "--run", name, "--sample", "40", "--json", may_die=True, may_last=True)
+        await self.run(
+            "replay", "start", "--run", name, "--sample", "40", "--json", may_die=True, may_last=True
+        )
 
     async def _provision(self) -> None:
         """What services ask for when a server has lost a consumer."""
-        await self.run("provision", may_die=True)
+        await self.run("admin", "provision", may_die=True)
 
     async def _audit(self) -> None:
         status, told = await self.run("audit", "--json")

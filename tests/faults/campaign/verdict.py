@@ -64,7 +64,7 @@ class Verdict:
         """Cure what troubled answers, retry dead letters until there are none, finish what was begun."""
         self._field.cure.touch()
         self.not_provisioned = await asyncio.to_thread(self._field.system.ask, lambda bus: missing(bus.js))
-        await self._tools.run("provision", direct=True)
+        await self._tools.run("admin", "provision", direct=True)
         try:
             await asyncio.to_thread(self._field.system.wait_ready, *self._field.system.services)
         except AssertionError as error:
@@ -74,7 +74,7 @@ class Verdict:
             await self._settle(deadline)
             if not self.ledger.get("dead_letters") or time.monotonic() > deadline:
                 break
-            await self._tools.run("dead", "retry", "--all", "--json", direct=True)
+            await self._tools.run("admin", "dead", "retry", "--all", "--json", direct=True)
         for sent in list(self._truth.sent.values()):
             if sent.gone and not sent.erased and sent.acknowledged_at is not None:
                 await self._tools.erase(sent, direct=True)
@@ -82,7 +82,7 @@ class Verdict:
             await self._tools.erase_tenant(tenant, direct=True)
         await self._settle(deadline)
         # What a gateway took before it heard of the erasure goes with the next round.
-        await self._tools.run("retention", "--json", direct=True)
+        await self._tools.run("admin", "retention", "--json", direct=True)
         await self._settle(deadline)
 
     async def _settle(self, deadline: float) -> None:
@@ -103,7 +103,7 @@ class Verdict:
     async def replays(self) -> None:
         """Finish every replay that was begun: its ledger must balance and its scores be the right ones."""
         for name in self._tools.replays:
-            status, told = await self._tools.run("runs", "resume", name, "--json", direct=True)
+            status, told = await self._tools.run("replay", "resume", name, "--json", direct=True)
             if "no run" in told or "no replay" in told:
                 continue
             status, told = await self._tools.run("audit", "--run", name, "--json", direct=True)

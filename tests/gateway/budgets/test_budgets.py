@@ -349,8 +349,8 @@ async def test_outcomes_of_the_stream_are_charged(gateway_factory, bus, publish)
 async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):
     await bus.js.delete_stream(rules.STREAM)
     one = await gateway_factory()
-    assert any("gw-budgets" in why and "groundwatch provision" in why for why in one.service.problems())
-    with pytest.raises(UsageError, match="groundwatch provision"):
+    assert any("gw-budgets" in why and "groundwatch admin provision" in why for why in one.service.problems())
+    with pytest.raises(UsageError, match="groundwatch admin provision"):
         await rules.put(bus.js, "all", Budget(responses_per_minute=1))
 
 
@@ -363,8 +363,8 @@ async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):
         (Budget(cost_per_day=float("nan")), "US dollars"),
         (Budget(rate=1.5), "from 0 to 1"),
         (Budget(rate=0.5, protocol="gossip"), "known are"),
-        (Budget(responses_per_minute=9, reserve=0.2), "--signal"),
-        (Budget(responses_per_minute=9, signals=("sent",)), "--reserve"),
+        (Budget(responses_per_minute=9, reserve=0.2), "go together"),
+        (Budget(responses_per_minute=9, signals=("sent",)), "go together"),
         (Budget(responses_per_minute=9, reserve=0.2, signals=("hunch",)), "no signal 'hunch'; known are"),
         (Budget(responses_per_minute=2, reserve=0.1, signals=("sent",)), "none for suspicious"),
         (Budget(responses_per_minute=2, reserve=0.9, signals=("sent",)), "none for ordinary"),

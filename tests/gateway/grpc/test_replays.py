@@ -214,14 +214,14 @@ async def test_no_caller_and_no_run_sends_a_secret_anywhere(
     assert service._unable
     environment = desk._environment()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "groundwatch", "runs", "resume", "planted"),
+        *(sys.executable, "-m", "groundwatch", "replay", "resume", "planted"),
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 2
-    assert (said.count(b"\n"), b"runs resume --with FILE" in said) == (1, True), said
+    assert (said.count(b"\n"), b"(groundwatch replay resume)" in said) == (1, True), said
     assert b"sesame" not in said
     assert heard == []
     assert await outcomes(bus, "planted") == []

@@ -46,9 +46,9 @@ def test_no_chain_is_long_enough(file):
 
 
 def test_t_is_needed_and_positive(file):
-    with pytest.raises(UsageError, match="needs --t"):
+    with pytest.raises(UsageError, match="need t: how many"):
         TALLY.run("genception", file(GOOD, None))
-    with pytest.raises(UsageError, match="--t: GC@T needs at least one"):
+    with pytest.raises(UsageError, match="GC@T needs at least one"):
         TALLY.run("genception", file(GOOD, 0))
 
 

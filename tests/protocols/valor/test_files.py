@@ -127,7 +127,7 @@ def test_a_response_without_features_is_unscored(tmp_path: Path):
 def test_an_unknown_subset_lists_all(tmp_path: Path):
     with pytest.raises(UsageError, match=r"object-existence, .*relation-comparative"):
         subset_of("objects")
-    with pytest.raises(UsageError, match="needs --subset"):
+    with pytest.raises(UsageError, match="need subset"):
         TALLY.run("valor", TallyRequest(file=tmp_path))
 
 

@@ -103,7 +103,7 @@ async def test_a_deleted_consumer_is_told_and_its_return_noticed(
 ) -> None:
     await eventually(lambda: not service.problems())
     await bus.js.delete_consumer(RESPONSES, "extraction")
-    await eventually(lambda: any("run groundwatch provision" in found for found in service.problems()))
+    await eventually(lambda: any("run groundwatch admin provision" in found for found in service.problems()))
     assert all("consumer extraction" in found for found in service.problems())
     # The socket is up all the while.
     assert bus.connected

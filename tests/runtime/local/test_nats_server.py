@@ -71,7 +71,7 @@ async def test_killed_it_comes_back_on_its_port_with_its_data(own_server: NatsSe
 
 
 async def test_two_on_one_folder_are_refused(own_server: NatsServer) -> None:
-    with pytest.raises(UsageError, match=rf"already uses {own_server.data_dir}.*--data-dir"):
+    with pytest.raises(UsageError, match=rf"already uses {own_server.data_dir}.*another folder"):
         await NatsServer(own_server.data_dir).start()
     assert own_server.pid
     await (await connected(own_server)).close()

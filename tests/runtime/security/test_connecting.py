@@ -87,7 +87,7 @@ def test_a_certificate_and_another_ones_key(server: Secured, tmp_path: Path) -> 
 async def test_a_seed_that_the_server_does_not_know(server: Secured, tmp_path: Path) -> None:
     write_auth(tmp_path)
     said = await refusal(server.settings("scoring", nkey_seed_file=str(seed_file(tmp_path, "scoring"))))
-    assert "does not know the user of nats.nkey_seed_file" in said and "--auth" in said
+    assert "does not know the user of nats.nkey_seed_file" in said and "groundwatch admin auth" in said
 
 
 async def test_no_seed_at_all(server: Secured) -> None:

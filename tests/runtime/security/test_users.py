@@ -1,4 +1,4 @@
-"""What `groundwatch provision --auth` writes: safe to repeat, secrets apart, misuse told in one line."""
+"""What `groundwatch admin auth` writes: safe to repeat, secrets apart, misuse told in one line."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from groundwatch.cli.agree import render_tri_he
+from groundwatch.cli.validate import render_tri_he
 from groundwatch.errors import MissingExtraError, SettingsError, TransientError, Unscorable, UsageError
 from groundwatch.evaluation.tri_he import tri_he_agreement
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded

@@ -65,7 +65,7 @@
 {{- if gt (int .streamReplicas) (int .replicas) }}{{ fail (printf "nats.streamReplicas: %d copies do not fit on nats.replicas=%d servers" (int .streamReplicas) (int .replicas)) }}{{ end -}}
 {{- if and .tls.secret (not .auth.caSecret) }}{{ fail "nats.auth.caSecret: is needed with nats.tls.secret, so that services trust that certificate" }}{{ end -}}
 {{- if and .auth.caSecret (not .tls.secret) }}{{ fail "nats.tls.secret: is needed with nats.auth.caSecret, or the chart's own NATS does not speak TLS" }}{{ end -}}
-{{- if and .auth.enabled (not .auth.serverConfigSecret) }}{{ fail "nats.auth.serverConfigSecret: is needed with nats.auth.enabled=true; `groundwatch provision --auth DIR` writes its auth.conf" }}{{ end -}}
+{{- if and .auth.enabled (not .auth.serverConfigSecret) }}{{ fail "nats.auth.serverConfigSecret: is needed with nats.auth.enabled=true; `groundwatch admin auth DIR` writes its auth.conf" }}{{ end -}}
 {{- end -}}
 {{- if .auth.enabled -}}
 {{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway") | compact -}}

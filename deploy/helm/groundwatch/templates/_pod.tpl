@@ -236,7 +236,7 @@ spec:
     - name: provisioning
       image: {{ include "groundwatch.image" (dict "root" .) }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      args: [provision]
+      args: [admin, provision]
       env:
         {{- include "groundwatch.env" $context | nindent 8 }}
       resources:

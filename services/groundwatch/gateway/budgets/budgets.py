@@ -351,7 +351,9 @@ class Budgets:
         if problem and not self._unknown:
             logger.warning("budgets.unknown", problem=problem)
         if problem:
-            self._unknown = f"budgets: {problem}: run groundwatch provision if the bucket does not exist"
+            self._unknown = (
+                f"budgets: {problem}: run groundwatch admin provision if the bucket does not exist"
+            )
             self._known.set()
         elif self._known.is_set():
             self._unknown = ""

@@ -116,33 +116,41 @@ def check(name: str, budget: Budget) -> None:
     per_minute, tokens, cost = budget.responses_per_minute, budget.tokens_per_day, budget.cost_per_day
     if per_minute is None and budget.rate is None and not budget.by_day:
         raise UsageError(
-            f"budget '{name}' limits nothing: give --responses-per-minute, --tokens-per-day, --cost-per-day "
-            "or --rate"
+            f"budget '{name}' limits nothing: give responses a minute, tokens or cost a day, or a rate",
+            "responses_per_minute",
+            "tokens_per_day",
+            "cost_per_day",
+            "rate",
         )
     if budget.protocol and budget.protocol not in registry.names():
         raise UsageError(f"no protocol '{budget.protocol}'; known are {', '.join(registry.names())}")
-    for option, limit in (("responses-per-minute", per_minute), ("tokens-per-day", tokens)):
+    for option, limit in (("responses_per_minute", per_minute), ("tokens_per_day", tokens)):
         if limit is not None and limit < 0:
-            raise UsageError(f"--{option} {limit}: must not be negative; 0 judges nothing")
+            raise UsageError(f"limit {limit}: must not be negative; 0 judges nothing", option)
     if cost is not None and not (math.isfinite(cost) and cost >= 0):
-        raise UsageError(f"--cost-per-day {cost}: must be a number of US dollars, not negative")
+        raise UsageError(f"cost {cost}: must be a number of US dollars, not negative", "cost_per_day")
     for option, share in (
         ("rate", budget.rate),
         ("reserve", budget.reserve),
         ("threshold", budget.threshold),
     ):
         if share is not None and not 0 <= share <= 1:
-            raise UsageError(f"--{option} {share}: must be from 0 to 1")
+            raise UsageError(f"{option} {share}: must be from 0 to 1", option)
     for signal in budget.signals:
         if signal not in SIGNALS:
             raise UsageError(f"no signal '{signal}'; known are {', '.join(SIGNALS)}")
     if bool(budget.reserve) != bool(budget.signals):
-        raise UsageError("--reserve and --signal go together: how much is kept, and for whom")
+        raise UsageError(
+            "a reserve and its signals go together: how much is kept, and for whom", "reserve", "signal"
+        )
     if budget.reserve and per_minute is None and not budget.by_day:
-        raise UsageError("--reserve is a share of a limit: give --responses-per-minute or a limit of a day")
+        raise UsageError(
+            "a reserve is a share of a limit: give one of responses a minute, or of a day",
+            "responses_per_minute",
+        )
     if budget.reserve and per_minute and not 1 <= round(budget.reserve * per_minute) < per_minute:
         raise UsageError(
-            f"--reserve {budget.reserve}: of {per_minute} responses a minute that leaves "
+            f"reserve {budget.reserve}: of {per_minute} responses a minute that leaves "
             f"{'none for suspicious ones' if budget.reserve < 0.5 else 'none for ordinary ones'}"
         )
 
@@ -169,7 +177,7 @@ async def bucket(js: JetStreamContext) -> KeyValue:
         return await js.key_value(BUDGETS_BUCKET)
     except nats.js.errors.BucketNotFoundError as error:
         raise UsageError(
-            f"bucket {BUDGETS_BUCKET} is missing on this server: run groundwatch provision first"
+            f"bucket {BUDGETS_BUCKET} is missing on this server: run groundwatch admin provision first"
         ) from error
 
 

@@ -15,7 +15,7 @@ from groundwatch.gateway.intake.results import Refused
 from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_checks import ImageChecks
 from groundwatch.runtime.stores.images import Image, ImageStore
-from groundwatch.runtime.stores.tombstones import Erased
+from groundwatch.runtime.stores.tombstones import NOT_AGAIN, Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -77,7 +77,7 @@ class Attachments:
             raise TransientError(f"not stored: {problem}")
         if self._erased is not None and self._erased.any_image((image.sha256,)):
             self._metrics.images.labels("refused").inc()
-            raise InputError("this image was erased, and is not taken again (groundwatch erase --lift)")
+            raise InputError(f"this image was erased, and {NOT_AGAIN}")
         new = await self._store.put(image)
         self._metrics.images.labels("stored" if new else "known").inc()
         return image, new

@@ -81,7 +81,7 @@ class Backlog:
         except nats.js.errors.NotFoundError:
             # Recording is still safe: the consumer, once made, begins with the first response.
             self._unseen = (
-                f"consumer {CONSUMER} or stream {RESPONSES} does not exist: run groundwatch provision"
+                f"consumer {CONSUMER} or stream {RESPONSES} does not exist: run groundwatch admin provision"
             )
             return
         except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:

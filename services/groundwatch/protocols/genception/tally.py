@@ -30,7 +30,7 @@ def tally_chains(chains: Sequence[Chain], t: int) -> Result:
     Raises `UsageError` for T below 1.
     """
     if t < 1:
-        raise UsageError(f"--t: GC@T needs at least one iteration, not {t}")
+        raise UsageError(f"GC@T needs at least one iteration, not {t}", "t")
     return {
         **_numbers(chains, t),
         "t": t,

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from groundwatch.errors import UNDECODED, FileFormatError
 from groundwatch.protocols.published import Piece, Place, json_members
 from groundwatch.protocols.trihe.scoring import JudgedQuestion, JudgedTriplet, Part, Triplet
 
@@ -53,6 +54,21 @@ class Annotated(msgspec.Struct, frozen=True, kw_only=True):
 def read_benchmark(path: Path) -> list[Annotated]:
     """Read the benchmark; raises `FileFormatError` naming file, line and key."""
     return [_annotated(path, piece) for piece in json_members(path)]
+
+
+def is_benchmark(path: Path) -> bool:
+    """Whether a file begins as one JSON object over several lines or images, and not as JSON lines."""
+    try:
+        with path.open("rb") as stream:
+            first = next((line for line in stream if line.strip()), b"")
+    except OSError as error:
+        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
+    try:
+        record = msgspec.json.decode(first)
+    except UNDECODED:
+        return first.strip() == b"{"
+    values = list(record.values()) if isinstance(record, dict) else []
+    return bool(values) and all(isinstance(value, dict) and "instance" in value for value in values)
 
 
 def read_triplets(texts: Iterable[str]) -> tuple[Triplet, ...]:

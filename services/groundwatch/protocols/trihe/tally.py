@@ -1,14 +1,19 @@
-"""Hallu_Q and Hallu_I of a published result file, overall and by kind."""
+"""Hallu_Q and Hallu_I of a published result file, overall and by kind; also of outcomes, where they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from groundwatch.errors import UsageError
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
 from groundwatch.protocols.trihe.published import read_judgements
-from groundwatch.protocols.trihe.scoring import JudgedQuestion, Kind, Rates, rates
+from groundwatch.protocols.trihe.scoring import FREQUENT, JudgedQuestion, Kind, Rates, rates
+
+if TYPE_CHECKING:
+    from groundwatch.terminal import RenderableType
 
 KINDS: tuple[Kind, ...] = ("object", "relation")
 
@@ -41,8 +46,29 @@ def _both(found: Rates) -> Result:
 
 
 def _compute(request: TallyRequest) -> Result:
+    if request.share is not None or request.tokens is not None:
+        return _analysis(request)
     model, questions = read_judgements(request.file)
     return {"judgements": model, **tally_questions(questions)}
 
 
-TALLY = Tally(compute=_compute)
+def _analysis(request: TallyRequest) -> Result:
+    from groundwatch.protocols.trihe import analysis
+
+    share = FREQUENT if request.share is None else request.share
+    if not 0 < share <= 1:
+        raise UsageError(f"share {share}: must lie above 0 and up to 1", "share")
+    questions, undecided_count = analysis.read(request.file)
+    ks = request.tokens or analysis.TOKENS
+    return analysis.analyse(questions, share=share, ks=ks, undecided_count=undecided_count)
+
+
+def _show(result: Result) -> RenderableType | None:
+    if "pairs" not in result:
+        return None
+    from groundwatch.protocols.trihe import analysis
+
+    return analysis.show(result)
+
+
+TALLY = Tally(compute=_compute, takes=frozenset({"share", "tokens"}), tell=_show)

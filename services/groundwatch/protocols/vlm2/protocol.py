@@ -2,7 +2,7 @@
 
 Tags carry what the benchmark knows: `sequence`, `task`, `level` (coarse or fine) and `truth`. A response is
 scored by itself, 1 for right and 0 for wrong; the gate and the sums need a sequence's responses together,
-and `groundwatch tally vlm2` does them over written outcomes. No claim leaves the extraction, so no
+and `groundwatch score vlm2 --recorded` does them over written outcomes. No claim leaves the extraction, so no
 verification engine has a say: the truth is known.
 """
 

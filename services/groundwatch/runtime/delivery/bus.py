@@ -156,7 +156,7 @@ class Bus:
             await self.close()
             raise UsageError(
                 f"the NATS server at {shown_address(self._settings.url)} speaks no TLS, and nats.tls_ca "
-                "demands it: give it a tls block (groundwatch provision --auth DIR --tls HOST), or "
+                "demands it: give it a tls block (groundwatch admin auth writes one), or "
                 "unset nats.tls_ca"
             )
         _ = self.js

@@ -56,7 +56,7 @@ UNKNOWN = "unknown"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter as people see it. `sequence` is what `groundwatch dead retry` takes."""
+    """A dead letter as people see it. `sequence` is what `groundwatch admin dead retry` takes."""
 
     sequence: int
     stage: str

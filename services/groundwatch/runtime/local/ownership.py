@@ -85,7 +85,7 @@ class FolderLock:
                     continue
                 os.close(handle)
                 raise UsageError(
-                    f"{self._refusal} {self._folder}: stop it, or name another folder with --data-dir"
+                    f"{self._refusal} {self._folder}: stop it, or name another folder", "folder"
                 ) from error
         self._handle = handle
 

@@ -73,7 +73,7 @@ def _checked(host: str) -> str:
         plain = host.removeprefix("*.").replace("-", "").replace(".", "")
         if plain.isascii() and plain.isalnum():
             return host
-    raise UsageError(f"--tls: '{host}' is no server's name or address; give it without scheme and port")
+    raise UsageError(f"'{host}' is no server's name or address; give it without scheme and port", "tls")
 
 
 def _authority(certificate: Path, key: Path) -> trustme.CA:

@@ -80,13 +80,13 @@ def explain(user: str, action: str, subject: str) -> str:
     verb = "publish to" if action == "publish" else "subscribe to"
     told = f"NATS does not let this user {verb} {subject}"
     if user not in users():
-        return f"{told}: {user} is none of the users that groundwatch provision --auth makes"
+        return f"{told}: {user} is none of the users that groundwatch admin auth makes"
     rights = permissions(user)
     allowed = rights.publish if action == "publish" else rights.subscribe
     if any(covers(one, subject) for one in allowed):
         return (
             f"{told}, which is among the rights of {user}: is nats.nkey_seed_file the seed of {user}, and "
-            "does the server have what groundwatch provision --auth writes in this version?"
+            "does the server have what groundwatch admin auth writes in this version?"
         )
     return f"{told}, which does not belong to the rights of {user}: its service must not need it; report it"
 
@@ -123,14 +123,14 @@ def why_not_connected(settings: NatsSettings, trouble: str) -> str:
         if settings.nkey_seed_file:
             return (
                 f"{server} does not know the user of nats.nkey_seed_file ({settings.nkey_seed_file}): give "
-                "it the configuration that groundwatch provision --auth wrote, and reload it"
+                "it the configuration that groundwatch admin auth wrote, and reload it"
             )
         if settings.credentials:
             return f"{server} refuses nats.credentials ({settings.credentials}): name one of its users' files"
         return (
             f"{server} wants to know who this is: set nats.nkey_seed_file (GROUNDWATCH_NATS__NKEY_SEED_FILE) "
-            "to a seed that groundwatch provision --auth wrote; where it is that of groundwatch up, name its "
-            "folder with --data-dir and no address"
+            "to a seed that groundwatch admin auth wrote; where it is that of groundwatch up, name its "
+            "data folder and no address"
         )
     if "certificate required" in said or "bad certificate" in said:
         return f"{server} wants a certificate of ours: set nats.tls_cert and nats.tls_key"

@@ -1,4 +1,4 @@
-"""Users, seeds and the server's configuration as files: what `groundwatch provision --auth DIR` writes.
+"""Users, seeds and the server's configuration as files: what `groundwatch admin auth DIR` writes.
 
 A seed is a secret and stands in a file of its own that only its owner can read; everything else holds
 public keys and names.
@@ -86,7 +86,7 @@ def server_users(keys: dict[str, list[str]]) -> str:
     """The `authorization` block: every user with its public keys and exactly its rights."""
     blocks = [_user(user, key) for user, public in keys.items() for key in public]
     return (
-        "# Written by groundwatch provision --auth: public keys and rights, no secrets.\n"
+        "# Written by groundwatch admin auth: public keys and rights, no secrets.\n"
         "authorization {\n  users = [\n" + "\n".join(blocks) + "\n  ]\n}\n"
     )
 
@@ -94,7 +94,7 @@ def server_users(keys: dict[str, list[str]]) -> str:
 def chart_values(*, tls: bool) -> str:
     """Values for the chart: names of Secrets, never what is in them."""
     lines = [
-        "# Written by groundwatch provision --auth: names of Secrets, which secrets.sh makes.",
+        "# Written by groundwatch admin auth: names of Secrets, which secrets.sh makes.",
         "nats:",
         "  auth:",
         "    enabled: true",
@@ -134,7 +134,7 @@ def _user(user: str, key: str) -> str:
 
 def _server(folder: Path, *, tls: bool) -> str:
     lines = [
-        "# Written by groundwatch provision --auth. Include this file in the configuration of nats-server.",
+        "# Written by groundwatch admin auth. Include this file in the configuration of nats-server.",
         f"include ./{AUTH_FILE}",
     ]
     if tls:
@@ -149,7 +149,7 @@ def _server(folder: Path, *, tls: bool) -> str:
         ]
     else:
         lines += [
-            "# TLS: --tls HOST writes certificates of an authority of its own; or name your own here.",
+            "# TLS: groundwatch admin auth can write certificates of an authority of its own; or name yours.",
             '# tls { cert_file: "server.crt", key_file: "server.key", min_version: "1.2" }',
         ]
     return "\n".join(lines) + "\n"
@@ -166,7 +166,7 @@ def _commands(folder: Path, *, tls: bool) -> str:
 
     lines = [
         "#!/bin/sh",
-        "# Written by groundwatch provision --auth. Makes the Secrets that values-auth.yaml names, in the",
+        "# Written by groundwatch admin auth. Makes the Secrets that values-auth.yaml names, in the",
         "# namespace that kubectl works in; safe to repeat.",
         "set -eu",
         f"cd {here}",

@@ -256,7 +256,8 @@ class StageService:
                 info = await self.bus.js.consumer_info(spec.stream, spec.name)
             except nats.js.errors.NotFoundError:
                 self._absent[spec.name] = (
-                    f"consumer {spec.name} does not exist on stream {spec.stream}: run groundwatch provision"
+                    f"consumer {spec.name} does not exist on stream {spec.stream}: "
+                    "run groundwatch admin provision"
                 )
                 self.metrics.consumer_up.labels(spec.name).set(0)
             else:

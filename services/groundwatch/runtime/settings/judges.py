@@ -100,7 +100,7 @@ def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
     if foreign := sorted(_reach(changed) - allowed):
         raise SettingsError(
             f"the run's judges use {_in_words(foreign[0])}, which is nowhere in these settings: name these "
-            "judges there as [judges.NAME], or go on with groundwatch runs resume --with FILE (or --models)"
+            "judges there as [judges.NAME], or name them where it goes on (groundwatch replay resume)"
         )
     return changed
 

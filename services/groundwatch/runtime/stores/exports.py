@@ -1,4 +1,4 @@
-"""The register of export files, so that an erasure finds what left the streams by `groundwatch export`."""
+"""The register of export files, so that an erasure finds what left the streams as a file."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class ImageFolders:
             if os.path.commonpath([folder, real]) == folder:
                 return Path(real)
         raise InputError(
-            f"{name[:300]} leads out of {self._base}: only images there are read, and in folders that you "
-            "name with --images"
+            f"{name[:300]} leads out of {self._base}: only images there are read, and in folders that "
+            "are named for images"
         )
 
     def read(self, name: str) -> bytes:

@@ -37,6 +37,8 @@ START_SECONDS = 5.0
 CURRENT_SECONDS = 15.0
 """Not asked successfully for so long, the server may have tombstones that are not known here."""
 
+NOT_AGAIN = "is not taken again (groundwatch admin erase can lift that)"
+
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     """An erasure, or a tenant's retention. `name` is a digest of what it is about, and all that stays.
@@ -139,7 +141,7 @@ class Erased:
             return ""
         why = self._task.problem or "the server has not answered yet"
         if self._fault:
-            why = f"{self._fault} (groundwatch provision makes the bucket where there is none)"
+            why = f"{self._fault} (groundwatch admin provision makes the bucket where there is none)"
         since = f" since {CURRENT_SECONDS:g} s or more" if self._confirmed else ""
         return f"tombstones are not known{since}: {why}"
 
@@ -148,11 +150,11 @@ class Erased:
         if not self._names:
             return ""
         if tombstone_name("response", response.key) in self._names:
-            return "this response was erased, and is not taken again (groundwatch erase --lift)"
+            return f"this response was erased, and {NOT_AGAIN}"
         if tombstone_name("tenant", response.tenant) in self._names:
-            return f"tenant '{response.tenant}' was erased, and is not taken again (groundwatch erase --lift)"
+            return f"tenant '{response.tenant}' was erased, and {NOT_AGAIN}"
         if self.any_image(response.images):
-            return "it names an image that was erased, and is not taken again (groundwatch erase --lift)"
+            return f"it names an image that was erased, and {NOT_AGAIN}"
         return ""
 
     def any_image(self, digests: Iterable[object]) -> bool:

@@ -54,9 +54,9 @@ class Commands:
         for arguments in (
             ("report",),
             ("audit",),
-            ("dead", "list"),
-            ("runs", "list"),
-            ("budget", "show"),
+            ("admin", "dead", "list"),
+            ("replay", "list"),
+            ("admin", "budget", "list"),
             ("query", "select id, model, tenant, reason from outcomes limit 500"),
         ):
             await self.run(f"show {arguments[0]}", *arguments)
@@ -136,7 +136,12 @@ class Commands:
         chance = self._random
         made = json.dumps(texts.tree(chance)).encode()
         path.write_bytes(chance.choice((made, texts.lines(chance, 1), texts.spoiled(chance, made))))
-        return ("tally", chance.choice(("faithscore", "pope", "valor", "tri-he", "genception")), str(path))
+        return (
+            "score",
+            chance.choice(("faithscore", "pope", "valor", "tri-he", "genception")),
+            str(path),
+            "--recorded",
+        )
 
     def _replay(self, path: Path) -> tuple[str, ...]:
         chance = self._random
@@ -146,7 +151,7 @@ class Commands:
         path.write_bytes(
             chance.choice((magic, magic + section, magic + huge, b"", texts.lines(chance, 5), magic * 50))
         )
-        return ("replay", "--run", f"file-{self._number}", "--file", str(path), "--dry-run")
+        return ("replay", "start", "--run", f"file-{self._number}", "--file", str(path), "--dry-run")
 
     def _config(self, path: Path) -> tuple[str, ...]:
         chance = self._random
@@ -170,7 +175,7 @@ class Commands:
             '"[/x]" = 2',
         )
         path.write_bytes(texts.spoiled(chance, chance.choice(odd).encode()))
-        return ("config", "check", str(path))
+        return ("admin", "config", "check", str(path))
 
     def _query(self, _: Path) -> tuple[str, ...]:
         odd = (
@@ -198,15 +203,15 @@ class Commands:
         name = texts.name(chance).replace("\x00", "").encode("utf-8", "replace").decode() or "x"
         return chance.choice(
             (
-                ("runs", "show", "--", name),
+                ("replay", "show", "--", name),
                 ("audit", "--run", name),
                 ("compare", "--", "live", name),
-                ("erase", "--response", name, "--tenant", name, "--yes", "--dry-run"),
-                ("dead", "retry", "--", name),
+                ("admin", "erase", "--response", name, "--tenant", name, "--yes", "--dry-run"),
+                ("admin", "dead", "retry", "--", name),
                 ("report", "--run", name),
                 ("submit", "--", name),
-                ("replay", "--run", "x", "--dry-run", "--since", name),
-                ("config", "check", "--", name),
+                ("replay", "start", "--run", "x", "--dry-run", "--since", name),
+                ("admin", "config", "check", "--", name),
             )
         )
 

@@ -1,7 +1,4 @@
-"""The commands that judge and count without a server: `score` and `tally`.
-
-Standard output holds the result and nothing else; progress goes to standard error.
-"""
+"""`groundwatch score`: a file judged or, with recorded judgements, only counted; no server is needed."""
 
 from __future__ import annotations
 
@@ -25,16 +22,6 @@ from groundwatch.system.connecting import prepare, run
 from groundwatch.terminal import Console
 
 ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
-SubsetOption = Annotated[
-    str | None,
-    typer.Option(help="valor: the benchmark's subset, such as object-existence.", show_default=False),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
-    app.command("score")(score)
-    app.command("tally")(tally)
 
 
 def score(
@@ -43,14 +30,17 @@ def score(
         Path,
         typer.Argument(
             help="Recorded responses (JSON lines: id, model, prompt, answer, images, reference, tags) or "
-            "FaithScore's annotations, whose facts are then the reference.",
+            "FaithScore's annotations, whose facts are then the reference. With --recorded: judgements, in "
+            "the format that the work published.",
             show_default=False,
         ),
     ],
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Judge nothing: only the arithmetic over recorded judgements.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write one outcome a line here, with every fact and verdict.")
     ] = None,
-    as_json: JsonOption = False,
     engine: Annotated[
         str, typer.Option(help="Who finds the facts: linguistic or llm. By default as in settings.")
     ] = "",
@@ -64,29 +54,75 @@ def score(
     images: Annotated[
         Path | None, typer.Option(help="A folder of images for judges that look, by SHA-256 or file name.")
     ] = None,
-    subset: SubsetOption = None,
     annotation: Annotated[
         Path | None,
         typer.Option(
             help="valor, tri-he, pope: the benchmark's own annotation of the images.", show_default=False
         ),
     ] = None,
-    beside: Annotated[
-        bool, typer.Option("--beside", help="Put the models into the tables that the paper published.")
+    published: Annotated[
+        bool, typer.Option("--published", help="Put the models into the tables that the paper published.")
     ] = False,
     by: ByOption = "",
+    subset: Annotated[
+        str | None,
+        typer.Option(help="valor: the benchmark's subset, such as object-existence.", show_default=False),
+    ] = None,
+    t: Annotated[
+        int | None,
+        typer.Option("--t", min=1, help="genception, recorded: the chains' length T.", show_default=False),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="pope, recorded: the file of labels beside the answers.", show_default=False),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            help="tri-he, recorded: rates on this share of object pairs, the most frequent, and on others.",
+            show_default=False,
+        ),
+    ] = None,
+    tokens: Annotated[
+        str,
+        typer.Option(
+            metavar="K,…",
+            help="tri-he, recorded: rates over the first K tokens, such as 10,20,50.",
+            show_default=False,
+        ),
+    ] = "",
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Judge a file with the engines of the running system; no server is needed."""
+    """Judge a file with the engines of the running system, or count what was judged; needs no server."""
+    judging: dict[str, object] = {
+        "--out": out,
+        "--engine": engine,
+        "--judge": judge,
+        "--images": images,
+        "--annotation": annotation,
+        "--published": published,
+        "--by": by,
+        "--config": config,
+    }
+    arithmetic: dict[str, object] = {"--t": t, "--labels": labels, "--share": share, "--tokens": tokens}
+    for option, given in (judging if recorded else arithmetic).items():
+        if given not in (None, "", False):
+            raise UsageError(f"{option} {'does not go with' if recorded else 'goes with'} --recorded")
+    if recorded:
+        request = TallyRequest(
+            file=file, subset=subset, t=t, labels=labels, share=share, tokens=_numbers(tokens)
+        )
+        _count(protocol, request, as_json)
+        return
     settings = with_engines(prepare(config), engine, judge)
-    if beside and by:
-        raise UsageError("--beside and --by do not go together")
-    published = Beside(protocol) if beside else None
+    if published and by:
+        raise UsageError("--published and --by do not go together")
+    beside = Beside(protocol) if published else None
     if protocol == "valor":
-        if by:
-            raise UsageError("--by needs one of VALOR's protocols, such as valor-object-existence")
-        if beside:
-            raise UsageError("--beside needs one of VALOR's protocols, such as valor-object-existence")
+        if by or published:
+            option = "--by" if by else "--published"
+            raise UsageError(f"{option} needs one of VALOR's protocols, such as valor-object-existence")
         _score_valor(file, subset, annotation, out, settings, as_json)
         return
     if settings.faithscore.weights:
@@ -96,42 +132,39 @@ def score(
     report = Report(by=by)
     with Bars() as bars:
         tell = partial(bars.tell, f"judging with {found.name}")
-        run(judge_file(found, responses, settings, images, out, (published or report).add, tell))
-    if published is not None:
-        show_beside(published, as_json)
+        run(judge_file(found, responses, settings, images, out, (beside or report).add, tell))
+    if beside is not None:
+        show_beside(beside, as_json)
     elif as_json:
         print_json({"protocol": found.name, **report.to_dict()})
     else:
         render(report, Console())
 
 
-def tally(
-    protocol: ProtocolName,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Recorded judgements, in the format that the work published.", show_default=False
-        ),
-    ],
-    as_json: JsonOption = False,
-    subset: SubsetOption = None,
-    t: Annotated[
-        int | None, typer.Option("--t", min=1, help="genception: the chains' length T.", show_default=False)
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="pope: the file of labels beside the answers.", show_default=False)
-    ] = None,
-) -> None:
-    """Do only the arithmetic, from recorded judgements in the published formats."""
-    found = registry.method(protocol, "tally", "tally").tally
-    assert found is not None
-    result = found.run(protocol, TallyRequest(file=file, subset=subset, t=t, labels=labels))
+def _count(protocol: str, request: TallyRequest, as_json: bool) -> None:
+    tally = registry.method(protocol, "tally", "recorded judgements of").tally
+    assert tally is not None
+    result = tally.run(protocol, request)
     if as_json:
         print_json(result)
-    elif found.tell is not None:
-        Console().print(found.tell(result))
+        return
+    shown = tally.tell(result) if tally.tell is not None else None
+    if shown is not None:
+        Console().print(shown)
     else:
         render_numbers(result, Console())
+
+
+def _numbers(text: str) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    try:
+        found = sorted({int(one) for one in text.split(",")})
+    except ValueError:
+        found = [0]
+    if found[0] < 1:
+        raise UsageError(f"--tokens {text}: write numbers from 1 up with commas, such as 10,20,50")
+    return tuple(found)
 
 
 def _score_valor(
@@ -148,7 +181,7 @@ def _score_valor(
     from groundwatch.protocols.valor.files import SUBSETS, subset_of
 
     if subset is None:
-        raise UsageError(f"groundwatch score valor needs --subset: one of {SUBSETS}")
+        raise UsageError(f"valor needs --subset: one of {SUBSETS}")
     with Bars() as bars:
         scored = score_valor(
             file,

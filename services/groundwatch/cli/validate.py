@@ -1,116 +1,84 @@
-"""`groundwatch agree`: how far the judges agree with people, from annotated files or planted errors."""
+"""`groundwatch validate`: how far the judges agree with people, from annotated files or planted errors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
+from groundwatch.cli.options import Command, ConfigOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import Bars, print_json, progress_bar, render_numbers
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.evaluation.verdicts import compare_verdicts, write_metrics
 from groundwatch.protocols import registry
 from groundwatch.protocols.annotators import AnnotatorAgreement, annotator_agreement, read_annotators
 from groundwatch.protocols.base import load
-from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
-from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.faithscore.annotation import read_annotations
 from groundwatch.protocols.method import Method
 from groundwatch.protocols.verdicts import VerdictAgreement, read_verdicts
-from groundwatch.runtime.settings import Settings
 from groundwatch.statistics.intervals import Interval
 from groundwatch.system.connecting import connected, run
 from groundwatch.terminal import Console, Table, box, styled
 
 if TYPE_CHECKING:
-    from groundwatch.evaluation import planted
+    from groundwatch.evaluation import planted as planting
 
-Annotations = Annotated[
-    Path | None,
-    typer.Argument(help="The annotated file, in the protocol's own format.", show_default=False),
+FileArgument = Annotated[
+    Path, typer.Argument(help="The annotated file, in the format of the published work.", show_default=False)
+]
+EncoderOption = Annotated[
+    str,
+    typer.Option(
+        "--embedding-model",
+        help="Folder of a sentence-transformers model in place of the embedded one.",
+        show_default=False,
+    ),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("agree")(agree)
+class Validations(TyperGroup):
+    """Also those that protocols bring along themselves, plug-ins among them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        brought = (name for name, method in registry.methods().items() if method.validation)
+        return [*super().list_commands(ctx), *brought]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        method = registry.methods().get(cmd_name)
+        if method is None or not method.validation:
+            return super().get_command(ctx, cmd_name)
+        alone = typer.Typer(add_completion=False)
+        alone.command(cmd_name, cls=Command)(_brought(method))
+        return get_command(alone)
 
 
-def agree(
-    protocol: Annotated[
-        str, typer.Argument(help="The protocol; or planted or miniature, for several.", show_default=False)
-    ],
-    file: Annotations = None,
-    as_json: JsonOption = False,
+def _brought(method: Method) -> Callable[..., None]:
+    def validate(file: FileArgument, as_json: JsonOption = False) -> None:
+        found = load(method.validation)(file)
+        print_json(found) if as_json else render_numbers(found, Console())
+
+    validate.__doc__ = f"The judges of {method.name} against people."
+    return validate
+
+
+def faithscore(
+    file: FileArgument,
     cross_validate: Annotated[
         bool, typer.Option("--cross-validate", help="Retrain the recogniser in folds by image.")
     ] = False,
     folds: Annotated[int, typer.Option(min=2, help="How many folds.")] = 10,
-    only: Annotated[
-        str | None, typer.Option("--protocol", help="planted: only this protocol.", show_default=False)
-    ] = None,
-    count: Annotated[int, typer.Option("--answers", min=1, help="planted: how many answers.")] = 136,
-    scenes: Annotated[
-        int, typer.Option("--scenes", min=12, help="miniature: how many scenes each model describes.")
-    ] = 2000,
-    embedding_model: Annotated[
-        str,
-        typer.Option(
-            help="tri-he, valor: folder of a sentence-transformers model in place of the embedded one.",
-            show_default=False,
-        ),
-    ] = "",
-    metrics_file: Annotated[
-        Path | None,
-        typer.Option(help="verdicts: also write the counts here, for Prometheus.", show_default=False),
-    ] = None,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
+    as_json: JsonOption = False,
 ) -> None:
-    """Tell how far the embedded engines agree with people, from an annotated file.
-
-    With `verdicts`, how far the judges of a running system do, from what people say of their claims. With
-    `planted`, which needs no file: how many planted hallucinations they find. With `miniature`, which
-    needs none either: how far every protocol's numbers lie from the known truth of the miniature world.
-    """
-    if metrics_file is not None and protocol != "verdicts":
-        raise UsageError(f"groundwatch agree {protocol} takes no option --metrics-file")
-    if protocol == "verdicts":
-        if file is None:
-            raise UsageError("groundwatch agree verdicts needs a file of people's verdicts")
-        _agree_verdicts(file, client_settings(config, nats), metrics_file, as_json)
-        return
-    if protocol == "planted":
-        _agree_planted(only, count, as_json)
-        return
-    if protocol == "miniature":
-        _agree_miniature(scenes, as_json)
-        return
-    if file is None:
-        raise UsageError(f"groundwatch agree {protocol} needs an annotated file")
-    if protocol == "valor":
-        _agree_valor(file, embedding_model, as_json)
-        return
-    if protocol == "tri-he":
-        _agree_tri_he(file, embedding_model, as_json)
-        return
-    if embedding_model:
-        raise UsageError(f"groundwatch agree {protocol} takes no option --embedding-model")
-    if protocol == "annotators":
-        agreed = annotator_agreement(read_annotators(file))
-        print_json(agreed) if as_json else render_annotators(agreed, Console())
-        return
-    method = registry.methods().get(protocol)
-    if method is not None and method.validation:
-        _validate(method, file, as_json)
-        return
+    """FaithScore's embedded engines against people's sub-sentences, facts and scores."""
     from groundwatch.evaluation.faithscore import agreement
 
-    answers = _annotated(protocol, file)
+    answers = read_annotations(file)
     with progress_bar() as progress:
         progress.add_task("comparing with people", total=None)
         found = run(agreement(answers, folds=folds if cross_validate else None))
@@ -121,32 +89,18 @@ def agree(
         _render_agreement(built, Console())
 
 
-def _agree_verdicts(file: Path, settings: Settings, metrics_file: Path | None, as_json: bool) -> None:
-    verdicts = read_verdicts(file)
-    if not verdicts:
-        raise UsageError(f"{file} has no verdicts")
+def valor(file: FileArgument, embedding_model: EncoderOption = "", as_json: JsonOption = False) -> None:
+    """VALOR's matching engines against pairs that people matched."""
+    from groundwatch.evaluation.valor import valor_agreement
+    from groundwatch.matching.engines.semantic import SemanticEngine
+    from groundwatch.models.embeddings import embedder
 
-    async def work() -> dict[str, VerdictAgreement]:
-        async with connected(settings, "agree") as bus:
-            return await compare_verdicts(verdicts, bus)
-
-    found = run(work())
-    if metrics_file is not None:
-        write_metrics(metrics_file, found)
-    print_json(found) if as_json else render_verdicts(found, Console())
+    result = valor_agreement(file, SemanticEngine(embedder(embedding_model)).compare)
+    print_json(result) if as_json else render_numbers(result, Console())
 
 
-def _agree_miniature(scenes: int, as_json: bool) -> None:
-    from groundwatch.evaluation.promises import measure
-
-    with Bars() as bars:
-        found = run(measure(scenes, bars.tell))
-    print_json(found) if as_json else render_miniature(found, Console())
-    if broken := [name for name, one in found["promises"].items() if not one["holds"]]:
-        raise CheckFailed(f"the monitor does not see the truth as promised: {', '.join(broken)}")
-
-
-def _agree_tri_he(file: Path, embedding_model: str, as_json: bool) -> None:
+def tri_he(file: FileArgument, embedding_model: EncoderOption = "", as_json: JsonOption = False) -> None:
+    """Tri-HE's similarity judge on triplets of its benchmark: reworded, borrowed and planted."""
     from groundwatch.evaluation.tri_he import tri_he_agreement
     from groundwatch.models.embeddings import embedder
 
@@ -157,38 +111,71 @@ def _agree_tri_he(file: Path, embedding_model: str, as_json: bool) -> None:
     print_json(found) if as_json else render_tri_he(found, Console())
 
 
-def _agree_valor(file: Path, embedding_model: str, as_json: bool) -> None:
-    from groundwatch.evaluation.valor import valor_agreement
-    from groundwatch.matching.engines.semantic import SemanticEngine
-    from groundwatch.models.embeddings import embedder
+def annotators(
+    file: Annotated[Path, typer.Argument(help="Labels (JSON lines: item, annotator, label).")],
+    as_json: JsonOption = False,
+) -> None:
+    """How far people agree among themselves: Fleiss' kappa and Krippendorff's alpha."""
+    agreed = annotator_agreement(read_annotators(file))
+    print_json(agreed) if as_json else render_annotators(agreed, Console())
 
-    result = valor_agreement(file, SemanticEngine(embedder(embedding_model)).compare)
-    print_json(result) if as_json else render_numbers(result, Console())
+
+def verdicts(
+    file: Annotated[Path, typer.Argument(help="People's verdicts on claims (JSON lines).")],
+    metrics_file: Annotated[
+        Path | None, typer.Option(help="Also write the counts here, for Prometheus.", show_default=False)
+    ] = None,
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """The judges of a running system against what people say of the same claims."""
+    settings = client_settings(config, nats)
+    given = read_verdicts(file)
+    if not given:
+        raise UsageError(f"{file} has no verdicts")
+
+    async def work() -> dict[str, VerdictAgreement]:
+        async with connected(settings, "validate") as bus:
+            return await compare_verdicts(given, bus)
+
+    found = run(work())
+    if metrics_file is not None:
+        write_metrics(metrics_file, found)
+    print_json(found) if as_json else render_verdicts(found, Console())
 
 
-def _agree_planted(only: str | None, count: int, as_json: bool) -> None:
-    from groundwatch.evaluation import planted
+def planted(
+    only: Annotated[
+        str | None, typer.Option("--protocol", help="Only this protocol.", show_default=False)
+    ] = None,
+    count: Annotated[int, typer.Option("--answers", min=1, help="How many answers.")] = 136,
+    as_json: JsonOption = False,
+) -> None:
+    """How many planted hallucinations the embedded engines find, and how many false alarms they raise."""
+    from groundwatch.evaluation import planted as planting
 
-    protocols = planted.chosen(only)
-    answers = planted.planted_answers(count)
+    protocols = planting.chosen(only)
+    answers = planting.planted_answers(count)
     with progress_bar() as bar:
         task = bar.add_task("looking for what was planted", total=count * len(protocols))
-        found = run(planted.planted(answers, protocols, lambda: bar.advance(task)))
-    told = planted.report(answers, found)
+        found = run(planting.planted(answers, protocols, lambda: bar.advance(task)))
+    told = planting.report(answers, found)
     print_json(told) if as_json else render_planted(told, found, Console())
 
 
-def _validate(method: Method, file: Path, as_json: bool) -> None:
-    found = load(method.validation)(file)
-    print_json(found) if as_json else render_numbers(found, Console())
+def miniature(
+    scenes: Annotated[int, typer.Option(min=12, help="How many scenes each model describes.")] = 2000,
+    as_json: JsonOption = False,
+) -> None:
+    """How far every protocol's numbers lie from the known truth of the miniature world."""
+    from groundwatch.evaluation.promises import measure
 
-
-def _annotated(protocol: str, file: Path) -> list[AnnotatedAnswer]:
-    """The answers of a FaithScore annotation file; `UsageError` for a protocol without such a format."""
-    registry.get(protocol)
-    if protocol != FaithScore.name:
-        raise UsageError(f"groundwatch agree knows no file format of protocol '{protocol}'")
-    return read_annotations(file)
+    with Bars() as bars:
+        found = run(measure(scenes, bars.tell))
+    print_json(found) if as_json else render_miniature(found, Console())
+    if broken := [name for name, one in found["promises"].items() if not one["holds"]]:
+        raise CheckFailed(f"the monitor does not see the truth as promised: {', '.join(broken)}")
 
 
 def _render_agreement(found: dict[str, Any], console: Console) -> None:
@@ -283,7 +270,7 @@ def render_tri_he(found: Mapping[str, Any], console: Console) -> None:
     console.print(table)
 
 
-def render_planted(told: Mapping[str, Any], found: Sequence[planted.Found], console: Console) -> None:
+def render_planted(told: Mapping[str, Any], found: Sequence[planting.Found], console: Console) -> None:
     """The same as a table."""
     title = f"Planted into {told['answers']} answers; {told['untouched']} sub-sentences untouched"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)

@@ -1,4 +1,4 @@
-"""`bench-build`: VALOR's selection from scene graphs, and questions from a model that looks or misbehaves."""
+"""`groundwatch dataset`: VALOR's selection, questions by rule, and those of a model that may misbehave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groundwatch.protocols.trihe.published import read_benchmark
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["bench-build", *map(str, arguments)])
+    return CliRunner().invoke(app, ["dataset", *map(str, arguments)])
 
 
 def scene(*things: str, relations: int = 0) -> dict[str, object]:
@@ -256,4 +256,4 @@ def test_annotations_in_another_format_are_told(tmp_path: Path):
         done = run("vlm2", lines(tmp_path / "in.jsonl", record), "--out", out)
         assert isinstance(done.exception, FileFormatError) and f"in.jsonl:1: {told}" in str(done.exception)
     done = run("pope", lines(tmp_path / "in.jsonl", good), "--out", out, "--strategy", "unkind")
-    assert isinstance(done.exception, UsageError)
+    assert done.exit_code == 2 and "'adversarial'" in done.stderr

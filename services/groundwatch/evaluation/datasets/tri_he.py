@@ -1,4 +1,4 @@
-"""`groundwatch bench-build tri-he`: questions about images, written by a model that looks at them."""
+"""Tri-HE, appendix E.2: questions about images, written by a model that looks at them; a draft to check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`score`, `agree` and `tally` as somebody at the terminal meets them."""
+"""`score`, with recorded judgements and without, and `validate`, as somebody at the terminal meets them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def write(path: Path, rows: Sequence[object]) -> Path:
 
 
 def test_tally_is_the_mean_over_answers_with_facts(run, tmp_path: Path):
-    done = run("tally", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED), "--json")
+    done = run("score", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED), "--recorded", "--json")
     assert done.exit_code == 0
     found = json.loads(done.stdout)
     assert (found["faithscore"], found["answers"], found["unscored"]) == (0.75, 3, 1)
@@ -133,9 +133,9 @@ def test_tally_is_the_mean_over_answers_with_facts(run, tmp_path: Path):
 
 
 def test_tally_of_nothing_is_no_number(run, tmp_path: Path):
-    done = run("tally", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED[1:2]), "--json")
+    done = run("score", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED[1:2]), "--recorded", "--json")
     assert json.loads(done.stdout)["faithscore"] is None
-    told = run("tally", "faithscore", tmp_path / "a.jsonl").stdout
+    told = run("score", "faithscore", tmp_path / "a.jsonl", "--recorded").stdout
     assert "0 of 1 answers; 1 without facts" in " ".join(told.split())
 
 
@@ -202,7 +202,7 @@ def test_a_wrong_record_names_file_line_and_key(run, finder: Finder, tmp_path: P
     assert done.stdout == "" and finder.asked == []
 
 
-@pytest.mark.parametrize("command", ["tally", "agree", "score"])
+@pytest.mark.parametrize("command", ["score", "score --recorded", "validate"])
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -214,18 +214,38 @@ def test_a_wrong_record_names_file_line_and_key(run, finder: Finder, tmp_path: P
 def test_a_wrong_annotation_names_file_line_and_key(
     run, finder: Finder, tmp_path: Path, command: str, row: dict[str, object], message: str
 ):
-    done = run(command, "faithscore", write(tmp_path / "a.jsonl", [*ANNOTATED, row]))
+    name, *options = command.split()
+    done = run(name, "faithscore", write(tmp_path / "a.jsonl", [*ANNOTATED, row]), *options)
     assert isinstance(done.exception, FileFormatError)
     assert message in str(done.exception)
 
 
-@pytest.mark.parametrize("command", ["tally", "agree", "score"])
-def test_wrong_use_is_told(run, command: str, tmp_path: Path):
+def test_wrong_use_is_told(run, tmp_path: Path):
     path = write(tmp_path / "a.jsonl", ANNOTATED)
-    unknown = run(command, "faithscor", path)
-    assert isinstance(unknown.exception, UsageError) and "faithscore, " in str(unknown.exception)
-    absent = run(command, "faithscore", tmp_path / "nowhere.jsonl")
+    for options in ((), ("--recorded",)):
+        unknown = run("score", "faithscor", path, *options)
+        assert isinstance(unknown.exception, UsageError) and "faithscore, " in str(unknown.exception)
+        absent = run("score", "faithscore", tmp_path / "nowhere.jsonl", *options)
+        assert isinstance(absent.exception, FileFormatError) and "cannot be read" in str(absent.exception)
+    unknown = run("validate", "faithscor", path)
+    assert unknown.exit_code == 2 and "No such command 'faithscor'" in unknown.output
+    absent = run("validate", "faithscore", tmp_path / "nowhere.jsonl")
     assert isinstance(absent.exception, FileFormatError) and "cannot be read" in str(absent.exception)
+
+
+def test_options_of_judging_and_of_counting_are_told_apart(run, tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", ANNOTATED)
+    for typed, told in (
+        (("--recorded", "--engine", "llm"), "--engine does not go with --recorded"),
+        (("--recorded", "--published"), "--published does not go with --recorded"),
+        (("--t", 3), "--t goes with --recorded"),
+        (("--recorded", "--t", 3), "recorded judgements of faithscore take no t (--t)"),
+    ):
+        done = run("score", "faithscore", path, *typed)
+        assert isinstance(done.exception, UsageError) and str(done.exception) == told
+    done = run("score", "genception", path, "--recorded")
+    assert str(done.exception).startswith("recorded judgements of genception need t: how many iterations")
+    assert str(done.exception).endswith("(--t)")
 
 
 def test_an_outcome_file_that_cannot_be_written_is_told(run, finder: Finder, tmp_path: Path):
@@ -243,7 +263,7 @@ def test_an_unknown_engine_is_told(run, tmp_path: Path):
 
 @pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")
 def test_tally_of_the_published_annotations(run):
-    found = json.loads(run("tally", "faithscore", SHARED, "--json").stdout)
+    found = json.loads(run("score", "faithscore", SHARED, "--recorded", "--json").stdout)
     assert (found["answers"], found["unscored"], found["facts"]) == (120, 9, 937)
     assert found["faithscore"] == pytest.approx(0.8537956654)
 
@@ -256,7 +276,7 @@ def test_tally_of_the_published_annotations(run):
 def test_agreement_on_the_published_annotations(run, tmp_path: Path, answers: int, options: tuple[str, ...]):
     file = tmp_path / "annotation.jsonl"
     file.write_text("".join(SHARED.read_text("utf-8").splitlines(keepends=True)[:answers]), "utf-8")
-    done = run("agree", "faithscore", file, "--json", *options)
+    done = run("validate", "faithscore", file, "--json", *options)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["answers"] == answers

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.evaluation.benchmarks import is_answered_benchmark
 from groundwatch.language.nouns.compare import likenesses
 from groundwatch.language.nouns.wordnet import nouns
 from groundwatch.protocols.published import json_lines
+from groundwatch.protocols.tally import Result
 from groundwatch.protocols.trihe.outcomes import judged_outcomes
-from groundwatch.protocols.trihe.published import read_judgements
+from groundwatch.protocols.trihe.published import is_benchmark, read_judgements
 from groundwatch.protocols.trihe.scoring import (
     FREQUENT,
     JudgedQuestion,
@@ -25,6 +25,7 @@ from groundwatch.protocols.trihe.scoring import (
     rates,
     trend,
 )
+from groundwatch.terminal import Group, RenderableType, Table, box, lines
 
 KINDS: tuple[Kind | None, ...] = (None, "object", "relation")
 TOKENS = (10, 20, 30, 40, 50, 75, 100, 150, 200)
@@ -33,19 +34,19 @@ TOKENS = (10, 20, 30, 40, 50, 75, 100, 150, 200)
 
 def read(file: Path) -> tuple[list[JudgedQuestion], bool]:
     """The judged questions, and whether undecided triplets count in the total as the works' own do."""
-    if is_answered_benchmark(file):
+    if is_benchmark(file):
         return read_judgements(file)[1], True
     return judged_outcomes(json_lines(file)), False
 
 
-def analysed(
+def analyse(
     questions: Sequence[JudgedQuestion],
     *,
     share: float = FREQUENT,
     ks: Sequence[int] = TOKENS,
     most: int = 10,
     undecided_count: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Both analyses; `by_tokens` is None where nobody knows how early a triplet is said."""
     counts = object_pairs(questions, synset)
     frequent = frequent_pairs(counts, share) if counts else frozenset()
@@ -84,6 +85,42 @@ def synset(name: str) -> str:
         if known := nouns().synset(word):
             return known
     return found.whole or " ".join(name.casefold().split())
+
+
+def show(found: dict[str, Any]) -> Group:
+    """The same as a table, and lines below it."""
+    pairs = found["pairs"]
+    table = Table(
+        title=f"{found['triplets']} triplets of {found['responses']} responses; "
+        f"{pairs['frequent']} of {pairs['different']} object pairs are the frequent {pairs['share']:.0%}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("triplets", no_wrap=True)
+    for kind in KINDS:
+        for rate in ("Hallu_I", "Hallu_Q"):
+            table.add_column(lines(rate, kind or "overall"), justify="right")
+    for name, rows in (
+        ("all", found["overall"]),
+        ("frequent pairs", pairs["on_frequent"]),
+        ("other pairs", pairs["on_others"]),
+    ):
+        cells = [rows[kind or "overall"][rate] for kind in KINDS for rate in ("hallu_i", "hallu_q")]
+        table.add_row(name, *map(_rate, cells))
+    for one in found["by_tokens"] or ():
+        table.add_row(f"first {one['k']} tokens", _rate(one["hallu_i"]), _rate(one["hallu_q"]))
+    shown: list[RenderableType] = [table]
+    if found["by_tokens"] is None:
+        shown.append("How early a triplet is said is not known from this file.")
+    named = ", ".join(f"{' – '.join(one['pair'])} ({one['said']})" for one in pairs["most_frequent"])
+    if named:
+        shown.append(f"Most frequent pairs: {named}")
+    return Group(*shown)
+
+
+def _rate(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate:.3f}"
 
 
 def _each(questions: Sequence[JudgedQuestion], undecided_count: bool) -> dict[str, Any]:

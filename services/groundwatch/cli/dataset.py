@@ -1,55 +1,73 @@
-"""`groundwatch bench-build`: benchmarks built as their papers built them, from annotated images."""
+"""`groundwatch dataset`: benchmarks built as their papers built them, from annotated images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from pydantic import ValidationError
 
-from groundwatch.cli import construction_questions
 from groundwatch.cli.options import ConfigOption, JsonOption
-from groundwatch.cli.output import print_json, progress_bar, render_numbers, write_lines
+from groundwatch.cli.output import print_json, progress_bar, render_numbers
 from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.evaluation.datasets.pope import build_pope
+from groundwatch.evaluation.datasets.valor import MEASURES, choose_valor
+from groundwatch.evaluation.datasets.vlm2 import build_vlm2
 from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.protocols.pope.questions import PER_IMAGE, Strategy
 from groundwatch.protocols.trihe.asking import QUESTIONS, RELATIONS
-from groundwatch.protocols.valor.benchmark import (
-    CoOccurrence,
-    Feature,
-    Kind,
-    Selected,
-    Skew,
-    dependent_objects,
-    most_skewed,
-    read_scenes,
-    select,
-)
+from groundwatch.protocols.valor.benchmark import Kind
 from groundwatch.runtime.settings import Settings
 from groundwatch.section import in_words
 from groundwatch.system.connecting import prepare, run
 from groundwatch.terminal import Console, Table, box, lines
 
-T = TypeVar("T")
-
-MEASURES = Skew.__struct_fields__
-
-SceneGraphs = Annotated[Path, typer.Argument(help="Scene graphs in GQA's format (JSON).", show_default=False)]
-
-builder = typer.Typer(help="Build benchmarks as the papers built theirs.", no_args_is_help=True)
-construction_questions.register(builder)
+QuestionsOption = Annotated[
+    Path, typer.Option("--out", help="Write the questions here, one a line.", show_default=False)
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="The same seed draws the same questions.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.add_typer(builder, name="bench-build")
+def pope(
+    file: Annotated[
+        Path, typer.Argument(help="Annotated images (JSON lines: image, objects).", show_default=False)
+    ],
+    out: QuestionsOption,
+    strategy: Annotated[Strategy, typer.Option(help="How absent objects are drawn.")] = "random",
+    per_image: Annotated[
+        int, typer.Option(min=1, help="Objects of each image that are asked for, and as many absent ones.")
+    ] = PER_IMAGE,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Questions about objects that an image has and has not (POPE, section 4), in the published format."""
+    found = build_pope(file, out, strategy, seed=seed, per_image=per_image)
+    print_json(found) if as_json else render_numbers(found, Console())
 
 
-@builder.command("valor")
+def vlm2(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Sequences (JSON lines: sequence, cues of image, subject, attribute, value).",
+            show_default=False,
+        ),
+    ],
+    out: QuestionsOption,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Fine-grained yes/no questions from the cues that tell a sequence's images apart, by template."""
+    found = build_vlm2(file, out, seed=seed)
+    print_json(found) if as_json else render_numbers(found, Console())
+
+
 def valor(
-    scene_graphs: SceneGraphs,
+    scene_graphs: Annotated[
+        Path, typer.Argument(help="Scene graphs in GQA's format (JSON).", show_default=False)
+    ],
     kind: Annotated[
         Kind, typer.Option(help="What comes along with an object: another one, a quality, a relation.")
     ] = Kind.OBJECT,
@@ -67,30 +85,15 @@ def valor(
     as_json: JsonOption = False,
 ) -> None:
     """Choose images that lack what usually comes along (VALOR-Bench, section 3.1.2 and Appendix B)."""
-    if measure not in MEASURES:
-        raise UsageError(f"--measure {measure}: one of {', '.join(MEASURES)}")
-    table = CoOccurrence(read_scenes(scene_graphs))
-    dependent = dependent_objects(table, kind, least=least, by_frequency=by_frequency)
-    chosen = select(table, most_skewed(table, dependent, measure, kind, top), kind)
-    found = {
-        "scenes": len(table.scenes),
-        "objects": len(table.objects),
-        "kind": kind.value,
-        "measure": measure,
-        "least": least,
-        "dependent": len(dependent),
-        "images": len({image for one in chosen for images in one.images.values() for image in images}),
-        "chosen": [_told(table, one, kind) for one in chosen],
-    }
-    if out is not None:
-        write_lines(out, [line for one in chosen for line in _lines(table, one)])
+    found = choose_valor(
+        scene_graphs, out, kind=kind, measure=measure, top=top, least=least, by_frequency=by_frequency
+    )
     if as_json:
         print_json(found)
     else:
-        _render_valor(found, measure, Console())
+        _render_valor(found, Console())
 
 
-@builder.command("tri-he")
 def tri_he(
     images: Annotated[
         Path, typer.Argument(help="A folder of images, named by their ids.", show_default=False)
@@ -122,7 +125,7 @@ def tri_he(
 
     The model is the one of `--url` and `--model`, else of the setting `verification.llm`.
     """
-    from groundwatch.evaluation.questions import build_tri_he
+    from groundwatch.evaluation.datasets.tri_he import build_tri_he
 
     settings = prepare(config)
     with progress_bar() as bar:
@@ -165,38 +168,10 @@ def _chat(settings: Settings, url: str, model: str, api_key_env: str) -> ChatSet
         raise UsageError(f"--url and --model: {in_words(error)}") from error
 
 
-def _told(table: CoOccurrence, one: Selected, kind: Kind) -> dict[str, Any]:
-    return {
-        "object": one.object,
-        "images_with_it": table.objects[one.object],
-        "skew": msgspec.to_builtins(table.skew(one.object, kind)),
-        "usual": [_feature(table, one.object, feature) for feature in one.usual],
-        "rare": [_feature(table, one.object, feature) for feature in one.rare],
-        "images": sorted({image for images in one.images.values() for image in images}),
-    }
-
-
-def _lines(table: CoOccurrence, one: Selected) -> list[dict[str, Any]]:
-    usual = [feature.value for feature in one.usual]
-    return [
-        {"object": one.object, **_feature(table, one.object, feature), "usual": usual, "images": list(images)}
-        for feature, images in one.images.items()
-    ]
-
-
-def _feature(table: CoOccurrence, name: str, feature: Feature) -> dict[str, Any]:
-    return {
-        "kind": feature.kind.value,
-        "value": feature.value,
-        "frequency": table.frequency(feature, name),
-        "probability": table.probability(feature, name),
-    }
-
-
-def _render_valor(found: dict[str, Any], measure: str, console: Console) -> None:
+def _render_valor(found: dict[str, Any], console: Console) -> None:
     title = (
         f"{found['scenes']} scenes with {found['objects']} objects; {found['dependent']} are what some "
-        f"{found['kind']} depends on most; of these the most skewed by {measure}"
+        f"{found['kind']} depends on most; of these the most skewed by {found['measure']}"
     )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("object")
@@ -218,6 +193,6 @@ def _render_valor(found: dict[str, Any], measure: str, console: Console) -> None
     console.print(f"{found['images']} images in all.")
 
 
-def _named(features: list[dict[str, Any]], show: Callable[[str], str] = str) -> str:
-    shown = [show(one["value"]) for one in features[:3]]
+def _named(features: list[dict[str, Any]]) -> str:
+    shown = [one["value"] for one in features[:3]]
     return ", ".join(shown) + (f" and {len(features) - 3} more" if len(features) > 3 else "")

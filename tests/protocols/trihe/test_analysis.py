@@ -1,4 +1,4 @@
-"""`analyse tri-he`: table 4 and figure 4 from outcomes and from the works' own results."""
+"""Tri-HE's recorded judgements: table 4 and figure 4 from outcomes and from the works' own results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app
-from groundwatch.cli.analyse import render_analysis
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.evaluation import analysis
 from groundwatch.events import (
     Decision,
     JudgedClaim,
@@ -21,11 +19,12 @@ from groundwatch.events import (
     ResponseScored,
     SubSentence,
 )
+from groundwatch.protocols.trihe import analysis
 from groundwatch.terminal import Console
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["analyse", *map(str, arguments)])
+    return CliRunner().invoke(app, ["score", "tri-he", *map(str, arguments), "--recorded"])
 
 
 def outcome(number: int, *claims: tuple[tuple[str, str, str], int, str]) -> ResponseScored:
@@ -70,7 +69,7 @@ def outcomes(tmp_path: Path) -> Path:
 
 
 def test_pairs_by_synset_and_first_tokens(outcomes: Path):
-    done = run("tri-he", outcomes, "--tokens", "4,5,12", "--json")
+    done = run(outcomes, "--tokens", "4,5,12", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     pairs = found["pairs"]
@@ -84,7 +83,7 @@ def test_pairs_by_synset_and_first_tokens(outcomes: Path):
     assert by_tokens[4]["hallu_q"] is None and by_tokens[4]["questions"] == 0
     assert by_tokens[5]["hallu_q"] == pytest.approx(2 / 3)
     assert by_tokens[12]["hallu_q"] == found["overall"]["overall"]["hallu_q"]
-    shown = run("tri-he", outcomes)
+    shown = run(outcomes, "--share", 0.2)
     assert "dog – grass (3)" in shown.stdout and "first 10 tokens" in shown.stdout
 
 
@@ -100,18 +99,18 @@ def test_the_works_own_results_have_no_places(tmp_path: Path):
         "m_triplets_judgements": ["no, relation", "yes"],
     }
     file.write_text(json.dumps({"1": {"instance": [instance]}}, indent=1))
-    found = json.loads(run("tri-he", file, "--json").stdout)
+    found = json.loads(run(file, "--share", 0.2, "--json").stdout)
     assert found["by_tokens"] is None
     assert found["overall"]["overall"]["hallu_q"] == 0.5
     assert found["pairs"]["different"] == 2
-    assert "not known from this file" in run("tri-he", file).stdout
+    assert "not known from this file" in run(file, "--share", 0.2).stdout
 
 
 def test_nothing_judged_gives_no_numbers(tmp_path: Path):
     file = tmp_path / "none.jsonl"
     declined = {"id": "1", "protocol": "tri-he", "outcome": "declined"}
     file.write_text(json.dumps(declined) + "\n")
-    found = json.loads(run("tri-he", file, "--json").stdout)
+    found = json.loads(run(file, "--share", 0.2, "--json").stdout)
     assert found["overall"]["overall"]["hallu_q"] is None and found["pairs"]["frequent"] == 0
 
 
@@ -123,11 +122,10 @@ def test_wrong_use_and_wrong_files_are_told(outcomes: Path, tmp_path: Path):
         return file
 
     for arguments, kind, told in (
-        (["pope", outcomes], UsageError, "known is tri-he"),
-        (["tri-he", outcomes, "--share", 0], UsageError, "--share"),
-        (["tri-he", outcomes, "--tokens", "ten"], UsageError, "--tokens ten"),
-        (["tri-he", outcomes, "--tokens", "0,5"], UsageError, "--tokens"),
-        (["tri-he", tmp_path / "no.jsonl"], FileFormatError, "cannot be read"),
+        ([outcomes, "--share", 0], UsageError, "share 0.0"),
+        ([outcomes, "--tokens", "ten"], UsageError, "--tokens ten"),
+        ([outcomes, "--tokens", "0,5"], UsageError, "--tokens"),
+        ([tmp_path / "no.jsonl", "--share", 0.5], FileFormatError, "cannot be read"),
     ):
         done = run(*arguments)
         assert isinstance(done.exception, kind) and told in str(done.exception)
@@ -138,12 +136,12 @@ def test_wrong_use_and_wrong_files_are_told(outcomes: Path, tmp_path: Path):
         ({"tags": []}, "key 'tags'"),
         ({"outcome": None}, "key 'outcome'"),
     ):
-        done = run("tri-he", lines(**changes))
+        done = run(lines(**changes), "--share", 0.2)
         assert isinstance(done.exception, FileFormatError)
         assert f"wrong.jsonl:2: {told}" in str(done.exception)
 
 
 def test_it_renders_in_a_narrow_terminal(outcomes: Path):
     console = Console(record=True, width=60)
-    render_analysis(analysis.analysed(analysis.read(outcomes)[0]), console)
+    console.print(analysis.show(analysis.analyse(analysis.read(outcomes)[0])))
     assert "frequent" in console.export_text()

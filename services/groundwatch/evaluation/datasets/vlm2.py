@@ -1,0 +1,51 @@
+"""VLM²-Bench: yes/no questions by template, from the cues that tell a sequence's images apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groundwatch.evaluation.datasets.lines import write_lines
+from groundwatch.protocols.published import Place, json_lines
+from groundwatch.protocols.vlm2.questions import Cue, build
+
+
+def build_vlm2(file: Path, out: Path, *, seed: int) -> dict[str, Any]:
+    """Write each sequence with its questions and count them; raises `FileFormatError`."""
+    lines: list[dict[str, Any]] = []
+    labels: Counter[str] = Counter()
+    seen: set[str] = set()
+    for place, record in json_lines(file):
+        sequence = place.take(record, "sequence", str, "a text")
+        if sequence in seen:
+            raise place.wrong(f"key 'sequence': {sequence} is there twice")
+        seen.add(sequence)
+        cues = [
+            _cue(place._replace(what=f"cue {at}"), one)
+            for at, one in enumerate(place.take(record, "cues", list, "a list of objects"))
+        ]
+        questions = build(cues, seed=seed)
+        labels.update(question.truth for question in questions)
+        lines.append({"sequence": sequence, "fine": msgspec.to_builtins(questions)})
+    write_lines(out, lines)
+    return {
+        "sequences": len(lines),
+        "questions": labels.total(),
+        "yes": labels["yes"],
+        "no": labels["no"],
+        "seed": seed,
+    }
+
+
+def _cue(place: Place, cue: object) -> Cue:
+    if not isinstance(cue, dict):
+        raise place.wrong("expected an object")
+    return Cue(
+        image=place.take(cue, "image", int, "the image's number, from 1"),
+        subject=place.take(cue, "subject", str, "a text"),
+        attribute=place.take(cue, "attribute", str, "a text"),
+        value=place.take(cue, "value", str, "a text"),
+    )
