@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 from tests.archive.conftest import outcome
 
 from groundwatch.archive.archive import Archive
@@ -118,7 +119,9 @@ async def test_draining_writes_what_was_read(bus, tmp_path):
             if service.held:
                 break
             await asyncio.sleep(0.05)
-    await service.drain(20)
+    with structlog.testing.capture_logs() as logs:
+        await service.drain(20)
+    assert [line for line in logs if line["event"] == "task.failed"] == []
     assert len(Archive(str(tmp_path / "archive")).snapshot().files()) == 1
 
 

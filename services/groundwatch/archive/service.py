@@ -85,8 +85,9 @@ class ArchiveService:
     async def drain(self, patience: float) -> None:
         """Write what was read, if `patience` seconds are enough; else the next start reads it again."""
         self._draining.set()
-        await self._monitor.stop()
+        # First, so that it is known at once that the writer ends because it was told to.
         await self._working.finish(patience)
+        await self._monitor.stop()
 
     def problems(self) -> list[str]:
         """Why outcomes are not archived."""
