@@ -20,20 +20,20 @@ from PIL import Image
 
 from groundwatch.models.serving.conversation import VisionLanguage
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.models.serving.verifier import Inquiry, Timing, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, Timing, Verifier
 
 MINIATURE = Path(__file__).parents[1] / "services" / "groundwatch" / "miniature" / "checkpoints" / "verifier"
 SUBJECTS = ("circle", "square", "small red circle", "large blue square", "green circle above the square")
 PREDICATES = ("is in the image", "is left of the square", "is red", "is above everything else and small")
 
 
-def inquiry(dice: random.Random, facts: int, side: int = 64) -> Inquiry:
+def inquiry(dice: random.Random, facts: int, side: int = 64) -> EntailmentRequest:
     """An image and statements about it, of differing lengths."""
     image = Image.new("RGB", (4, 4))
     image.putdata([tuple(dice.randrange(256) for _ in range(3)) for _ in range(16)])
     out = io.BytesIO()
     image.resize((side, side), Image.Resampling.NEAREST).save(out, "PNG")
-    return Inquiry(
+    return EntailmentRequest(
         images=(out.getvalue(),),
         statements=tuple(
             f"the {dice.choice(SUBJECTS)} {dice.choice(PREDICATES)}{'.' * (number % 3)}"
@@ -66,7 +66,7 @@ def compare(checkpoint: VisionLanguage, parameters: Parameters, facts: int, roun
         # A request for each fact, as a client without a shared prefix would send them.
         one, separate = timed(
             lambda case=case: [
-                shared.judge_one_by_one(Inquiry(images=case.images, statements=(statement,)))[0]
+                shared.judge_one_by_one(EntailmentRequest(images=case.images, statements=(statement,)))[0]
                 for statement in case.statements
             ]
         )

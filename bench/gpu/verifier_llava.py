@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "services")]
 
 from groundwatch.models.serving.conversation import VisionLanguage  # noqa: E402
 from groundwatch.models.serving.parameters import Parameters  # noqa: E402
-from groundwatch.models.serving.verifier import Inquiry, Timing, Verifier  # noqa: E402
+from groundwatch.models.serving.verifier import EntailmentRequest, Timing, Verifier  # noqa: E402
 
 CHAT = (
     "{% for m in messages %}USER: {% for c in m['content'] %}{% if c['type']=='image' %}<image>\n"
@@ -148,8 +148,8 @@ def measure(*, device: str, dtype: str, facts: int, batch: int, rounds: int, tin
     timing = Timing()
     verifier = Verifier(parameters, checkpoint=checkpoint, timing=timing)
 
-    def inquiry(number: int) -> Inquiry:
-        return Inquiry(
+    def inquiry(number: int) -> EntailmentRequest:
+        return EntailmentRequest(
             images=(picture(number),), statements=tuple(FACTS[n % len(FACTS)] for n in range(facts))
         )
 

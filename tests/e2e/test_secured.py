@@ -20,7 +20,7 @@ from tests.support.command_line import CommandLine
 from tests.support.secured import Secured, secured
 
 from groundwatch.events import AlarmRaised, response_key
-from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.certificates import CA_CERTIFICATE
@@ -189,7 +189,7 @@ async def test_an_alarm_is_announced(server: Secured) -> None:
     settings = Settings(nats=server.settings(GATEWAY))
     bus = Bus(settings.nats, name=GATEWAY)
     await bus.connect()
-    desk = AlarmDesk(settings.alarm, bus, Metrics())
+    desk = AlarmPublisher(settings.alarm, bus, Metrics())
     alarm = AlarmRaised(model="m", protocol="faithscore", category="all", base=0.1, after=0.4, raised_at=1.0)
     await desk._announce(alarm)
     assert (await desk._last(f"gw.alarm.live.faithscore.{alarm.key}"))[1] == alarm

@@ -47,7 +47,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_audit_again_and_again_tells_prometheus(up, written, answer) -> None:
+def test_audit_periodically_tells_prometheus(up, written, answer) -> None:
     up.json("submit", written(answer("audited")))
     up.settled(1)
     port = free_port()

@@ -17,7 +17,7 @@ import typer
 
 from groundwatch.addresses import concealed
 from groundwatch.errors import OpenedFolderError
-from groundwatch.reporting import Beside, render_beside
+from groundwatch.reporting import PublishedComparison, render_published
 from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress
 from groundwatch.system.folders import PROVISION
 from groundwatch.terminal import (
@@ -124,13 +124,13 @@ def loading_shown(console: Console, words: str) -> Iterator[OnProgress]:
         yield tell
 
 
-def show_beside(found: Beside, as_json: bool) -> None:
+def show_published(found: PublishedComparison, as_json: bool) -> None:
     """The user's models in the published tables."""
     tables = found.tables()
     if as_json:
         print_json({"protocol": found.protocol, "tables": tables})
     else:
-        render_beside(tables, Console())
+        render_published(tables, Console())
 
 
 def render_numbers(result: Mapping[str, object], console: Console) -> None:

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from groundwatch.cli.options import ByOption, ConfigOption, JsonOption
-from groundwatch.cli.output import Bars, print_json, render_numbers, show_beside
+from groundwatch.cli.output import Bars, print_json, render_numbers, show_published
 from groundwatch.errors import UsageError
 from groundwatch.evaluation.judging import judge_file, read_responses, with_engines
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.tally import TallyRequest
-from groundwatch.reporting import Beside, Report, render
+from groundwatch.reporting import PublishedComparison, Report, render
 from groundwatch.runtime.delivery.recording import limits
 from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import prepare, run
@@ -118,7 +118,7 @@ def score(
     settings = with_engines(prepare(config), engine, judge)
     if published and by:
         raise UsageError("--published and --by do not go together")
-    beside = Beside(protocol) if published else None
+    beside = PublishedComparison(protocol) if published else None
     if protocol == "valor":
         if by or published:
             option = "--by" if by else "--published"
@@ -134,7 +134,7 @@ def score(
         tell = partial(bars.tell, f"judging with {found.name}")
         run(judge_file(found, responses, settings, images, out, (beside or report).add, tell))
     if beside is not None:
-        show_beside(beside, as_json)
+        show_published(beside, as_json)
     elif as_json:
         print_json({"protocol": found.name, **report.to_dict()})
     else:

@@ -20,12 +20,12 @@ from groundwatch.cli.options import (
     UntilOption,
     client_settings,
 )
-from groundwatch.cli.output import print_json, progress_bar, say, show_beside
+from groundwatch.cli.output import print_json, progress_bar, say, show_published
 from groundwatch.cli.past import HistoryByOption, asks_history, show_history
 from groundwatch.client.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
-from groundwatch.reporting import Beside, Report, render
+from groundwatch.reporting import PublishedComparison, Report, render
 from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.outcomes import read_outcomes
@@ -162,7 +162,7 @@ def report(
 
     With a time, a source, or more than one tag to tell them apart by, the answer comes from the history.
     """
-    beside = Beside(published) if published else None
+    beside = PublishedComparison(published) if published else None
     settings = client_settings(config, nats, folder)
     if since or until or archive_only or stream_only or asks_history(by):
         if published:
@@ -192,8 +192,8 @@ def report(
                 alarms.add(outcome)
 
     run(work())
-    if isinstance(found, Beside):
-        show_beside(found, as_json)
+    if isinstance(found, PublishedComparison):
+        show_published(found, as_json)
     elif as_json:
         print_json(found.to_dict() | {"alarms": alarms.rows()})
     else:

@@ -25,10 +25,10 @@ from groundwatch.miniature.reading import Truth, truth
 from groundwatch.miniature.world import Scene, missing_partners, png, scenes
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.serving.encoders import ImageEncoder
-from groundwatch.models.serving.generator import Generator, Order
+from groundwatch.models.serving.generator import GenerationRequest, Generator
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
-from groundwatch.models.serving.verifier import Finding, Inquiry, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
 from groundwatch.probing.world import objects, triplets
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
@@ -82,7 +82,7 @@ class WorldVerifier:
         """One result for each event, in order."""
         found = self._verifier.judge(
             [
-                Inquiry(
+                EntailmentRequest(
                     images=tuple(self._images[name] for name in event.response.images),
                     statements=tuple(claim.text for claim in event.claims),
                 )
@@ -95,7 +95,7 @@ class WorldVerifier:
         """Nothing is held."""
 
 
-def _verification(found: Finding | Exception) -> Verification | GroundwatchError:
+def _verification(found: EntailmentResult | Exception) -> Verification | GroundwatchError:
     if isinstance(found, Exception):
         return Unscorable("verifier_failed", str(found))
     verdicts: list[Verdict] = [verdict(one, 0.5) for one in found.probabilities]
@@ -319,7 +319,9 @@ def chains(folder: Path, names: Sequence[str], number: int, progress: Progress) 
                     [Question(prompt=PROMPTS[0][0], images=(one,), max_tokens=128) for one in pictures]
                 )
             )
-            drawn = generator.draw([Order(prompt=one.text, seed=at) for at, one in enumerate(said)])
+            drawn = generator.draw(
+                [GenerationRequest(prompt=one.text, seed=at) for at, one in enumerate(said)]
+            )
             pictures = _all(drawn)
             for at, vector in enumerate(_all(encoder.encode(pictures))):
                 found[at].append(similarity(vectors[at], vector))

@@ -20,7 +20,7 @@ import nats.js.errors
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored, digest
 from groundwatch.reporting.compare.compare import CHANGED, sections
-from groundwatch.reporting.compare.pairs import SaidOutcome, Side, Sides, changed_claims
+from groundwatch.reporting.compare.pairs import OutcomeTable, RunOutcome, SaidOutcome, changed_claims
 from groundwatch.reporting.compare.result import Alone, ChangedResponse, Comparison
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Read, read_stream
@@ -87,8 +87,8 @@ class _Filter(msgspec.Struct, frozen=True):
 class _Held(msgspec.Struct):
     """What was read of both runs. `pairs` by protocol; the first run's side stands first."""
 
-    sides: Sides
-    pairs: dict[str, list[tuple[Side, Side]]]
+    sides: OutcomeTable
+    pairs: dict[str, list[tuple[RunOutcome, RunOutcome]]]
     alone: dict[str, Alone]
     unreadable: int
 
@@ -148,8 +148,8 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
         if not size:
             raise UsageError(await _unknown(bus, run, wanted, listed=listed))
     small, large = sorted(sizes, key=lambda run: (sizes[run], run == second))
-    sides, unreadable = Sides(), 0
-    kept: dict[str, Side] = {}
+    sides, unreadable = OutcomeTable(), 0
+    kept: dict[str, RunOutcome] = {}
     async for read in _outcomes(bus, small, wanted):
         event = _said(read.data)
         if event is None:
@@ -166,7 +166,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
                 )
     if not kept:
         raise UsageError(f"run {small} has no outcome{wanted.told()}")
-    pairs: dict[str, list[tuple[Side, Side]]] = {}
+    pairs: dict[str, list[tuple[RunOutcome, RunOutcome]]] = {}
     mine = Counter(side.protocol for side in kept.values())
     theirs: Counter[str] = Counter()
     looked_up = len(kept) * LOOKED_UP < sizes[large]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from groundwatch.gateway.auth.callers import Tokens
 from groundwatch.gateway.budgets.budgets import Budgets
-from groundwatch.gateway.http.api import Door
+from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.intake.intake import Intake
-from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.backlog import Backlog
 from groundwatch.gateway.live.gauges import Gauges, StreamGauges
 from groundwatch.gateway.live.live import Live
@@ -23,7 +23,7 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import HttpServer
 
 if TYPE_CHECKING:
-    from groundwatch.gateway.grpc import GrpcDoor
+    from groundwatch.gateway.grpc import GrpcServer
 
 
 class GatewayService:
@@ -50,12 +50,12 @@ class GatewayService:
         metrics.objective.set(settings.alarm.objective)
         self.budgets = Budgets(bus, metrics)
         most = settings.telemetry.max_labels
-        alarms = AlarmDesk(settings.alarm, bus, metrics, most=most)
+        alarms = AlarmPublisher(settings.alarm, bus, metrics, most=most)
         self._live = Live(bus, alarms, self.budgets, most=most)
         self._server: HttpServer | None = None
         self._erased: Erased | None = None
         self._intake: Intake | None = None
-        self._grpc: GrpcDoor | None = None
+        self._grpc: GrpcServer | None = None
         self.port = 0
         self.grpc_port = 0
 
@@ -86,7 +86,7 @@ class GatewayService:
         await self._erased.start()
         self._intake = Intake(self._settings, self._bus, self._metrics, store, self.budgets, self._erased)
         tokens = Tokens(self._settings.tokens_file)
-        door = Door(
+        door = HttpApi(
             settings=self._settings,
             bus=self._bus,
             metrics=self._metrics,
@@ -99,9 +99,9 @@ class GatewayService:
         )
         if self._settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
-            from groundwatch.gateway.grpc import GrpcDoor
+            from groundwatch.gateway.grpc import GrpcServer
 
-            self._grpc = GrpcDoor(
+            self._grpc = GrpcServer(
                 self._settings,
                 self._bus,
                 self._intake,

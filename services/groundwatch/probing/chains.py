@@ -25,7 +25,7 @@ from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 
 
-class Walk(msgspec.Struct, frozen=True, kw_only=True):
+class ChainRun(msgspec.Struct, frozen=True, kw_only=True):
     """A chain as far as it went; `answer` says why it went no further, if it did not."""
 
     chain: ChainAdvanced
@@ -62,7 +62,7 @@ class Chains:
         self._length = length
         self._pause = pause
 
-    async def walk(self, question: Question) -> Walk:
+    async def walk(self, question: Question) -> ChainRun:
         """Every round that is not done yet, from one seed image."""
         response = question.response(self._model)
         tags = {**response.tags, chains.LENGTH_TAG: str(self._length)}
@@ -88,8 +88,8 @@ class Chains:
         except (Unscorable, TransientError) as error:
             again = isinstance(error, TransientError)
             ended = msgspec.structs.replace(response, unanswered=why(error))
-            return Walk(chain=chain, answer=Answer(key=key, response=ended, judge=describer, again=again))
-        return Walk(chain=chain, answer=Answer(key=key, response=response, judge=describer))
+            return ChainRun(chain=chain, answer=Answer(key=key, response=ended, judge=describer, again=again))
+        return ChainRun(chain=chain, answer=Answer(key=key, response=response, judge=describer))
 
     async def _round(self, key: str, chain: ChainAdvanced, prompt: str, seed: bytes) -> Round:
         """The next round, which is tried again after faults that pass, as a question is."""

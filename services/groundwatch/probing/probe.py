@@ -16,7 +16,7 @@ from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.errors import UsageError
 from groundwatch.events import ChainAdvanced, OutcomeKind, ResponseScored, Strategy
 from groundwatch.probing.asking import Asker, Hopeless, at_once
-from groundwatch.probing.chains import Chains, Walk
+from groundwatch.probing.chains import ChainRun, Chains
 from groundwatch.probing.runfile import Answer, Header, Judged, RunFile
 from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
@@ -274,7 +274,7 @@ async def _chains(
             length=plan.length,
             pause=PAUSE,
         )
-        walks: list[Walk] = await _ask(questions, chains.walk, plan, lambda walk: walk.answer, tell)
+        walks: list[ChainRun] = await _ask(questions, chains.walk, plan, lambda walk: walk.answer, tell)
     finally:
         await painter.close()
     outcomes = [_of_walk(walk, protocol) for walk in walks]
@@ -290,7 +290,7 @@ async def _chains(
     )
 
 
-def _of_walk(walk: Walk, protocol: ChainProtocol) -> ResponseScored:
+def _of_walk(walk: ChainRun, protocol: ChainProtocol) -> ResponseScored:
     why = walk.answer.response.unanswered
     if why is None:
         return outcome_of(walk.chain, protocol)

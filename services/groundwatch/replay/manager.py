@@ -34,7 +34,7 @@ from groundwatch.topology import REPLAY
 STOP_SECONDS = 10.0
 
 
-class ReplayDesk:
+class ReplayManager:
     """`groundwatch.gateway.replays.Replays` over the runs in NATS, by the rights of who replays."""
 
     def __init__(self, settings: Settings) -> None:

@@ -36,9 +36,9 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
             gauges = RunGauges(bus, metrics.replay)
             if settings.gateway.grpc_port < 0:
                 return GatewayService(settings, bus, metrics, run_gauges=gauges)
-            from groundwatch.replay.manager import ReplayDesk
+            from groundwatch.replay.manager import ReplayManager
 
-            return GatewayService(settings, bus, metrics, ReplayDesk(settings), gauges)
+            return GatewayService(settings, bus, metrics, ReplayManager(settings), gauges)
         case "extraction":
             from groundwatch.extraction.service import ExtractionService
 

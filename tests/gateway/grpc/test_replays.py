@@ -17,7 +17,7 @@ from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay import service as serving
-from groundwatch.replay.manager import ReplayDesk
+from groundwatch.replay.manager import ReplayManager
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
@@ -36,8 +36,8 @@ def desk_of(bus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A desk with judges that do nothing; its processes find NATS."""
     monkeypatch.delenv("GROUNDWATCH_CONFIG", raising=False)
 
-    def make(processes: int = 1) -> ReplayDesk:
-        return ReplayDesk(
+    def make(processes: int = 1) -> ReplayManager:
+        return ReplayManager(
             Settings(
                 nats=bus._settings,
                 gateway=GatewaySettings(grpc=GrpcSettings(replays=processes)),
@@ -50,7 +50,7 @@ def desk_of(bus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-async def filled(gateway_factory: Any, stub_factory: Any, desk: ReplayDesk, **settings: Any) -> Any:
+async def filled(gateway_factory: Any, stub_factory: Any, desk: ReplayManager, **settings: Any) -> Any:
     """A stub of a gateway that keeps replays and has 30 responses."""
     gateway = await gateway_factory(grpc_port=0, replays=desk, **settings)
     stub = await stub_factory(gateway)

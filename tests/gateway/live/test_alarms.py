@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from groundwatch.events import AlarmRaised
-from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -109,7 +109,7 @@ async def test_a_stream_that_refuses_is_tried_again(bus, clean_streams, settings
     from groundwatch.gateway.live import alarms
 
     monkeypatch.setattr(alarms, "PAUSE", 0.05)
-    desk = AlarmDesk(settings, bus, Metrics())
+    desk = AlarmPublisher(settings, bus, Metrics())
     create, refused = bus.create, []
 
     async def refusing(message):

@@ -14,7 +14,7 @@ from tests.support.checkpoints import picture
 from groundwatch.models.serving.conversation import VisionLanguage
 from groundwatch.models.serving.encoders import ImageEncoder, TextEncoder
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
-from groundwatch.models.serving.generator import Generator, Order
+from groundwatch.models.serving.generator import GenerationRequest, Generator
 from groundwatch.models.serving.images import decode
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest, read
 
@@ -122,9 +122,9 @@ def test_generator(tmp_path):
     folder = checkpoints.generator(tmp_path / "generator")
     generator = Generator(Parameters(model_id=str(folder), steps=3))
     generator.warm_up(b"")
-    order = Order(prompt="a red circle", seed=5)
+    order = GenerationRequest(prompt="a red circle", seed=5)
     one, same, other, empty = generator.draw(
-        [order, order, Order(prompt="a red circle", seed=6), Order(prompt=" ")]
+        [order, order, GenerationRequest(prompt="a red circle", seed=6), GenerationRequest(prompt=" ")]
     )
     # Up to rounding: a batch adds up in another order than one alone.
     assert np.abs(pixels(one) - pixels(generator.draw([order])[0])).max() <= 2

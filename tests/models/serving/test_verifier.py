@@ -14,7 +14,7 @@ from tests.support.checkpoints import picture
 from groundwatch.models.serving.conversation import VisionLanguage
 from groundwatch.models.serving.failures import CheckpointError, Exhausted, Refused
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.models.serving.verifier import Finding, Inquiry, Timing, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Timing, Verifier
 
 STATEMENTS = (
     "there is a red circle",
@@ -26,13 +26,13 @@ STATEMENTS = (
 
 
 def near(found, expected) -> bool:
-    assert isinstance(found, Finding), found
+    assert isinstance(found, EntailmentResult), found
     assert len(found.probabilities) == len(expected)
     return all(abs(a - b) <= 1e-3 for a, b in zip(found.probabilities, expected, strict=True))
 
 
 def test_statements_of_differing_lengths_are_as_one_by_one(verifier):
-    inquiry = Inquiry(images=(picture(1),), statements=STATEMENTS)
+    inquiry = EntailmentRequest(images=(picture(1),), statements=STATEMENTS)
     [found] = verifier.judge([inquiry])
     expected = verifier.judge_one_by_one(inquiry)
     assert near(found, expected)
@@ -50,17 +50,17 @@ def test_statements_of_differing_lengths_are_as_one_by_one(verifier):
     number=st.integers(0, 3),
 )
 def test_any_statements_are_as_one_by_one(verifier, statements, number):
-    inquiry = Inquiry(images=(picture(number),), statements=tuple(statements))
+    inquiry = EntailmentRequest(images=(picture(number),), statements=tuple(statements))
     [found] = verifier.judge([inquiry])
     assert near(found, verifier.judge_one_by_one(inquiry))
 
 
 def test_inquiries_that_share_a_batch_do_not_touch_each_other(verifier):
     inquiries = [
-        Inquiry(images=(picture(1),), statements=STATEMENTS),
-        Inquiry(images=(picture(2),), statements=STATEMENTS[:2]),
-        Inquiry(images=(picture(1), picture(2)), statements=STATEMENTS[1:]),
-        Inquiry(images=(picture(3),), statements=("yes",)),
+        EntailmentRequest(images=(picture(1),), statements=STATEMENTS),
+        EntailmentRequest(images=(picture(2),), statements=STATEMENTS[:2]),
+        EntailmentRequest(images=(picture(1), picture(2)), statements=STATEMENTS[1:]),
+        EntailmentRequest(images=(picture(3),), statements=("yes",)),
     ]
     for inquiry, found in zip(inquiries, verifier.judge(inquiries), strict=True):
         assert near(found, verifier.judge_one_by_one(inquiry))
@@ -68,14 +68,14 @@ def test_inquiries_that_share_a_batch_do_not_touch_each_other(verifier):
 
 def test_it_looks(verifier):
     one, other = verifier.judge(
-        [Inquiry(images=(picture(number),), statements=STATEMENTS) for number in (1, 2)]
+        [EntailmentRequest(images=(picture(number),), statements=STATEMENTS) for number in (1, 2)]
     )
     assert one.probabilities != other.probabilities
 
 
 def test_more_statements_than_fit_into_one_pass(folder, checkpoint):
     narrow = Verifier(Parameters(model_id=str(folder), max_rows=3), checkpoint=checkpoint)
-    inquiry = Inquiry(images=(picture(1),), statements=STATEMENTS * 2)
+    inquiry = EntailmentRequest(images=(picture(1),), statements=STATEMENTS * 2)
     assert near(narrow.judge([inquiry])[0], narrow.judge_one_by_one(inquiry))
 
 
@@ -91,7 +91,7 @@ def test_the_prefix_is_read_once(verifier, checkpoint, monkeypatch):
     prepared = []
     prepare = checkpoint.prepare
     monkeypatch.setattr(checkpoint, "prepare", lambda *all_: prepared.append(1) or prepare(*all_))
-    verifier.judge([Inquiry(images=(picture(1),), statements=STATEMENTS)])
+    verifier.judge([EntailmentRequest(images=(picture(1),), statements=STATEMENTS)])
     assert len(prepared) == 1
     (prefix, looked), (rests, looked_again) = lengths
     assert looked and not looked_again
@@ -101,7 +101,7 @@ def test_the_prefix_is_read_once(verifier, checkpoint, monkeypatch):
 @pytest.mark.parametrize("mark", ["<image>", "<|im_end|>", "<|im_start|>"])
 def test_marks_in_a_statement_stay_text(verifier, mark):
     statements = (f"there is {mark} a circle", "two")
-    inquiry = Inquiry(images=(picture(1),), statements=statements)
+    inquiry = EntailmentRequest(images=(picture(1),), statements=statements)
     assert near(verifier.judge([inquiry])[0], verifier.judge_one_by_one(inquiry))
     ids = verifier.checkpoint.tokens([verifier._asked(1, statements[0])])[0]
     special = verifier.checkpoint.tokenizer.convert_tokens_to_ids(mark)
@@ -112,19 +112,19 @@ def test_marks_in_a_statement_stay_text(verifier, mark):
 @pytest.mark.parametrize(
     ("inquiry", "reason"),
     [
-        (Inquiry(images=(b"junk",), statements=("a",)), "unreadable_image"),
-        (Inquiry(images=(b"",), statements=("a",)), "unreadable_image"),
-        (Inquiry(images=(picture()[:200],), statements=("a",)), "unreadable_image"),
-        (Inquiry(images=(picture(),), statements=("a " * 900,)), "prompt_too_long"),
-        (Inquiry(images=(picture(),), statements=("a" * 1_000_000,)), "prompt_too_long"),
-        (Inquiry(images=(picture(),), statements=()), "judge_rejected_request"),
-        (Inquiry(images=(picture(),), statements=("a", " ")), "judge_rejected_request"),
-        (Inquiry(images=(), statements=("a",)), "judge_rejected_request"),
-        (Inquiry(images=(picture(),) * 17, statements=("a",)), "judge_rejected_request"),
+        (EntailmentRequest(images=(b"junk",), statements=("a",)), "unreadable_image"),
+        (EntailmentRequest(images=(b"",), statements=("a",)), "unreadable_image"),
+        (EntailmentRequest(images=(picture()[:200],), statements=("a",)), "unreadable_image"),
+        (EntailmentRequest(images=(picture(),), statements=("a " * 900,)), "prompt_too_long"),
+        (EntailmentRequest(images=(picture(),), statements=("a" * 1_000_000,)), "prompt_too_long"),
+        (EntailmentRequest(images=(picture(),), statements=()), "judge_rejected_request"),
+        (EntailmentRequest(images=(picture(),), statements=("a", " ")), "judge_rejected_request"),
+        (EntailmentRequest(images=(), statements=("a",)), "judge_rejected_request"),
+        (EntailmentRequest(images=(picture(),) * 17, statements=("a",)), "judge_rejected_request"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_alone(verifier, inquiry, reason):
-    good = Inquiry(images=(picture(1),), statements=STATEMENTS)
+    good = EntailmentRequest(images=(picture(1),), statements=STATEMENTS)
     found, beside = verifier.judge([inquiry, good])
     assert isinstance(found, Refused) and found.reason == reason
     assert near(beside, verifier.judge_one_by_one(good))
@@ -149,7 +149,7 @@ def test_the_wording_is_the_checkpoints_or_the_parameters(folder, checkpoint, co
         checkpoint=checkpoint,
     )
     assert "is it so: two yes or no" in own._asked(1, "two")
-    inquiry = Inquiry(images=(picture(1),), statements=STATEMENTS)
+    inquiry = EntailmentRequest(images=(picture(1),), statements=STATEMENTS)
     assert near(own.judge([inquiry])[0], own.judge_one_by_one(inquiry))
     other = copy()
     (other / "groundwatch.json").write_text(json.dumps({"statement_template": "{statement} so"}))
@@ -177,7 +177,7 @@ def test_logits_that_are_no_numbers_are_no_verdict(folder):
     with torch.no_grad():
         broken.model.lm_head.weight.mul_(float("nan"))
     verifier = Verifier(Parameters(model_id=str(folder)), checkpoint=broken)
-    [found] = verifier.judge([Inquiry(images=(picture(),), statements=("a",))])
+    [found] = verifier.judge([EntailmentRequest(images=(picture(),), statements=("a",))])
     assert isinstance(found, Refused) and found.reason == "not_finite"
     with pytest.raises(CheckpointError, match="cannot judge"):
         verifier.warm_up(picture())
@@ -192,16 +192,16 @@ def test_a_batch_without_memory_is_judged_in_parts(verifier, checkpoint, monkeyp
         return forward(*arguments, **named)
 
     monkeypatch.setattr(checkpoint.model, "forward", small)
-    good = [Inquiry(images=(picture(number),), statements=STATEMENTS) for number in range(3)]
-    large = Inquiry(images=(picture(4),), statements=STATEMENTS * 2)
+    good = [EntailmentRequest(images=(picture(number),), statements=STATEMENTS) for number in range(3)]
+    large = EntailmentRequest(images=(picture(4),), statements=STATEMENTS * 2)
     *found, failed = verifier.judge([*good, large])
-    assert all(isinstance(one, Finding) for one in found)
+    assert all(isinstance(one, EntailmentResult) for one in found)
     assert isinstance(failed, Exhausted) and "out of memory" in str(failed)
 
 
 def test_timing_tells_where_the_time_goes(folder, checkpoint):
     timing = Timing()
     Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint, timing=timing).judge(
-        [Inquiry(images=(picture(),), statements=STATEMENTS)]
+        [EntailmentRequest(images=(picture(),), statements=STATEMENTS)]
     )
     assert min(timing.prepare, timing.prefix, timing.statements) > 0

@@ -13,7 +13,7 @@ from tests.support.checkpoints import picture
 
 from groundwatch.errors import TransientError, Unavailable, Unscorable
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.models.serving.verifier import Inquiry, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
 from groundwatch.models.triton.client import TritonModels
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.local.nats_server import free_port
@@ -37,7 +37,7 @@ async def models(triton):
 async def test_verify_is_what_serving_says(triton, models):
     found = await models.verify(picture(1), STATEMENTS)
     verifier = Verifier(Parameters(model_id=triton.models["verifier"].checkpoint))
-    inquiry = Inquiry(images=(picture(1),), statements=tuple(STATEMENTS))
+    inquiry = EntailmentRequest(images=(picture(1),), statements=tuple(STATEMENTS))
     assert found == pytest.approx(verifier.judge_one_by_one(inquiry), abs=1e-3)
     assert await models.verify(picture(1), []) == []
     assert len(await models.verify([picture(1), picture(2)], STATEMENTS)) == 3

@@ -17,7 +17,7 @@ from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind,
 from groundwatch.reporting.compare.compare import sections
 from groundwatch.reporting.compare.html import html_report
 from groundwatch.reporting.compare.numbers import bootstrap_ratios, mcnemar, share_bins, sign_flip
-from groundwatch.reporting.compare.pairs import Sides, changed_claims
+from groundwatch.reporting.compare.pairs import OutcomeTable, changed_claims
 from groundwatch.reporting.compare.render import render_comparison
 from groundwatch.reporting.compare.result import Alone, Comparison, SectionComparison
 from groundwatch.terminal import Console
@@ -57,7 +57,7 @@ def outcome(number: int, says: str, *, texts: str = "", **changes) -> ResponseSc
 
 def compared(first, second, **options) -> tuple[SectionComparison, ...]:
     """The sections of outcomes that lie beside each other."""
-    sides = Sides()
+    sides = OutcomeTable()
     pairs: dict[str, list] = {}
     for a, b in zip(first, second, strict=True):
         pairs.setdefault(a.protocol, []).append((sides.of(a, a.key), sides.of(b, b.key)))

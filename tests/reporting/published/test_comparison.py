@@ -9,8 +9,8 @@ import pytest
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Drawn, Judge, OutcomeKind, ResponseScored
-from groundwatch.reporting import Beside, render_beside
-from groundwatch.reporting.published.comparison import BesideRow, BesideTable
+from groundwatch.reporting import PublishedComparison, render_published
+from groundwatch.reporting.published.comparison import ComparedRow, ComparedTable
 from groundwatch.terminal import Console
 
 LINGUISTIC = Judge(engine="linguistic")
@@ -47,20 +47,20 @@ def valor(subset: str, number: int, faithful: int, covered: int, **changes) -> R
     return outcome(f"valor-{subset}", number, values, judges=judges, **changes)
 
 
-def placed(protocol: str, *events: ResponseScored) -> tuple[BesideTable, ...]:
-    found = Beside(protocol)
+def placed(protocol: str, *events: ResponseScored) -> tuple[ComparedTable, ...]:
+    found = PublishedComparison(protocol)
     for event in events:
         found.add(event)
     return found.tables()
 
 
-def mine(table: BesideTable, group: int = 0) -> list[BesideRow]:
+def mine(table: ComparedTable, group: int = 0) -> list[ComparedRow]:
     return [row for row in table.groups[group].rows if not row.published]
 
 
-def text_of(tables: tuple[BesideTable, ...]) -> str:
+def text_of(tables: tuple[ComparedTable, ...]) -> str:
     stream = io.StringIO()
-    render_beside(tables, Console(file=stream, width=80, force_terminal=False))
+    render_published(tables, Console(file=stream, width=80, force_terminal=False))
     return stream.getvalue()
 
 
@@ -195,7 +195,7 @@ def test_different_judges_have_rows_of_their_own():
 
 def test_what_has_no_number_is_told():
     with pytest.raises(UsageError, match="no published table of 'pope'; there are tables of faithscore, gen"):
-        Beside("pope")
+        PublishedComparison("pope")
     unscored = outcome("tri-he", 1, {}, outcome=OutcomeKind.UNSCORED, score=None, reason="no_triplets")
     with pytest.raises(UsageError, match=r"no scored outcome of protocol 'tri-he' .*\(1 unscored\)"):
         placed("tri-he", unscored)

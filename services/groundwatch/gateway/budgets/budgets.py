@@ -17,7 +17,7 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
-from groundwatch.gateway.budgets.counters import FAULTS, Limit, Meter
+from groundwatch.gateway.budgets.counters import FAULTS, LeasedCounter, Limit
 from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
 from groundwatch.gateway.budgets.signals import Signals
 from groundwatch.runtime.delivery.bus import Bus
@@ -42,7 +42,7 @@ MAX_SCOPES = 10_000
 Key = tuple[str, str, str]
 
 
-class Pot:
+class BudgetState:
     """One budget with its meters and what was spent of it."""
 
     def __init__(self, name: str, budget: Budget, store: KeyValue, clock: Callable[[], float]) -> None:
@@ -51,8 +51,8 @@ class Pot:
         self.spent = Spent()
         self.changed = False
         self._clock = clock
-        self.minute = Meter(f"minute.{name}", MINUTE, store, self._of_minute)
-        self.day = Meter(f"day.{name}", DAY, store, self._of_day)
+        self.minute = LeasedCounter(f"minute.{name}", MINUTE, store, self._of_minute)
+        self.day = LeasedCounter(f"day.{name}", DAY, store, self._of_day)
 
     @property
     def strata(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Pot:
         return (ORDINARY, SUSPICIOUS) if self.budget.reserve else ("",)
 
     @property
-    def meters(self) -> list[Meter]:
+    def meters(self) -> list[LeasedCounter]:
         """Those that limit something."""
         found = [self.minute] if self.budget.responses_per_minute is not None else []
         return [*found, self.day] if self.budget.by_day else found
@@ -143,8 +143,8 @@ class Budgets:
         self._store: KeyValue | None = None
         self._raw: dict[str, tuple[bytes, int]] = {}
         self._budgets: dict[str, Budget] = {}
-        self._pots: dict[str, Pot] = {}
-        self._scopes: dict[Key, Pot | None] = {}
+        self._pots: dict[str, BudgetState] = {}
+        self._scopes: dict[Key, BudgetState | None] = {}
         self._known = asyncio.Event()
         self._tasks = (
             SupervisedTask("gateway-budgets-follow", self._follow),
@@ -179,7 +179,7 @@ class Budgets:
         """Why what may be spent, or was, is not known; empty while it is."""
         return self._unknown or next((task.problem for task in self._tasks if task.problem), "")
 
-    def pot(self, tenant: str, model: str, protocol: str) -> Pot | None:
+    def pot(self, tenant: str, model: str, protocol: str) -> BudgetState | None:
         """The budget that decides; None where none does."""
         if not self._pots:
             return None
@@ -250,7 +250,7 @@ class Budgets:
         elif (pot := self._pots.get(name)) is not None:
             self._inform(pot, kind)
 
-    def _inform(self, pot: Pot, kind: str) -> None:
+    def _inform(self, pot: BudgetState, kind: str) -> None:
         data, sequence = self._raw.get(f"{kind}.{pot.name}", (b"", 0))
         match kind:
             case "minute":
@@ -276,7 +276,7 @@ class Budgets:
         else:
             self._budgets[name] = budget
             if pot is None and self._store is not None:
-                pot = self._pots[name] = Pot(name, budget, self._store, lambda: self.clock())
+                pot = self._pots[name] = BudgetState(name, budget, self._store, lambda: self.clock())
                 for kind in ("minute", "day", "spent"):
                     self._inform(pot, kind)
             elif pot is not None:
@@ -285,7 +285,7 @@ class Budgets:
         self._scopes.clear()
         logger.info("budgets.changed", budget=name, removed=budget is None)
 
-    def _return(self, meter: Meter) -> None:
+    def _return(self, meter: LeasedCounter) -> None:
         task = asyncio.ensure_future(self._tried(meter.give_back(meter.withdraw())))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -306,7 +306,7 @@ class Budgets:
                 pot.changed = False
                 await self._tried(self._write(pot))
 
-    async def _write(self, pot: Pot) -> None:
+    async def _write(self, pot: BudgetState) -> None:
         """Of several gateways the one that has read furthest is right: all count the same outcomes."""
         assert self._store is not None
         key = f"spent.{pot.name}"

@@ -48,7 +48,7 @@ class Limit(msgspec.Struct, frozen=True):
         )
 
 
-class Meter:
+class LeasedCounter:
     """Takes leases, paces what is judged, and counts what comes. `period` in seconds."""
 
     def __init__(self, key: str, period: int, store: KeyValue, limit: Callable[[], Limit]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from groundwatch.events import Drawn, ResponseRecorded
-from groundwatch.gateway.budgets.budgets import Budgets, Pot
-from groundwatch.gateway.budgets.counters import Meter
+from groundwatch.gateway.budgets.budgets import Budgets, BudgetState
+from groundwatch.gateway.budgets.counters import LeasedCounter
 from groundwatch.runtime.settings import SamplingRule
 from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform
 
@@ -21,7 +21,7 @@ class Held(msgspec.Struct, frozen=True):
 
     stratum: str
     taken: bool
-    windows: tuple[tuple[Meter, int], ...]
+    windows: tuple[tuple[LeasedCounter, int], ...]
 
     def undo(self) -> None:
         """The response was there before, or will never be: it used nothing."""
@@ -104,7 +104,7 @@ def decide(
     return Decided(declined=declined, drawn=drawn, held=tuple(held))
 
 
-def _stratum(pot: Pot, budgets: Budgets, response: ResponseRecorded) -> str:
+def _stratum(pot: BudgetState, budgets: Budgets, response: ResponseRecorded) -> str:
     budget = pot.budget
     if not budget.reserve:
         return ""

@@ -1,5 +1,5 @@
 """The gRPC door: the same core as HTTP, behind proto/groundwatch/v1/monitor.proto."""
 
-from groundwatch.gateway.grpc.server import GrpcDoor
+from groundwatch.gateway.grpc.server import GrpcServer
 
-__all__ = ["GrpcDoor"]
+__all__ = ["GrpcServer"]

@@ -44,7 +44,7 @@ IDLE_SECONDS = 300
 """How long a connection may be without a call."""
 
 
-class GrpcDoor:
+class GrpcServer:
     """`groundwatch.v1.MonitorService` with health and reflection, inside the running event loop."""
 
     def __init__(

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.auth.callers import Caller, NotAllowed, Tokens
-from groundwatch.gateway.http.authentication import Doorkeeper, caller_of, not_allowed
+from groundwatch.gateway.http.authentication import AuthMiddleware, caller_of, not_allowed
 from groundwatch.gateway.http.bodies import TooLarge, read_body
 from groundwatch.gateway.http.guard import Guard
 from groundwatch.gateway.http.receiving import STATUS as NOT_READ
@@ -72,7 +72,7 @@ class _Watching(StreamingResponse):
             self._over()
 
 
-class Door:
+class HttpApi:
     """Every endpoint."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Door:
         receiving = Receiving(
             app, ByteBudget(limits.max_receiving), timeout=limits.body_timeout, min_rate=limits.min_rate
         )
-        guarded = SameOrigin(Doorkeeper(receiving, self._tokens), self._hosts, setting="gateway.hosts")
+        guarded = SameOrigin(AuthMiddleware(receiving, self._tokens), self._hosts, setting="gateway.hosts")
         return Guard(guarded)
 
     async def post_responses(self, request: Request) -> Response:

@@ -31,7 +31,7 @@ BEARER = 'Bearer realm="groundwatch"'
 BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
 
 
-class Doorkeeper:
+class AuthMiddleware:
     """Lets nobody in whose token is not known, and says to the application who it is."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens) -> None:

@@ -40,7 +40,7 @@ SOURCES = 1_000
 _DECODER = msgspec.json.Decoder(AlarmRaised)
 
 
-class AlarmDesk:
+class AlarmPublisher:
     """Watches outcomes, announces what turns, and says what is raised now."""
 
     def __init__(

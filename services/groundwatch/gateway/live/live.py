@@ -17,7 +17,7 @@ import msgspec
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
-from groundwatch.gateway.live.alarms import AlarmDesk
+from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.report import Board
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, follow_stream, read_stream
@@ -116,7 +116,7 @@ class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
     def __init__(
-        self, bus: Bus, alarms: AlarmDesk, budgets: Budgets | None = None, *, most: int | None = None
+        self, bus: Bus, alarms: AlarmPublisher, budgets: Budgets | None = None, *, most: int | None = None
     ) -> None:
         """`most`: so many models have rows of their own in the report."""
         self._bus = bus

@@ -17,10 +17,10 @@ from PIL import Image
 
 from groundwatch.models.serving.encoders import ImageEncoder, TextEncoder
 from groundwatch.models.serving.failures import Exhausted, Refused
-from groundwatch.models.serving.generator import Generator, Order
+from groundwatch.models.serving.generator import GenerationRequest, Generator
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, read
-from groundwatch.models.serving.verifier import Finding, Inquiry, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
 
 Tensors = Mapping[str, Any]
 
@@ -137,15 +137,17 @@ class VerifierModel(ServedModel):
         """The checkpoint, loaded."""
         return Verifier(parameters)
 
-    def run(self, served: Verifier, asked: Sequence[Inquiry]) -> Sequence[Any]:
+    def run(self, served: Verifier, asked: Sequence[EntailmentRequest]) -> Sequence[Any]:
         """A result or an error for each."""
         return served.judge(asked)
 
-    def read(self, tensors: Tensors) -> Inquiry:
+    def read(self, tensors: Tensors) -> EntailmentRequest:
         """What the request asks."""
-        return Inquiry(images=tuple(tensors["IMAGES"]), statements=tuple(map(_text, tensors["STATEMENTS"])))
+        return EntailmentRequest(
+            images=tuple(tensors["IMAGES"]), statements=tuple(map(_text, tensors["STATEMENTS"]))
+        )
 
-    def write(self, result: Finding) -> dict[str, Any]:
+    def write(self, result: EntailmentResult) -> dict[str, Any]:
         """The outputs by name."""
         return {
             "P_YES": np.array(result.probabilities, dtype=np.float32),
@@ -200,13 +202,13 @@ class GeneratorModel(ServedModel):
         """The checkpoint, loaded."""
         return Generator(parameters)
 
-    def run(self, served: Generator, asked: Sequence[Order]) -> Sequence[Any]:
+    def run(self, served: Generator, asked: Sequence[GenerationRequest]) -> Sequence[Any]:
         """A result or an error for each."""
         return served.draw(asked)
 
-    def read(self, tensors: Tensors) -> Order:
+    def read(self, tensors: Tensors) -> GenerationRequest:
         """What the request asks."""
-        return Order(
+        return GenerationRequest(
             prompt=_text(_one(tensors, "PROMPT")),
             seed=int(_one(tensors, "SEED", 0)),
             steps=int(_one(tensors, "STEPS", 0)),

@@ -22,7 +22,7 @@ MAX_STEPS = 1000
 _CHARACTERS = 20_000
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be drawn. `steps` 0: as many as the served model is set to."""
 
     prompt: str
@@ -67,13 +67,13 @@ class Generator:
 
     def warm_up(self, image: bytes) -> None:
         """One image in two steps, so that the first user does not wait; refuses a checkpoint without one."""
-        if isinstance(found := self.draw([Order(prompt="a", steps=2)])[0], Exception):
+        if isinstance(found := self.draw([GenerationRequest(prompt="a", steps=2)])[0], Exception):
             raise CheckpointError(f"{self._parameters.model_id} cannot draw: {found}")
 
-    def draw(self, orders: Sequence[Order]) -> list[bytes | Exception]:
+    def draw(self, orders: Sequence[GenerationRequest]) -> list[bytes | Exception]:
         """One PNG for each order, in order; an error in the place of one."""
         results: dict[int, bytes | Exception] = {}
-        groups: dict[int, list[tuple[int, Order]]] = defaultdict(list)
+        groups: dict[int, list[tuple[int, GenerationRequest]]] = defaultdict(list)
         for number, order in enumerate(orders):
             if not order.prompt.strip() or not 0 <= order.steps <= MAX_STEPS:
                 results[number] = Refused(
@@ -89,7 +89,7 @@ class Generator:
         return [results[number] for number in range(len(orders))]
 
     @torch.inference_mode()
-    def _draw(self, orders: Sequence[Order]) -> list[bytes]:
+    def _draw(self, orders: Sequence[GenerationRequest]) -> list[bytes]:
         parameters = self._parameters
         options: dict[str, Any] = {}
         if steps := orders[0].steps or parameters.steps:

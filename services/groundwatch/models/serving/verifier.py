@@ -24,14 +24,14 @@ from groundwatch.models.serving.parameters import SLOT, Parameters, wording
 _PROBES = ("a dog is red", "The 7 trees")
 
 
-class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
+class EntailmentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Statements about the same images."""
 
     images: tuple[bytes, ...]
     statements: tuple[str, ...]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class EntailmentResult(msgspec.Struct, frozen=True, kw_only=True):
     """P(yes) of each statement. `tokens` counts those that the model read: the prefix once."""
 
     probabilities: tuple[float, ...]
@@ -82,13 +82,13 @@ class Verifier:
 
     def warm_up(self, image: bytes) -> None:
         """One inquiry, so that the first user does not wait; refuses a checkpoint that cannot judge."""
-        found = self.judge([Inquiry(images=(image,), statements=_PROBES)])[0]
+        found = self.judge([EntailmentRequest(images=(image,), statements=_PROBES)])[0]
         if isinstance(found, Exception):
             raise CheckpointError(f"{self._parameters.model_id} cannot judge: {found}")
 
-    def judge(self, inquiries: Sequence[Inquiry]) -> list[Finding | Exception]:
+    def judge(self, inquiries: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
         """One finding for each inquiry, in order; `Refused`, `Exhausted` or a bug in the place of one."""
-        results: dict[int, Finding | Exception] = {}
+        results: dict[int, EntailmentResult | Exception] = {}
         groups: dict[Any, list[_Ready]] = defaultdict(list)
         for number, inquiry in enumerate(inquiries):
             try:
@@ -104,7 +104,7 @@ class Verifier:
         return [results[number] for number in range(len(inquiries))]
 
     @torch.inference_mode()
-    def judge_one_by_one(self, inquiry: Inquiry) -> list[float]:
+    def judge_one_by_one(self, inquiry: EntailmentRequest) -> list[float]:
         """The same by one forward pass for each statement, everything anew: what `judge` must agree with."""
         checkpoint = self.checkpoint
         found = []
@@ -133,7 +133,7 @@ class Verifier:
             )
         return sorted(found)
 
-    def _prepare(self, number: int, inquiry: Inquiry) -> _Ready:
+    def _prepare(self, number: int, inquiry: EntailmentRequest) -> _Ready:
         statements = inquiry.statements
         if not 1 <= len(statements) <= self._parameters.max_statements:
             raise Refused(
@@ -164,7 +164,7 @@ class Verifier:
         return _Ready(number=number, prefix=prefix, rests=rests)
 
     @torch.inference_mode()
-    def _judge(self, group: Sequence[_Ready]) -> list[Finding]:
+    def _judge(self, group: Sequence[_Ready]) -> list[EntailmentResult]:
         with self._noting("prefix"):
             cache = self._prefill(group)
         rows = [(place, rest) for place, one in enumerate(group) for rest in one.rests]
@@ -177,7 +177,7 @@ class Verifier:
         for one in group:
             tokens = len(one.prefix.ids) + sum(map(len, one.rests))
             mine = tuple(found[at : at + len(one.rests)])
-            findings.append(Finding(probabilities=mine, tokens=tokens))
+            findings.append(EntailmentResult(probabilities=mine, tokens=tokens))
             at += len(one.rests)
         return findings
 

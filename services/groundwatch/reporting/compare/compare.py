@@ -15,9 +15,9 @@ from groundwatch.events import Judge, OutcomeKind
 from groundwatch.reporting.compare.numbers import RESAMPLES, bootstrap_ratios, share_bins, verdicts
 from groundwatch.reporting.compare.pairs import (
     Facts,
+    OutcomeTable,
     Pair,
-    Side,
-    Sides,
+    RunOutcome,
     change_of,
     differs,
     facts,
@@ -42,8 +42,8 @@ FEW = 20
 
 
 def compare_section(
-    pairs: Sequence[tuple[Side, Side]],
-    sides: Sides,
+    pairs: Sequence[tuple[RunOutcome, RunOutcome]],
+    sides: OutcomeTable,
     judges: tuple[str, str],
     *,
     units: Mapping[str, str] | None = None,
@@ -92,7 +92,7 @@ def compare_section(
     )
 
 
-def _pair(first: Side, second: Side, sides: Sides, units: Mapping[str, str]) -> Pair:
+def _pair(first: RunOutcome, second: RunOutcome, sides: OutcomeTable, units: Mapping[str, str]) -> Pair:
     found, matched = facts(first, second, sides.categories)
     unit = units.get(first.key, first.key)
     return Pair(first, second, _weight(first, second), found, total_of(found), matched, unit)
@@ -100,7 +100,7 @@ def _pair(first: Side, second: Side, sides: Sides, units: Mapping[str, str]) -> 
 
 def _groups(
     both: Sequence[Pair],
-    pairs: Sequence[tuple[Side, Side]],
+    pairs: Sequence[tuple[RunOutcome, RunOutcome]],
     *,
     testing: bool,
     seed: int,
@@ -161,7 +161,7 @@ def _groups(
 
 
 def _names(
-    both: Sequence[Pair], pairs: Sequence[tuple[Side, Side]]
+    both: Sequence[Pair], pairs: Sequence[tuple[RunOutcome, RunOutcome]]
 ) -> tuple[list[tuple[str, str]], dict[str, int]]:
     found: list[tuple[str, str]] = [("all", "")]
     left_out: dict[str, int] = {}
@@ -193,8 +193,8 @@ def _add(
     to[at] = (a + four[0], b + four[1], c + four[2], d + four[3])
 
 
-def _coverages(pairs: Sequence[tuple[Side, Side]]) -> dict[tuple[str, str, int], Coverage]:
-    lists: dict[tuple[str, str, int], list[Side]] = {}
+def _coverages(pairs: Sequence[tuple[RunOutcome, RunOutcome]]) -> dict[tuple[str, str, int], Coverage]:
+    lists: dict[tuple[str, str, int], list[RunOutcome]] = {}
     for pair in pairs:
         for number, side in enumerate(pair):
             for name in (("all", ""), ("model", side.model), ("tenant", side.tenant)):
@@ -202,7 +202,7 @@ def _coverages(pairs: Sequence[tuple[Side, Side]]) -> dict[tuple[str, str, int],
     return {name: _coverage(found) for name, found in lists.items()}
 
 
-def _coverage(found: Sequence[Side]) -> Coverage:
+def _coverage(found: Sequence[RunOutcome]) -> Coverage:
     judged = [side for side in found if side.outcome is not OutcomeKind.DECLINED]
     declined = Counter(side.reason for side in found if side.outcome is OutcomeKind.DECLINED)
     scored = sum(side.scored for side in found)
@@ -242,7 +242,7 @@ def _most_changed(both: Sequence[Pair], top: int) -> Iterator[ChangedResponse]:
         )
 
 
-def _weight(first: Side, second: Side) -> float:
+def _weight(first: RunOutcome, second: RunOutcome) -> float:
     """How many responses a pair stands for: with different chances, by the smaller one."""
     return max(first.weight, second.weight)
 
@@ -279,8 +279,8 @@ def _judge(judge: Judge) -> str:
 
 
 def sections(
-    pairs: Mapping[str, Sequence[tuple[Side, Side]]],
-    sides: Sides,
+    pairs: Mapping[str, Sequence[tuple[RunOutcome, RunOutcome]]],
+    sides: OutcomeTable,
     *,
     units: Mapping[str, str] | None = None,
     top: int = CHANGED,
@@ -302,10 +302,10 @@ def sections(
 
 
 def _by_judges(
-    pairs: Sequence[tuple[Side, Side]], sides: Sides
-) -> list[tuple[tuple[str, str], list[tuple[Side, Side]]]]:
-    scored: dict[tuple[str, str], list[tuple[Side, Side]]] = {}
-    others: dict[tuple[str, str], list[tuple[Side, Side]]] = {}
+    pairs: Sequence[tuple[RunOutcome, RunOutcome]], sides: OutcomeTable
+) -> list[tuple[tuple[str, str], list[tuple[RunOutcome, RunOutcome]]]]:
+    scored: dict[tuple[str, str], list[tuple[RunOutcome, RunOutcome]]] = {}
+    others: dict[tuple[str, str], list[tuple[RunOutcome, RunOutcome]]] = {}
     for a, b in pairs:
         (scored if a.scored and b.scored else others).setdefault((a.judges, b.judges), []).append((a, b))
     hosts = sorted(scored, key=lambda name: (-len(scored[name]), name))

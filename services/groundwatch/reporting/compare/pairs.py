@@ -42,7 +42,7 @@ class SaidOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     drawn: Drawn = Drawn()
 
 
-class Side(msgspec.Struct, frozen=True, gc=False):
+class RunOutcome(msgspec.Struct, frozen=True, gc=False):
     """What a comparison needs of one outcome; claims as hashes with their decisions, ten bytes each."""
 
     key: str
@@ -66,7 +66,7 @@ class Side(msgspec.Struct, frozen=True, gc=False):
         return self.outcome is OutcomeKind.SCORED
 
 
-class Sides:
+class OutcomeTable:
     """Makes outcomes small. The same names are kept once, however many outcomes carry them."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Sides:
         self._names: dict[str, str] = {}
         self._fingerprints: dict[tuple[tuple[str, Judge], ...], str] = {}
 
-    def of(self, event: ResponseScored | SaidOutcome, key: str) -> Side:
+    def of(self, event: ResponseScored | SaidOutcome, key: str) -> RunOutcome:
         """The side of one outcome of the response that is named `key` inside subjects."""
         several = tuple(event.judges.items())
         if (name := self._fingerprints.get(several)) is None:
@@ -91,7 +91,7 @@ class Sides:
                 hashed = blake2b(f"{text}\0{seen[text]}".encode("utf-8", "surrogatepass"), digest_size=8)
                 claims.append(int.from_bytes(hashed.digest(), "big") & ~3 | _CODES[claim.decision])
                 categories.append(self._number(claim.category))
-        return Side(
+        return RunOutcome(
             key,
             event.id,
             self._one(event.tenant),
@@ -135,7 +135,7 @@ class Facts(msgspec.Struct, gc=False):
     only_second: int = 0
 
 
-def facts(first: Side, second: Side, categories: Sequence[str]) -> tuple[dict[str, Facts], int]:
+def facts(first: RunOutcome, second: RunOutcome, categories: Sequence[str]) -> tuple[dict[str, Facts], int]:
     """The facts of a pair by category, and how many claims stand in both."""
     found: dict[str, Facts] = {}
     codes: dict[int, int] = {}
@@ -182,8 +182,8 @@ def total_of(found: Mapping[str, Facts]) -> Facts:
 class Pair(msgspec.Struct, frozen=True, gc=False):
     """A response scored by both runs; `total` is that of `facts`."""
 
-    first: Side
-    second: Side
+    first: RunOutcome
+    second: RunOutcome
     weight: float
     facts: dict[str, Facts]
     total: Facts

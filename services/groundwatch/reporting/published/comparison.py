@@ -38,7 +38,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     n: int | None = None
 
 
-class BesideRow(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A model's numbers by column; a published one is of the paper, the others are the user's."""
 
     model: str
@@ -47,16 +47,16 @@ class BesideRow(msgspec.Struct, frozen=True, kw_only=True):
     judges: dict[str, str] = {}
 
 
-class BesideGroup(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedGroup(msgspec.Struct, frozen=True, kw_only=True):
     """What stands side by side: the rows in order of the column `sorted_by`, the best first."""
 
     title: str
     sorted_by: str
     columns: tuple[str, ...]
-    rows: tuple[BesideRow, ...]
+    rows: tuple[ComparedRow, ...]
 
 
-class BesideTable(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedTable(msgspec.Struct, frozen=True, kw_only=True):
     """A published table with the user's rows in it; `differs` says why they are not the same measurement."""
 
     paper: str
@@ -67,11 +67,11 @@ class BesideTable(msgspec.Struct, frozen=True, kw_only=True):
     higher_is_better: bool
     columns: dict[str, str]
     headings: dict[str, str]
-    groups: tuple[BesideGroup, ...]
+    groups: tuple[ComparedGroup, ...]
     differs: tuple[str, ...]
 
 
-class Beside:
+class PublishedComparison:
     """Takes in outcomes one by one; `tables` puts the models into every published table of the protocol.
 
     `protocol` is one that a paper has a table of, or a part of it, such as `valor-object-existence` of
@@ -101,7 +101,7 @@ class Beside:
             self._entries[who] = _Entry(event, self._published)
         self._entries[who].add(event)
 
-    def tables(self) -> tuple[BesideTable, ...]:
+    def tables(self) -> tuple[ComparedTable, ...]:
         """The tables; raises `UsageError` when no outcome of the protocol has a score."""
         if not self._entries:
             others = ", ".join(f"{number} {kind.value}" for kind, number in sorted(self._others.items()))
@@ -112,9 +112,9 @@ class Beside:
         rows = _joined(list(self._entries.values()))
         return tuple(self._table(index, table, rows) for index, table in enumerate(self._published))
 
-    def _table(self, index: int, table: PublishedTable, entries: Sequence[Sequence[_Entry]]) -> BesideTable:
+    def _table(self, index: int, table: PublishedTable, entries: Sequence[Sequence[_Entry]]) -> ComparedTable:
         mine = [
-            BesideRow(
+            ComparedRow(
                 model=parts[0].model,
                 published=False,
                 cells=_cells(table, [part.sums[index] for part in parts]),
@@ -124,7 +124,7 @@ class Beside:
         ]
         names = [column.name for column in table.columns]
         printed = [
-            BesideRow(
+            ComparedRow(
                 model=row.model,
                 published=True,
                 cells={
@@ -135,7 +135,7 @@ class Beside:
             )
             for row in table.rows
         ]
-        return BesideTable(
+        return ComparedTable(
             paper=table.source.paper,
             table=table.source.table,
             title=table.title,
@@ -153,7 +153,7 @@ class Beside:
             differs=self._differs(table, mine),
         )
 
-    def _differs(self, table: PublishedTable, mine: Iterable[BesideRow]) -> tuple[str, ...]:
+    def _differs(self, table: PublishedTable, mine: Iterable[ComparedRow]) -> tuple[str, ...]:
         judges = {
             ", ".join(f"{stage} {judge}" for stage, judge in row.judges.items()) or "none named"
             for row in mine
@@ -302,25 +302,25 @@ def _average(intervals: Sequence[Interval]) -> Interval:
     return Interval(value, value - below, value + above, sum(one.n for one in intervals))
 
 
-def _shown(groups: Sequence[Group], mine: Sequence[BesideRow]) -> Sequence[Group]:
+def _shown(groups: Sequence[Group], mine: Sequence[ComparedRow]) -> Sequence[Group]:
     """Those in which the user has a number; the first where there is none."""
     found = [group for group in groups if any(row.cells.keys() & set(group.columns) for row in mine)]
     return found or groups[:1]
 
 
 def _sorted(
-    group: Group, mine: Sequence[BesideRow], printed: Sequence[BesideRow], higher_is_better: bool
-) -> BesideGroup:
+    group: Group, mine: Sequence[ComparedRow], printed: Sequence[ComparedRow], higher_is_better: bool
+) -> ComparedGroup:
     """By the headline, or where none of the user's models has it by the first column that one has."""
     choices = (group.headline, *group.columns)
     by = next((name for name in choices if any(name in row.cells for row in mine)), group.headline)
     sign = -1 if higher_is_better else 1
 
-    def place(row: BesideRow) -> tuple[bool, float]:
+    def place(row: ComparedRow) -> tuple[bool, float]:
         cell = row.cells.get(by)
         return cell is None, 0.0 if cell is None else sign * cell.value
 
-    return BesideGroup(
+    return ComparedGroup(
         title=group.title,
         sorted_by=by,
         columns=group.columns,

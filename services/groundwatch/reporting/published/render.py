@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groundwatch.reporting.published.comparison import BesideGroup, BesideRow, BesideTable, Cell
+from groundwatch.reporting.published.comparison import Cell, ComparedGroup, ComparedRow, ComparedTable
 from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
 MARK = "▶"
@@ -14,7 +14,7 @@ WIDEST = 24
 """Columns of a model's name before it is folded; fewer where many numbers stand beside it."""
 
 
-def render_beside(tables: Sequence[BesideTable], console: Console) -> None:
+def render_published(tables: Sequence[ComparedTable], console: Console) -> None:
     """Print each table with what differs; what differs in the same way is told once."""
     told: set[str] = set()
     for table in tables:
@@ -33,7 +33,7 @@ def render_beside(tables: Sequence[BesideTable], console: Console) -> None:
     console.print(f"{MARK} your models, each number with its 95 % interval and n.")
 
 
-def _grid(table: BesideTable, group: BesideGroup) -> Table:
+def _grid(table: ComparedTable, group: ComparedGroup) -> Table:
     order = f"sorted by: {table.columns[group.sorted_by]}"
     grid = Table(
         title=f"{group.title}, {order}" if group.title else order[0].upper() + order[1:],
@@ -54,7 +54,7 @@ def _grid(table: BesideTable, group: BesideGroup) -> Table:
     return grid
 
 
-def _name(row: BesideRow, group: BesideGroup) -> Text:
+def _name(row: ComparedRow, group: ComparedGroup) -> Text:
     if row.published:
         return lines(f" {row.model}")
     same = [one for one in group.rows if not one.published and one.model == row.model]
@@ -63,7 +63,7 @@ def _name(row: BesideRow, group: BesideGroup) -> Text:
     return lines(f"{MARK}{row.model}", f" {', '.join(row.judges.values())}")
 
 
-def _shown(cell: Cell | None, table: BesideTable) -> Text:
+def _shown(cell: Cell | None, table: ComparedTable) -> Text:
     if cell is None:
         return lines("–")
     value = f"{cell.value:.{table.decimals}f}"
