@@ -141,7 +141,7 @@ async def test_a_replay_begun_here_is_carried_out_by_the_replay_service(
         ({"run": "x", "stage": "thinking"}, "thinking"),
         ({"run": "x", "stage": "captioning"}, "captioning"),
         ({"run": "x", "speed": -1.0}, "speed:"),
-        ({"run": "x", "since": 20.0, "until": 10.0}, "until"),
+        ({"run": "x", "since": 20.0, "until": 10.0}, "the end is not after the beginning"),
         ({"run": "x", "judge": "mild"}, "no judge 'mild' is named in the settings; named are: strict"),
         ({"run": "x", "judge": "\n" * 9_000}, "no judge"),
     ],
