@@ -34,7 +34,7 @@ def server() -> Iterator[Secured]:
         yield started
 
 
-async def refusal(settings: NatsSettings, patience: float = 2.0) -> str:
+async def refusal(settings: NatsSettings, patience: float = 10.0) -> str:
     bus = Bus(settings, name="scoring")
     with pytest.raises(UsageError) as caught:
         await bus.connect(patience=patience)
@@ -96,12 +96,12 @@ async def test_no_seed_at_all(server: Secured) -> None:
 
 async def test_another_authority(server: Secured, tmp_path: Path) -> None:
     write_auth(tmp_path, hosts=["127.0.0.1"])
-    said = await refusal(server.settings("scoring", tls_ca=str(tmp_path / CA_CERTIFICATE)))
+    said = await refusal(server.settings("scoring", tls_ca=str(tmp_path / CA_CERTIFICATE)), 2.0)
     assert f"nats.tls_ca ({tmp_path / CA_CERTIFICATE}) did not sign" in said
 
 
 async def test_no_authority(server: Secured) -> None:
-    assert "set nats.tls_ca" in await refusal(server.settings("scoring", tls_ca=""))
+    assert "set nats.tls_ca" in await refusal(server.settings("scoring", tls_ca=""), 2.0)
 
 
 async def test_a_server_without_tls_is_not_spoken_to_in_clear(
