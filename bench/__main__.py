@@ -28,6 +28,8 @@ def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
     """The exit status."""
     # Set before torch loads, as the command line does: its waiting threads else take the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Nor may gRPC's care for forks, which breaks a child that is to run another program at once.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("name", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")

@@ -50,3 +50,17 @@ def test_a_file_that_nobody_can_read_is_one_line(command, tmp_path, monkeypatch,
         assert told.err.startswith("groundwatch: "), (path, told.err)
         assert told.err.count("\n") == 1, (path, told.err)
         assert len(told.err) < 1_000
+
+
+def test_a_folder_that_no_file_system_can_hold_is_one_line(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "settings.toml"
+    path.write_text(f'data_dir = "{"x" * 5_000}"\n')
+    for command in (f"admin config check {path}", f"up --config {path}"):
+        monkeypatch.setattr("sys.argv", ["groundwatch", *command.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert ended.value.code == 2, told.err
+        assert told.err.startswith("groundwatch: "), told.err
+        assert "File name too long" in told.err
+        assert told.err.count("\n") == 1

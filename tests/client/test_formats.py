@@ -64,7 +64,8 @@ def by_command(folder: Path, message: str, program: str) -> list[dict[str, Any]]
 
 def test_lines_are_left_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    for content in (b"", b"\n", b'{"id": "1"}\n', b"no json, no table\n", b'\n{"conversations": '):
+    neither = (b"no json, no table\n", b"a;b\rc\xa6\n")
+    for content in (b"", b"\n", b'{"id": "1"}\n', *neither, b'\n{"conversations": '):
         path.write_bytes(content)
         assert converted(path) is None, content
 

@@ -159,6 +159,11 @@ def main() -> None:
         for problem in error.problems if isinstance(error, SettingsError) else (str(error),):
             complain(problem)
         status = 2
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"{str(error.filename)[:200]}: {error.strerror}")
+        status = 2
     except Mistyped as error:
         status = _mistyped(error)
     except typer.Abort:

@@ -129,7 +129,10 @@ def _table(path: Path, header: bytes) -> Iterator[tuple[int, bytes]] | None:
     delimiter = next((one for one in "\t,;" if one in text), "")
     if not delimiter:
         return None
-    columns = [one.strip() for one in next(csv.reader([text], delimiter=delimiter), [])]
+    try:
+        columns = [one.strip() for one in next(csv.reader([text], delimiter=delimiter), [])]
+    except csv.Error:
+        return None
     if {"id", "answer"} <= set(columns):
         return _rows(path, delimiter)
     if {"index", "question", "prediction"} <= set(columns):

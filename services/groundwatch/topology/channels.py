@@ -103,7 +103,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         readers=(GATEWAY, COMMAND_LINE, AUDITOR, REPLAY, ARCHIVE, ERASE),
         lookups=STAGES,
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_OUTCOME),
-        optional_headers=(HEADER_REASON,),
+        optional_headers=(HEADER_REASON, HEADER_ORIGIN),
     ),
     ChannelSpec(
         name="alarm",

@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.conftest import eventually, record, response
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError
-from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored, Usage
+from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
@@ -25,6 +25,7 @@ from groundwatch.runtime.settings import RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import DEAD, HEADER_REASON, OUTCOMES, RETRY, outcome_subject
+from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.noop import NoopVerificationEngine
 from groundwatch.verification.service import VerificationService
 
@@ -47,12 +48,28 @@ class MendableEngine(NoopExtractionEngine):
         return await super().extract(responses, protocol)
 
 
+class HesitantEngine(NoopVerificationEngine):
+    """Fails as often as it is told to, in a way that passes."""
+
+    def __init__(self) -> None:
+        self.failing = 0
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: Any
+    ) -> Sequence[Verification | GroundwatchError]:
+        if self.failing:
+            self.failing -= 1
+            return [TransientError("not now") for _ in extracted]
+        return await super().verify(extracted, protocol)
+
+
 class Line:
     """Extraction, verification and scoring in this process."""
 
     def __init__(self, bus: Bus, engine: MendableEngine) -> None:
         self.bus = bus
         self.engine = engine
+        self.verifier = HesitantEngine()
         self.metrics = Metrics()
 
     async def idle(self) -> bool:
@@ -85,7 +102,7 @@ async def line(bus: Bus, clean_streams: None):
     made = Line(bus, engine)
     services = [
         ExtractionService(FAST, bus, made.metrics, engine),
-        VerificationService(FAST, bus, made.metrics, NoopVerificationEngine()),
+        VerificationService(FAST, bus, made.metrics, made.verifier),
         ScoringService(FAST, bus, made.metrics),
     ]
     for service in services:
@@ -119,6 +136,24 @@ async def test_sent_again_it_replaces_just_the_outcome_that_stood_for_it(line: L
     ledger = await audit(line.bus.js)
     assert (ledger.recorded, ledger.scored, ledger.dead_letters) == (2, 2, 0)
     assert ledger.balanced
+
+
+async def test_what_follows_from_a_letter_is_judged_however_often_it_is_delivered(line: Line) -> None:
+    """The outcome that stands for the letter says nothing of the stages after the one that buried it."""
+    line.engine.broken.add("faithscore")
+    dead = response("dead")
+    await record(line.bus, dead)
+    await eventually(line.idle)
+    line.engine.broken.clear()
+    line.verifier.failing = 1
+    (letter,) = await line.letters()
+    await send_again(line.bus, letter)
+
+    async def scored() -> bool:
+        return (await line.outcome(dead)).outcome is OutcomeKind.SCORED
+
+    await eventually(scored)
+    assert line.verifier.failing == 0
 
 
 async def test_fails_again_and_is_kept_again(line: Line) -> None:

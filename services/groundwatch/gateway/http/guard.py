@@ -22,7 +22,13 @@ class Guard:
         async def watched(message: Message) -> None:
             nonlocal started
             started = started or message["type"] == "http.response.start"
-            await send(message)
+            try:
+                await send(message)
+            except RuntimeError as error:
+                # uvloop's word for a connection that was cut before uvicorn heard of it.
+                if "handler is closed" not in str(error):
+                    raise
+                raise ClientDisconnect from error
 
         try:
             await self._app(scope, receive, watched)

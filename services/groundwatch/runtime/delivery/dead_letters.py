@@ -139,6 +139,9 @@ class DeadLetters:
                 response, protocol, OutcomeKind.UNSCORED, reason, detail=f"{self._stage}: {error}"
             )
             message = outgoing(outcome, key=key)
+            message = msgspec.structs.replace(
+                message, headers={**message.headers, HEADER_ORIGIN: arrived.origin}
+            )
             stored = await self._bus.create(message)
             if stored is Stored.EXISTED:
                 stored = await replace_dead(self._bus, message)

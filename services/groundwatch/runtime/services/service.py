@@ -26,7 +26,14 @@ from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import HEADER_REASON, HEADER_RETRY, OUTCOMES, consumer, outcome_subject
+from groundwatch.topology import (
+    HEADER_ORIGIN,
+    HEADER_REASON,
+    HEADER_RETRY,
+    OUTCOMES,
+    consumer,
+    outcome_subject,
+)
 
 MONITOR_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
@@ -173,8 +180,8 @@ class StageService:
         """Whether an earlier delivery, or an earlier try at this one, came to an end for this protocol.
 
         `place` is the stream and subject of what follows from it, where that is no outcome. Nothing is looked
-        up for what was never tried before. A dead letter that was sent again is judged although its outcome
-        is there, which it is to replace.
+        up for what was never tried before. An outcome that stands for a dead letter ends only the event that
+        became it: not the letter sent again, and nothing that follows from that.
         """
         if arrived.first:
             return False
@@ -184,7 +191,9 @@ class StageService:
         found = await self.bus.headers_of(OUTCOMES, subject)
         if found is None:
             return False
-        return HEADER_RETRY not in arrived.headers or found.get(HEADER_REASON) not in REPLACEABLE
+        if found.get(HEADER_REASON) not in REPLACEABLE:
+            return True
+        return HEADER_RETRY not in arrived.headers and found.get(HEADER_ORIGIN) == arrived.origin
 
     async def judge_all(
         self,

@@ -103,8 +103,8 @@ class Doors:
             reply = await self._http.request(method, path, content=content, headers=headers)
         except httpx.InvalidURL:
             return
-        except httpx.TimeoutException:
-            self._findings.add("unanswered", f"{what}: {given}")
+        except httpx.TimeoutException as error:
+            self._findings.add("unanswered", f"{what}: {type(error).__name__} of {given}")
             return
         except httpx.TransportError as error:
             # Whoever says too much may be cut off, but not without an answer that was possible.
