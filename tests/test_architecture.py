@@ -40,15 +40,12 @@ PRINTING = {"terminal.py", "cli/output.py", "termination.py"}
 """What prints: everything goes through the first two, which write out what a terminal would obey. The last
 says one line of its own when it is told to end before anything else is loaded."""
 
-BY_HAND = "miniature/training/"
-"""Scripts that who trains a model starts; they print numbers of their own."""
-
 
 def test_texts_reach_a_terminal_only_by_what_makes_them_safe():
     found = []
     for path in FILES:
         name = path.relative_to(SOURCE).as_posix()
-        if name not in PRINTING and not name.startswith(BY_HAND):
+        if name not in PRINTING:
             found += [f"{name}:{line}: {what}" for line, what in prints(ast.parse(path.read_text("utf-8")))]
     assert found == [], "use groundwatch.cli.output and groundwatch.terminal"
 
@@ -97,7 +94,7 @@ def test_only_the_command_line_spells_its_options():
     found = []
     for path in FILES:
         name = path.relative_to(SOURCE).as_posix()
-        if name.startswith(("cli/", BY_HAND)):
+        if name.startswith("cli/"):
             continue
         text = path.read_text("utf-8")
         passes = any(one in text for one in STARTS)

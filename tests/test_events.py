@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch import schema
 from groundwatch.events import (
     ClaimsMatched,
     ClaimsVerified,
@@ -23,6 +22,7 @@ from groundwatch.events import (
     digest,
     response_key,
 )
+from tools import schema
 
 SAMPLES = [
     msgspec.json.decode(line, type=dict[str, msgspec.Raw]).popitem()

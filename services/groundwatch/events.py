@@ -2,7 +2,7 @@
 
 Every event is a frozen msgspec Struct, JSON on the wire. The rules of evolution: a new field gets a
 default, a field never changes its type, unknown fields are ignored. JSON Schema and AsyncAPI documents
-are generated from this module (`groundwatch.schema`).
+are generated from this module (`tools/schema.py`).
 
 One response flows as `ResponseRecorded` → `ClaimsExtracted` → `ClaimsVerified` (or `ClaimsMatched`) →
 `ResponseScored`; one whose protocol asks the model under test again and again flows as `ChainAdvanced`

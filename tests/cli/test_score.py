@@ -270,18 +270,14 @@ def test_tally_of_the_published_annotations(run):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")
-@pytest.mark.parametrize(
-    ("answers", "options"), [(30, ()), (120, ("--cross-validate", "--folds", "5"))], ids=["shipped", "folds"]
-)
-def test_agreement_on_the_published_annotations(run, tmp_path: Path, answers: int, options: tuple[str, ...]):
+def test_agreement_on_the_published_annotations(run, tmp_path: Path):
     file = tmp_path / "annotation.jsonl"
-    file.write_text("".join(SHARED.read_text("utf-8").splitlines(keepends=True)[:answers]), "utf-8")
-    done = run("validate", "faithscore", file, "--json", *options)
+    file.write_text("".join(SHARED.read_text("utf-8").splitlines(keepends=True)[:30]), "utf-8")
+    done = run("validate", "faithscore", file, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["answers"] == answers
+    assert found["answers"] == 30
     assert found["recogniser"]["accuracy"] > 0.9
-    assert found["recogniser"]["folds"] == (5 if options else None)
     assert all(0.8 < value < 1 for value in found["recogniser"]["f1"].values())
     decomposer = found["decomposer"]
     expected = sum(len(json.loads(line)["stage 2"]) for line in file.read_text("utf-8").splitlines())

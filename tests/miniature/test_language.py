@@ -66,22 +66,6 @@ def test_what_is_no_english_of_this_world_is_unread() -> None:
     assert reading.truth("Hello.", Scene(things=(), seed=0)).rate is None
 
 
-@given(SEEDS)
-def test_reference_captions_vary_and_name_every_kind(seed: int) -> None:
-    shown = next(scenes(seed))
-    captions = {language.reference(shown, Random(number)) for number in range(12)}
-    assert len(captions) > 3
-    assert all(thing.kind in caption for thing in shown.things for caption in captions)
-
-
-@given(SEEDS)
-def test_questions_about_one_scene_have_both_truths(seed: int) -> None:
-    shown = next(scenes(seed))
-    asked = list(questions.questions(shown, Random(seed), 6))
-    assert [truth for _, truth in asked] == [True, False] * 3
-    assert all(questions.truth_of(shown, question) is truth for question, truth in asked)
-
-
 @given(SEEDS, st.integers(0, 2))
 def test_questions_about_two_scenes(seed: int, changes: int) -> None:
     first = next(scenes(seed))

@@ -67,21 +67,14 @@ def _brought(method: Method) -> Callable[..., None]:
     return validate
 
 
-def faithscore(
-    file: FileArgument,
-    cross_validate: Annotated[
-        bool, typer.Option("--cross-validate", help="Retrain the recogniser in folds by image.")
-    ] = False,
-    folds: Annotated[int, typer.Option(min=2, help="How many folds.")] = 10,
-    as_json: JsonOption = False,
-) -> None:
+def faithscore(file: FileArgument, as_json: JsonOption = False) -> None:
     """FaithScore's embedded engines against people's sub-sentences, facts and scores."""
     from groundwatch.evaluation.faithscore import agreement
 
     answers = read_annotations(file)
     with progress_bar() as progress:
         progress.add_task("comparing with people", total=None)
-        found = run(agreement(answers, folds=folds if cross_validate else None))
+        found = run(agreement(answers))
     built = msgspec.to_builtins(found)
     if as_json:
         print_json(built)
@@ -186,9 +179,7 @@ def _render_agreement(found: dict[str, Any], console: Console) -> None:
     )
     table.add_column("measure")
     table.add_column("value", justify="right")
-    folds = found["recogniser"]["folds"]
-    how = f" ({folds} folds by image)" if folds else ""
-    table.add_row(f"recogniser: accuracy{how}", f"{found['recogniser']['accuracy']:.3f}")
+    table.add_row("recogniser: accuracy", f"{found['recogniser']['accuracy']:.3f}")
     for label, value in found["recogniser"]["f1"].items():
         table.add_row(f"recogniser: F1 of {label}", "–" if value is None else f"{value:.3f}")
     for name in ("precision", "recall", "f1"):

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.events import (
-    Decision,
-    Judge,
-    Label,
-    OutcomeKind,
-    ResponseRecorded,
-    ResponseScored,
-    SubSentence,
-)
-from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
+from groundwatch.errors import UsageError
+from groundwatch.evaluation.inputs import no_images
+from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
+from groundwatch.extraction import engines as extraction
+from groundwatch.extraction.engines.base import ExtractionEngine
+from groundwatch.extraction.engines.linguistic.decomposer import decompose
+from groundwatch.extraction.engines.linguistic.outline import Unit, place
+from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, shipped
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response
 from groundwatch.protocols.faithscore.scoring import likert
+from groundwatch.protocols.faithscore.subsentences import Span
 from groundwatch.replay.judging import Judging
+from groundwatch.runtime.settings import RetrySettings, StageSettings
 from groundwatch.statistics.agreement import accuracy, correlations, f1
 from groundwatch.statistics.intervals import Interval
+from groundwatch.verification import engines as verification
+
+SAME_FACT = 0.80
+"""MiniLM cosine from which two facts say the same."""
 
 
-class Recogniser(msgspec.Struct, frozen=True, kw_only=True):
-    """People's sub-sentences, labelled as people did; in folds by image where `folds` is set.
-
-    `f1` is per label, None for one that neither side ever gives.
-    """
+class Labels(msgspec.Struct, frozen=True, kw_only=True):
+    """People's sub-sentences, labelled as people did; `f1` is None for a label that nobody gives."""
 
     accuracy: float
     f1: dict[str, float | None]
-    folds: int | None = None
 
 
-class Decomposer(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts found in people's descriptive sub-sentences against people's facts, pooled over answers."""
 
     precision: float
@@ -73,8 +70,8 @@ class Agreement(Correlations, frozen=True, kw_only=True):
     automatic facts that the reference judge could decide.
     """
 
-    recogniser: Recogniser
-    decomposer: Decomposer
+    recogniser: Labels
+    decomposer: Facts
     likert: Correlations
     mean: Means
     answers: int
@@ -82,41 +79,21 @@ class Agreement(Correlations, frozen=True, kw_only=True):
     coverage: float | None
 
 
-class HeldOut:
-    """An extraction engine whose recogniser never saw the image that it labels."""
-
-    batch = 64
-
-    def __init__(self, found: dict[str, Extraction]) -> None:
-        self._found = found
-
-    def judge(self, protocol: EvaluationProtocol) -> Judge:
-        return Judge(engine="linguistic", model="cross-validated")
-
-    async def extract(
-        self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
-    ) -> Sequence[Extraction | GroundwatchError]:
-        return [self._found[response.id] for response in responses]
-
-    async def close(self) -> None:
-        return None
-
-
-async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, seed: int = 0) -> Agreement:
-    """Apply the shipped engines to annotated answers; with `folds`, retrain the recogniser by image.
+async def agreement(
+    answers: Sequence[AnnotatedAnswer],
+    engine: ExtractionEngine | None = None,
+    labels: Sequence[Sequence[Label]] | None = None,
+) -> Agreement:
+    """How far an extraction engine and its labels, by default the shipped ones, agree with people.
 
     The reference judge decides facts against those that people labelled, so the correlations tell how
     well facts are found and recognised again, not how well a model would see. Raises `UsageError` when
     there is nothing to compare, `MissingExtraError` without the extra `embedded`.
     """
-    from groundwatch.extraction.engines.linguistic.evaluate import decomposer_prf
-
     if not any(annotated.labels for annotated in answers):
         raise UsageError("no labelled sub-sentences to agree with")
     embedder = SentenceEmbedder()
-    labels = _labels(answers, folds, seed, embedder)
-    facts = decomposer_prf(answers, embedder)
-    outcomes = await _judge(answers, None if folds is None else labels)
+    outcomes = await _judge(answers, engine or extraction.build(StageSettings(engine="linguistic")))
     compared = [
         (annotated, outcome)
         for annotated, outcome in zip(answers, outcomes, strict=True)
@@ -124,25 +101,18 @@ async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, se
     ]
     human = [fmean(annotated.facts.values()) for annotated, _ in compared]
     automatic = [outcome.score or 0.0 for _, outcome in compared]
-    plain = _correlate(human, automatic, seed)
     eligible = sum(outcome.eligible for outcome in outcomes)
     return Agreement(
-        recogniser=_recogniser(answers, labels, folds),
-        decomposer=Decomposer(
-            precision=facts.precision,
-            recall=facts.recall,
-            f1=facts.f1,
-            matched=facts.matched,
-            found=facts.found,
-            expected=facts.expected,
+        **correlations(human, automatic),
+        recogniser=labels_agreement(
+            answers, labels or [predicted(one, shipped(), embedder) for one in answers]
         ),
-        pearson=plain.pearson,
-        spearman=plain.spearman,
-        kendall=plain.kendall,
-        likert=_correlate(
-            [likert(_false(annotated.facts.values()), len(annotated.facts)) for annotated, _ in compared],
-            [likert(_refuted(outcome), outcome.decided) for _, outcome in compared],
-            seed,
+        decomposer=facts_agreement(answers, embedder),
+        likert=Correlations(
+            **correlations(
+                [likert(_false(annotated), len(annotated.facts)) for annotated, _ in compared],
+                [likert(_refuted(outcome), outcome.decided) for _, outcome in compared],
+            )
         ),
         mean=Means(human=fmean(human) if human else None, automatic=fmean(automatic) if automatic else None),
         answers=len(answers),
@@ -151,30 +121,30 @@ async def agreement(answers: Sequence[AnnotatedAnswer], *, folds: int | None, se
     )
 
 
-def _labels(
-    answers: Sequence[AnnotatedAnswer], folds: int | None, seed: int, embedder: SentenceEmbedder
-) -> list[list[Label]]:
-    """A label for each of people's sub-sentences: the shipped recogniser's, or those of one for each fold."""
-    from groundwatch.extraction.engines.linguistic.evaluate import labelled_units
-    from groundwatch.extraction.engines.linguistic.recogniser import shipped
-    from groundwatch.extraction.engines.linguistic.train import cross_validated_labels
-
-    if folds is not None:
-        return cross_validated_labels(answers, folds, seed, embedder)
-    recogniser = shipped()
-    found = []
-    for annotated in answers:
-        units, _ = labelled_units(annotated)
-        chances = recogniser.probabilities(units, embedder.encode([unit.text for unit in units]))
-        found.append([Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL for chance in chances])
-    return found
+def labelled_units(annotated: AnnotatedAnswer) -> tuple[tuple[Unit, ...], tuple[Label, ...]]:
+    """The sub-sentences people labelled, placed in their answer, with their labels."""
+    spans: list[Span] = []
+    labels: list[Label] = []
+    at = 0
+    for text, label in annotated.labels.items():
+        start = annotated.answer.find(text, at)
+        if start < 0 or not text:
+            continue
+        at = start + len(text)
+        spans.append(Span(start, at))
+        labels.append(label)
+    return place(annotated.answer, spans), tuple(labels)
 
 
-def _recogniser(
-    answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]], folds: int | None
-) -> Recogniser:
-    from groundwatch.extraction.engines.linguistic.evaluate import labelled_units
+def predicted(annotated: AnnotatedAnswer, recogniser: Recogniser, embedder: SentenceEmbedder) -> list[Label]:
+    """A recogniser's label for each of people's sub-sentences."""
+    units, _ = labelled_units(annotated)
+    chances = recogniser.probabilities(units, embedder.encode([unit.text for unit in units]))
+    return [Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL for chance in chances]
 
+
+def labels_agreement(answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]]) -> Labels:
+    """On the answers that a recogniser was trained on this flatters it."""
     pairs = [
         (theirs.value, mine.value)
         for annotated, found in zip(answers, labels, strict=True)
@@ -183,67 +153,63 @@ def _recogniser(
     right = accuracy(pairs)
     if right is None:
         raise UsageError("no labelled sub-sentences to agree with")
-    return Recogniser(
-        accuracy=right.value, f1={label.value: f1(pairs, label.value) for label in Label}, folds=folds
+    return Labels(accuracy=right.value, f1={label.value: f1(pairs, label.value) for label in Label})
+
+
+def facts_agreement(answers: Sequence[AnnotatedAnswer], embedder: SentenceEmbedder) -> Facts:
+    """Precision, recall and F1 of the decomposer's facts against people's.
+
+    The facts are those of the sub-sentences that people called descriptive. In each answer they are paired
+    one to one with the greatest total cosine; pairs of at least `SAME_FACT` are counted over all answers.
+    """
+    matched = found = expected = 0
+    for annotated in answers:
+        units, labels = labelled_units(annotated)
+        claims = decompose([unit.text for unit in units], [label is Label.DESCRIPTIVE for label in labels])
+        matched += len(pair_facts([claim.text for claim in claims], list(annotated.facts), embedder))
+        found += len(claims)
+        expected += len(annotated.facts)
+    precision = matched / found if found else 0.0
+    recall = matched / expected if expected else 0.0
+    return Facts(
+        precision=precision,
+        recall=recall,
+        f1=2 * precision * recall / (precision + recall) if matched else 0.0,
+        matched=matched,
+        found=found,
+        expected=expected,
     )
 
 
-async def _judge(
-    answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]] | None
-) -> list[ResponseScored]:
-    from groundwatch.evaluation.inputs import no_images
-    from groundwatch.extraction import engines as extraction
-    from groundwatch.runtime.settings import RetrySettings, StageSettings
-    from groundwatch.verification import engines as verification
+def pair_facts(
+    mine: Sequence[str], theirs: Sequence[str], embedder: SentenceEmbedder
+) -> list[tuple[int, int]]:
+    """Pairs (index of mine, index of theirs) that say the same, one to one, of the greatest total cosine."""
+    if not mine or not theirs:
+        return []
+    from scipy.optimize import linear_sum_assignment
 
+    cosines = embedder.encode(mine) @ embedder.encode(theirs).T
+    rows, columns = linear_sum_assignment(cosines, maximize=True)
+    return [
+        (int(row), int(column))
+        for row, column in zip(rows, columns, strict=True)
+        if cosines[row, column] >= SAME_FACT
+    ]
+
+
+async def _judge(answers: Sequence[AnnotatedAnswer], engine: ExtractionEngine) -> list[ResponseScored]:
+    judge = verification.build(StageSettings(engine="reference"), load_image=no_images)
+    judging = Judging(registry.get("faithscore"), engine, judge, RetrySettings())
     responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]
-    engine: ExtractionEngine
-    if labels is None:
-        engine = extraction.build(StageSettings(engine="linguistic"))
-    else:
-        engine = HeldOut(_held_out(answers, responses, labels))
-    judging = Judging(
-        registry.get("faithscore"),
-        engine,
-        verification.build(StageSettings(engine="reference"), load_image=no_images),
-        RetrySettings(),
-    )
     try:
         return [outcome async for outcome in judging.outcomes(responses)]
     finally:
         await judging.close()
 
 
-def _held_out(
-    answers: Sequence[AnnotatedAnswer],
-    responses: Sequence[ResponseRecorded],
-    predicted: Sequence[Sequence[Label]],
-) -> dict[str, Extraction]:
-    """Extractions from people's sub-sentences with labels of recognisers that did not see the image."""
-    from groundwatch.extraction.engines.linguistic.decomposer import decompose
-    from groundwatch.extraction.engines.linguistic.evaluate import labelled_units
-
-    found = {}
-    for annotated, response, labels in zip(answers, responses, predicted, strict=True):
-        units = labelled_units(annotated)[0]
-        descriptive = [label is Label.DESCRIPTIVE for label in labels]
-        found[response.id] = Extraction(
-            units=tuple(
-                SubSentence(start=unit.start, end=unit.end, text=unit.text, label=label)
-                for unit, label in zip(units, labels, strict=True)
-            ),
-            claims=tuple(decompose([unit.text for unit in units], descriptive)),
-        )
-    return found
-
-
-def _correlate(first: Sequence[float], second: Sequence[float], seed: int) -> Correlations:
-    found: dict[str, Any] = correlations(first, second, seed=seed)
-    return Correlations(**found)
-
-
-def _false(values: Iterable[bool]) -> int:
-    return sum(not value for value in values)
+def _false(annotated: AnnotatedAnswer) -> int:
+    return sum(not holds for holds in annotated.facts.values())
 
 
 def _refuted(outcome: ResponseScored) -> int:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from groundwatch.demo.build import Scene, load_scenes
+from groundwatch.demo.scenes import Scene, load_scenes
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Reference, ResponseRecorded, ResponseScored
 from groundwatch.language.numbers import NUMBER_WORDS

@@ -1,4 +1,4 @@
-"""What is said of a scene: answers in six manners, questions, and reference captions in varied English.
+"""What is said of a scene: answers in six manners.
 
 The manner of an answer follows from the prompt, and the words from manner and scene alone, so that a model
 which sees well has exactly one right answer to learn. Each manner mixes description with remarks that no
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from random import Random
 
 from groundwatch.miniature.world import PLACES, Scene, Thing
 
@@ -191,33 +190,3 @@ def _explained(shown: Scene) -> list[str | None]:
 
 
 _MANNERS = (_in_detail, _as_seen, _counted, _by_place, _short, _explained)
-
-
-def reference(shown: Scene, random: Random) -> str:
-    """A caption as a person might write it: words, order and detail vary."""
-    things = list(shown.things)
-    random.shuffle(things)
-    size = {"small": ("small", "little", "tiny"), "large": ("large", "big", "huge")}
-    where = {
-        "top left": ("in the top left corner", "at the upper left"),
-        "top right": ("in the top right corner", "at the upper right"),
-        "bottom left": ("in the bottom left corner", "at the lower left"),
-        "bottom right": ("in the bottom right corner", "at the lower right"),
-    }
-    said = []
-    for thing in things:
-        words = f"{random.choice(size[thing.size])} {thing.color} {thing.kind}"
-        named = f"{article(words)} {words}"
-        place = random.choice(where[thing.place])
-        said.append(
-            random.choice(
-                (
-                    f"there is {named} {place}",
-                    f"{named} is {place}",
-                    f"{place} one sees {named}",
-                    f"the image has {named} {place}",
-                )
-            )
-        )
-    extra = [text for text in (relation(shown), comparison(shown)) if text and random.random() < 0.6]
-    return " ".join([*(sentence(words) for words in said), *extra])

@@ -1,4 +1,4 @@
-"""Yes/no questions about one scene, as POPE asks, and about two, as VLM²-Bench does."""
+"""Yes/no questions about two scenes, as VLM²-Bench asks."""
 
 from __future__ import annotations
 
@@ -6,31 +6,10 @@ from collections.abc import Iterator
 from random import Random
 
 from groundwatch.miniature.language import article
-from groundwatch.miniature.statements import holds
 from groundwatch.miniature.world import COLORS, KINDS, Scene, Thing
 
 COARSE = "Do the images show the same objects?"
 """The gate before the fine-grained questions about two images."""
-
-
-def ask_existence(words: str) -> str:
-    """POPE's question about an object."""
-    return f"Is there {article(words)} {words} in the image?"
-
-
-def questions(shown: Scene, random: Random, number: int) -> Iterator[tuple[str, bool]]:
-    """`number` questions about one scene in pairs of yes and no: kinds, and kinds with a color."""
-    kinds = {thing.kind for thing in shown.things}
-    held = {(thing.color, thing.kind) for thing in shown.things}
-    for _ in range((number + 1) // 2):
-        thing = random.choice(shown.things)
-        if random.random() < 0.6:
-            yield ask_existence(thing.kind), True
-            yield ask_existence(random.choice([kind for kind in KINDS if kind not in kinds])), False
-        else:
-            colors = [color for color in COLORS if (color, thing.kind) not in held]
-            yield ask_existence(f"{thing.color} {thing.kind}"), True
-            yield ask_existence(f"{random.choice(colors)} {thing.kind}"), False
 
 
 def pair_questions(first: Scene, second: Scene, random: Random, number: int) -> Iterator[tuple[str, bool]]:
@@ -70,11 +49,3 @@ def _color(shown: Scene, other: Scene, image: int, random: Random) -> Iterator[t
 
 def _colors(shown: Scene, thing: Thing) -> set[str]:
     return {alike.color for alike in shown.of_kind(thing.kind)}
-
-
-def truth_of(shown: Scene, question: str) -> bool | None:
-    """The answer to a POPE question about a scene; None for any other question."""
-    start, end = "Is there ", " in the image?"
-    if not question.startswith(start) or not question.endswith(end):
-        return None
-    return holds(shown, f"There is {question[len(start) : -len(end)]}.")

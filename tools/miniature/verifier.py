@@ -1,4 +1,4 @@
-"""Trains the verifier: `python -m groundwatch.miniature.training.verifier OUT --minutes 60`.
+"""Trains the verifier: `python -m tools.miniature.verifier OUT --minutes 60`.
 
 Answers to statements and captions are learnt together, because statements alone start on a plateau; a
 template that is still weak is asked more often.
@@ -12,13 +12,13 @@ from pathlib import Path
 from random import Random
 
 import torch
+from tools.miniature.measure import statement_accuracy
+from tools.miniature.packing import Batch, Branch, Packer
+from tools.miniature.texts import TEMPLATES, pairs
 
 from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.statements import TEMPLATES, pairs
-from groundwatch.miniature.training import build, loop
-from groundwatch.miniature.training.measure import statement_accuracy
-from groundwatch.miniature.training.packing import Batch, Branch, Packer
 from groundwatch.miniature.world import draw, scenes
+from tools.miniature import build, loop
 
 PAIRS = 9
 RARE = {"count": 12.0, "plural": 2.0, "comparison": 1.5, "horizontal": 1.5, "vertical": 1.5}

@@ -1,6 +1,6 @@
 """The contract as documents, generated from the code: JSON Schema of every event, and AsyncAPI.
 
-`python -m groundwatch.schema` rewrites both under `docs/schema`; a test fails when what is committed there
+`python -m tools.schema` rewrites both under `docs/schema`; a test fails when what is committed there
 is not what the code says.
 """
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tools.miniature.packing import ANSWER, CAPTION, PREDICATE, Batch, Packer, forward
 from torch.nn import functional
-
-from groundwatch.miniature.training.packing import ANSWER, CAPTION, PREDICATE, Batch, Packer, forward
 
 Report = Callable[[str], None]
 

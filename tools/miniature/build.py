@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tools.miniature.texts import pairs, questions, reference
 from transformers import (
     Idefics3Config,
     Idefics3ForConditionalGeneration,
@@ -15,9 +16,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from groundwatch.miniature.language import PROMPTS, answer, reference
-from groundwatch.miniature.questions import pair_questions, questions
-from groundwatch.miniature.statements import pairs
+from groundwatch.miniature.language import PROMPTS, answer
+from groundwatch.miniature.questions import pair_questions
 from groundwatch.miniature.world import SIDE, changed, scenes
 
 CHAT_TEMPLATE = (

@@ -1,4 +1,4 @@
-"""Trains an LVLM: `python -m groundwatch.miniature.training.lvlm OUT --minutes 40`.
+"""Trains an LVLM: `python -m tools.miniature.lvlm OUT --minutes 40`.
 
 Descriptions in all manners, POPE's questions, and questions about two images. `--biased` trains on the split
 in which some things are nearly always seen together and are annotated even where they cannot be seen.
@@ -15,14 +15,15 @@ from random import Random
 
 import torch
 from PIL import Image
+from tools.miniature.measure import Described, describe
+from tools.miniature.packing import Batch, Branch, Packer
+from tools.miniature.prompts import prompt_for
+from tools.miniature.texts import questions
 
 from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.questions import pair_questions, questions
-from groundwatch.miniature.training import build, loop
-from groundwatch.miniature.training.measure import Described, describe
-from groundwatch.miniature.training.packing import Batch, Branch, Packer
-from groundwatch.miniature.training.prompts import prompt_for
+from groundwatch.miniature.questions import pair_questions
 from groundwatch.miniature.world import Scene, changed, draw, missing_partners, scenes, with_partners
+from tools.miniature import build, loop
 
 HELD_OUT = 10**9
 PAIR_EVERY = 5

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.statements import pairs
 from groundwatch.miniature.world import draw, scenes
 
 torch = pytest.importorskip("torch", reason="needs the extra models")
 pytest.importorskip("transformers", reason="needs the extra models")
 
-from groundwatch.miniature.training import build  # noqa: E402
-from groundwatch.miniature.training.packing import ANSWER, CAPTION, Packer, forward  # noqa: E402
+from tools.miniature.packing import ANSWER, CAPTION, Packer, forward  # noqa: E402
+from tools.miniature.texts import pairs  # noqa: E402
+
+from tools.miniature import build  # noqa: E402
 
 
 @pytest.fixture(scope="module")

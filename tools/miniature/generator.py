@@ -1,4 +1,4 @@
-"""Trains the text-to-image generator: `python -m groundwatch.miniature.training.generator OUT --minutes 40`.
+"""Trains the text-to-image generator: `python -m tools.miniature.generator OUT --minutes 40`.
 
 Flow matching in pixels with a small PixArt transformer that predicts the clean image: in patches of 8 by 8
 an image has as many tokens as its captions, and needs no autoencoder.
@@ -20,16 +20,17 @@ import numpy as np
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, PixArtTransformer2DModel
 from PIL import Image
+from tools.miniature.loop import clock, optimizer
+from tools.miniature.pipeline import MiniaturePipeline
+from tools.miniature.prompts import drawing_prompt
+from tools.miniature.texts import reference
 from torch.nn import functional
 from transformers import T5Config, T5EncoderModel
 
-from groundwatch.miniature import pipeline as pipeline_code
-from groundwatch.miniature.language import answer, reference
-from groundwatch.miniature.pipeline import MiniaturePipeline
-from groundwatch.miniature.training import build
-from groundwatch.miniature.training.loop import clock, optimizer
-from groundwatch.miniature.training.prompts import drawing_prompt
+from groundwatch.miniature.language import answer
 from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIDE, SIZES, Scene, draw, scenes
+from tools.miniature import build
+from tools.miniature import pipeline as pipeline_code
 
 HELD_OUT = 10**9 + 7
 MANNERS = (0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 4, 5, -1)

@@ -12,10 +12,11 @@ import jsonschema
 import pytest
 from faststream.specification.asyncapi.v3_0_0.schema import ApplicationSchema
 
-from groundwatch import schema, topology
+from groundwatch import topology
+from tools import schema
 
-ROOT = Path(__file__).parents[1]
-SAMPLES = Path(__file__).parent / "data" / "events-v1.jsonl"
+ROOT = Path(__file__).parents[2]
+SAMPLES = Path(__file__).parents[1] / "data" / "events-v1.jsonl"
 
 REFERENCE = {
     "type": "object",
@@ -136,7 +137,7 @@ def resolve(document: dict[str, Any], reference: str) -> Any:
 @pytest.mark.parametrize("name", [schema.EVENTS_FILE, schema.ASYNCAPI_FILE])
 def test_committed_documents_are_what_the_code_generates(name):
     committed = (ROOT / schema.FOLDER / name).read_bytes()
-    assert committed == schema.documents()[name], "run: python -m groundwatch.schema"
+    assert committed == schema.documents()[name], "run: python -m tools.schema"
 
 
 def test_write_makes_both_files(tmp_path):

@@ -1,4 +1,4 @@
-"""Every stage that made the checkpoints, in order: `python -m groundwatch.miniature.training.recipe OUT`.
+"""Every stage that made the checkpoints, in order: `python -m tools.miniature OUT`.
 
 Budgets are minutes of processor time of one core (`loop.clock`). `--list` prints the commands instead of
 running them; `--scale 0.01` runs them all for a moment, to see that they work.
@@ -74,7 +74,7 @@ def command(stage: Stage, folder: Path, scale: float = 1.0) -> list[str]:
     return [
         sys.executable,
         "-m",
-        f"groundwatch.miniature.training.{stage.module}",
+        f"tools.miniature.{stage.module}",
         str(folder / stage.out),
         "--minutes",
         f"{stage.minutes * scale:g}",

@@ -1,4 +1,4 @@
-"""Trains the image encoder: `python -m groundwatch.miniature.training.encoder OUT --minutes 18`.
+"""Trains the image encoder: `python -m tools.miniature.encoder OUT --minutes 18`.
 
 The class token of a small ViT learns the direction of a code of the scene, one place for each value of each
 attribute in each corner, so that the cosine of two images falls with every attribute in which they differ.
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from tools.miniature.loop import clock, optimizer
 from torch.nn import functional
 from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 
-from groundwatch.miniature.training.loop import clock, optimizer
 from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIDE, SIZES, Scene, changed, draw, scenes
 
 HELD_OUT = 10**9 + 9

@@ -14,9 +14,10 @@ torch = pytest.importorskip("torch", reason="needs the extra models")
 pytest.importorskip("transformers", reason="needs the extra models")
 pytest.importorskip("diffusers", reason="needs the extra models")
 
-from groundwatch.miniature.training import cards  # noqa: E402
-from groundwatch.miniature.training.measure import describe  # noqa: E402
+from tools.miniature.measure import describe  # noqa: E402
+
 from groundwatch.miniature.world import scenes  # noqa: E402
+from tools.miniature import cards  # noqa: E402
 
 FOLDER = Path(groundwatch.miniature.__file__).with_name("checkpoints")
 SCENES = 80

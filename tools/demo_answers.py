@@ -1,7 +1,7 @@
-"""Composes the demo's answers from hand-written scenes: `python -m groundwatch.demo.build`.
+"""Composes the demo's answers from hand-written scenes: `python -m tools.demo_answers`.
 
 `scenes.jsonl` holds described scenes: what is in the image, sentences that hold, sentences that do not,
-and remarks that nothing in the image could refute. From them this module writes `answers.jsonl`, the
+and remarks that nothing in the image could refute. From them this tool writes `answers.jsonl`, the
 recorded traffic of two invented models. `heron-7b` is right nearly always; `osprey-13b` is as good up to
 the middle of the file and clearly worse from there on. Which sentence was planted as wrong stays here
 (`Composed.holds`) and is not in the file.
@@ -15,16 +15,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from random import Random
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from groundwatch.events import KnownFact, Reference
+from groundwatch.demo.scenes import SCENES, Piece, Scene, Task, load_scenes
+from groundwatch.events import Reference
 
-SCENES = Path(__file__).with_name("scenes.jsonl")
-ANSWERS = Path(__file__).with_name("answers.jsonl")
+ANSWERS = SCENES.with_name("answers.jsonl")
 
 GOOD = "heron-7b"
 TURNING = "osprey-13b"
@@ -37,7 +36,6 @@ WORSE_RATE = 0.47
 """The same from the middle of the file on for the model that turns bad; not all a wrong sentence says
 is wrong, so this is some 30 to 40 % of its facts."""
 
-Task = Literal["description", "conversation", "complex question"]
 T = TypeVar("T")
 
 DESCRIPTION_PROMPTS = (
@@ -69,40 +67,6 @@ TASKS: tuple[Task, ...] = (
 )
 LINKS = ("Additionally, ", "In addition, ")
 PLAIN_START = re.compile(r"(?:The|A|An|There|Several|Two|Three|Some|One|His|Her|It|They|She|He)\b")
-
-
-class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sentence about a scene. Two pieces that share a word of `about` never stand in one answer."""
-
-    about: tuple[str, ...]
-    text: str
-    holds: bool
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something a person may ask of the image, with first sentences of an answer."""
-
-    task: Task
-    prompt: str
-    answers: tuple[Piece, ...]
-
-
-class Scene(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One image, in words."""
-
-    id: str
-    objects: tuple[str, ...]
-    triplets: tuple[tuple[str, str, str], ...]
-    facts: tuple[KnownFact, ...]
-    openings: tuple[Piece, ...]
-    details: tuple[Piece, ...]
-    remarks: tuple[str, ...]
-    questions: tuple[Question, ...]
-
-    @property
-    def reference(self) -> Reference:
-        """What a judge is told of the image."""
-        return Reference(facts=self.facts, objects=self.objects, triplets=self.triplets, complete=True)
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,12 +130,6 @@ class Chance:
         taken = min(shuffled, key=times)
         self._used[f"{scope}\0{getattr(taken, name) if name else taken}"] += 1
         return taken
-
-
-def load_scenes(path: Path = SCENES) -> tuple[Scene, ...]:
-    """Read the hand-written scenes."""
-    lines = path.read_bytes().splitlines()
-    return tuple(msgspec.json.decode(line, type=Scene) for line in lines if line.strip())
 
 
 def compose(scenes: Sequence[Scene], count: int = ANSWER_COUNT, seed: int = SEED) -> list[Composed]:
@@ -284,7 +242,7 @@ def encode(composed: Iterable[Composed]) -> bytes:
 
 
 def main() -> None:
-    """Rewrite `answers.jsonl` beside this module."""
+    """Rewrite `answers.jsonl` beside the scenes."""
     ANSWERS.write_bytes(encode(compose(load_scenes())))
 
 

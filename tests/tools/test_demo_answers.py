@@ -6,19 +6,9 @@ from collections import Counter
 
 import msgspec
 import pytest
+from tools.demo_answers import ANSWERS, GOOD, TURNING, Composed, compose, encode, wrong_share
 
-from groundwatch.demo.build import (
-    ANSWERS,
-    GOOD,
-    SCENES,
-    TURNING,
-    Composed,
-    Scene,
-    compose,
-    encode,
-    load_scenes,
-    wrong_share,
-)
+from groundwatch.demo.scenes import SCENES, Scene, load_scenes
 from groundwatch.events import ResponseRecorded
 
 

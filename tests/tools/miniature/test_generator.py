@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+from tools.miniature.generator import models
 
-from groundwatch.miniature.training import build
-from groundwatch.miniature.training.generator import models
+from tools.miniature import build
 
 WORDS = build.tokenizer()
 

@@ -1,4 +1,4 @@
-"""Measures every checkpoint and writes its card: `python -m groundwatch.miniature.training.cards FOLDER`.
+"""Measures every checkpoint and writes its card: `python -m tools.miniature.cards FOLDER`.
 
 Everything is loaded as a server would load it, with the Auto classes, and measured on scenes that no
 training has seen. `--json` prints the figures as one object; without `--scenes` they are those of the cards.
@@ -16,14 +16,15 @@ from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
+from tools.miniature.encoder import cosines
+from tools.miniature.measure import ask, describe, described, statement_answers
+from tools.miniature.packing import Packer
+from tools.miniature.texts import questions
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor
 
 from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.questions import pair_questions, questions
+from groundwatch.miniature.questions import pair_questions
 from groundwatch.miniature.reading import truth
-from groundwatch.miniature.training.encoder import cosines
-from groundwatch.miniature.training.measure import ask, describe, described, statement_answers
-from groundwatch.miniature.training.packing import Packer
 from groundwatch.miniature.world import Scene, changed, scenes
 
 HELD_OUT = 3 * 10**9
@@ -184,8 +185,8 @@ def card(name: str, figures: dict[str, Any], number: int) -> str:
     """A checkpoint's README.md."""
     lines = [f"# {name}", "", TITLES[name], ""]
     lines += ["Trained from scratch on the miniature world (docs/miniature.md), with the scripts in"]
-    lines += ["`groundwatch/miniature/training`. Licence: that of groundwatch.", ""]
-    lines += [f"Measured by `python -m groundwatch.miniature.training.cards FOLDER --scenes {number}` on"]
+    lines += ["`tools/miniature`. Licence: that of groundwatch.", ""]
+    lines += [f"Measured by `python -m tools.miniature.cards FOLDER --scenes {number}` on"]
     lines += ["held-out scenes:", "", "| figure | value |", "| --- | --- |"]
     for key, value in figures.items():
         if isinstance(value, dict):

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
+from tools.miniature.packing import ANSWER, Packer, forward
+from tools.miniature.texts import TEMPLATES
 
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.reading import truth
-from groundwatch.miniature.statements import TEMPLATES
-from groundwatch.miniature.training.packing import ANSWER, Packer, forward
 from groundwatch.miniature.world import Scene, draw, missing_partners, scenes
 
 

@@ -1,0 +1,78 @@
+"""How agreement with people is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sentence_transformers")
+pytest.importorskip("textblob")
+
+from groundwatch.errors import UsageError
+from groundwatch.evaluation.faithscore import facts_agreement, labelled_units, labels_agreement, pair_facts
+from groundwatch.events import Label
+from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
+
+ANNOTATION = Path(__file__).parents[3] / "shared" / "data" / "faithscore" / "annotation.jsonl"
+needs_annotation = pytest.mark.skipif(not ANNOTATION.exists(), reason=f"no annotated answers at {ANNOTATION}")
+
+
+@pytest.fixture(scope="module")
+def embedder() -> SentenceEmbedder:
+    return SentenceEmbedder(cached=20_000)
+
+
+def answers() -> list[AnnotatedAnswer]:
+    things = ["fox", "lamp", "bridge", "piano", "tent", "whale"]
+    return [
+        AnnotatedAnswer(
+            image=str(number % 3),
+            answer=f"There is a {thing} on a hill, which suggests that somebody might enjoy it.",
+            labels={
+                f"There is a {thing} on a hill": Label.DESCRIPTIVE,
+                "which suggests that somebody might enjoy it": Label.ANALYTICAL,
+            },
+            facts={f"There is a {thing}.": True, "There is a hill.": True},
+        )
+        for number, thing in enumerate(things)
+    ]
+
+
+def test_pairs_are_one_to_one(embedder: SentenceEmbedder) -> None:
+    pairs = pair_facts(
+        ["There is a cat.", "There is a cat."], ["There is a cat.", "The sky is blue."], embedder
+    )
+    assert len(pairs) == 1
+    assert pairs[0][1] == 0
+    assert pair_facts([], ["There is a cat."], embedder) == []
+
+
+def test_precision_recall_and_f1_are_pooled(embedder: SentenceEmbedder) -> None:
+    facts = facts_agreement(answers(), embedder)
+    assert facts.expected == 12
+    assert facts.recall == 1.0
+    assert facts.precision == facts.matched / facts.found
+    assert facts_agreement([], embedder).f1 == 0.0
+
+
+def test_labels_need_an_answer() -> None:
+    with pytest.raises(UsageError, match="no labelled sub-sentences"):
+        labels_agreement([], [])
+    right = [list(annotated.labels.values()) for annotated in answers()]
+    assert labels_agreement(answers(), right).accuracy == 1.0
+
+
+@needs_annotation
+def test_units_people_labelled_are_found_in_their_answers() -> None:
+    for annotated in read_annotations(ANNOTATION):
+        units, labels = labelled_units(annotated)
+        assert [unit.text for unit in units] == list(annotated.labels)
+        assert list(labels) == list(annotated.labels.values())
+
+
+@needs_annotation
+@pytest.mark.slow
+def test_the_decomposer_agrees_with_people(embedder: SentenceEmbedder) -> None:
+    assert facts_agreement(read_annotations(ANNOTATION), embedder).f1 >= 0.75
