@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.nats_proxy import nats_proxy
 
@@ -135,6 +136,19 @@ async def test_watchers_see_what_they_asked_for(gateway, publish):
         assert await model.outcomes(2) == ["1", "4"]
         assert await tenant.outcomes(2) == ["2", "4"]
         assert await both.outcomes(1) == ["3"]
+
+
+async def test_who_asks_for_the_head_of_the_scores_is_answered_to_the_end(gateway):
+    limits = httpx.Limits(max_connections=1)
+    async with httpx.AsyncClient(base_url=gateway.http.base_url, limits=limits, trust_env=False) as http:
+        for _ in range(3):
+            head = await http.head("/v1/scores")
+            assert (head.status_code, head.headers["content-type"]) == (
+                200,
+                "text/event-stream; charset=utf-8",
+            )
+        # Over the same connection, which answers in turn.
+        assert (await http.get("/healthz", timeout=5)).status_code == 200
 
 
 @pytest.mark.parametrize("since", ["x", "-1", "1.5", "٣", "9" * 30])

@@ -252,14 +252,14 @@ class HttpApi:
         if self._watching >= most:
             headers = {"Retry-After": RETRY_AFTER}
             return problem(503, f"{most} others watch already", headers=headers, reason="unavailable")
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        if request.method == "HEAD":
+            # Its answer has no body, and ends: else the connection would wait for the end of the stream.
+            return Response(headers=headers, media_type="text/event-stream")
         wanted = Filter(model=query.get("model", ""), tenant=tenant, protocol=query.get("protocol", ""))
         self._watching += 1
-        return _Watching(
-            self._watched,
-            self._live.frames(wanted, int(since) if since else None),
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-            media_type="text/event-stream",
-        )
+        frames = self._live.frames(wanted, int(since) if since else None)
+        return _Watching(self._watched, frames, headers=headers, media_type="text/event-stream")
 
     def _watched(self) -> None:
         self._watching -= 1
