@@ -1,7 +1,5 @@
 """`groundwatch` and `python -m groundwatch`."""
 
-from __future__ import annotations
-
 import os
 
 from groundwatch import termination

@@ -1,7 +1,5 @@
 """Addresses as they may be shown: without the passwords, tokens and keys that stand in some of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -22,8 +22,6 @@ GroundwatchError
         └── Unacknowledged an event was sent, and nobody knows whether the stream has it
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

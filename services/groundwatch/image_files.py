@@ -4,8 +4,6 @@ A decoder's time and memory are decided by what stands here: pixels, scans, chun
 before any decoder sees the bytes, at the gateway and wherever else bytes become pixels.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 import zlib

@@ -6,8 +6,6 @@ run, what was declined) is not read from outside; unknown fields are ignored, un
 ours that is missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import functools
@@ -301,7 +299,6 @@ def _refuse(name: str, field: str, message: str) -> Refusal:
 
 
 def _where(error: msgspec.ValidationError) -> tuple[str, str]:
-    """What is wrong, and the path of the field."""
     message = str(error)
     path = ""
     if where := _WHERE.search(message):

@@ -1,7 +1,5 @@
 """What a section of the settings is made of: frozen, with no unknown keys, every value within its bounds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Annotated
@@ -63,10 +61,8 @@ def explained(error: ValidationError) -> Iterator[tuple[Key, str]]:
 
 
 def dotted(key: Key) -> str:
-    """A key as messages name it."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).lstrip(".")
 
 
 def in_words(error: ValidationError) -> str:
-    """What is wrong, on one line."""
     return "; ".join(f"{dotted(key)} {why}".strip() for key, why in explained(error))

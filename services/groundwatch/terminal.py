@@ -5,8 +5,6 @@ package imports rich: here a string is shown as it is written, on one line, with
 `\\x1b` or `\\u202e`. What is meant to have a style or several lines is made by `styled` and `lines`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Until a command says otherwise, SIGTERM ends it as Ctrl-C does: what it had begu
 then done what it was told and ends with 0; any other command with 143, since its work is not done.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -47,7 +45,6 @@ def status() -> int:
 
 
 def came() -> bool:
-    """Whether SIGTERM has come."""
     return _came
 
 

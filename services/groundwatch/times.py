@@ -1,7 +1,5 @@
 """Moments within the calendar, and times as people write them: `2026-03-01`, `90m`, `7d`."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 
@@ -57,5 +55,4 @@ def read_interval(text: str, option: str) -> float:
 
 
 def shown_moment(moment: float) -> str:
-    """A time as people and options read it."""
     return moment_of(moment).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,5 @@
 """Reading TOML that others wrote: whatever is wrong with it is one error."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -37,7 +37,7 @@ async def server(tmp_path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 async def gateway(server, gateway_factory, monkeypatch) -> Any:
     monkeypatch.setattr(waiting, "ANSWER_SECONDS", WAIT)
-    monkeypatch.setattr(window, "PATIENCE", WAIT)
+    monkeypatch.setattr(window, "TIMEOUT", WAIT)
     return await gateway_factory(nats={"url": server.url, "publish_timeout": WAIT / 2})
 
 
@@ -149,13 +149,13 @@ async def test_every_question_is_answered_while_nats_is_away(gateway, server, re
 
 def test_no_wait_is_cut_by_a_drain():
     assert 2 * waiting.ANSWER_SECONDS < DRAIN_SECONDS
-    assert waiting.ANSWER_SECONDS + window.PATIENCE < DRAIN_SECONDS
+    assert waiting.ANSWER_SECONDS + window.TIMEOUT < DRAIN_SECONDS
 
 
 async def test_of_a_stream_at_its_limit_all_lines_are_told_at_once(
     gateway_factory, server, response, monkeypatch
 ):
-    monkeypatch.setattr(window, "PATIENCE", 60.0)
+    monkeypatch.setattr(window, "TIMEOUT", 60.0)
     gateway = await gateway_factory(nats={"url": server.url})
     config = (await gateway.bus.js.stream_info(RESPONSES)).config
     config.max_bytes = 1

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.statistics.intervals import (
+    Interval,
     Moments,
     RatioSums,
     bootstrap,
@@ -16,13 +17,18 @@ from groundwatch.statistics.intervals import (
     difference,
     mean_interval,
     percentile,
-    pooled_rate,
     student_quantile,
-    weighted_mean,
     wilson,
 )
 
 pairs = st.lists(st.integers(0, 12).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))), max_size=40)
+
+
+def pooled_rate(found: list[tuple[int, int]]) -> Interval | None:
+    sums = RatioSums()
+    for pair in found:
+        sums.add(*pair)
+    return cluster_rate(sums)
 
 
 def test_wilson_of_known_cases():
@@ -46,13 +52,6 @@ def test_wilson_of_nothing_is_an_error(successes: int, total: int):
 def test_student_quantiles_match_the_tables(degrees: int, expected: float):
     assert student_quantile(0.975, degrees) == pytest.approx(expected, rel=2e-3)
     assert student_quantile(0.025, degrees) == pytest.approx(-expected, rel=2e-3)
-
-
-def test_weighted_mean():
-    assert weighted_mean([1.0, 0.0], [3.0, 1.0]) == 0.75
-    assert weighted_mean([], []) is None
-    with pytest.raises(ValueError, match="zip"):
-        weighted_mean([1.0], [])
 
 
 @given(st.lists(st.floats(-1e3, 1e3), max_size=30), st.lists(st.floats(-1e3, 1e3), max_size=30))

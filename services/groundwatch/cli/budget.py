@@ -10,7 +10,7 @@ import typer
 from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
 from groundwatch.cli.output import print_json, say
 from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.rules import Budget, Told
+from groundwatch.gateway.budgets.rules import Budget, BudgetUse
 from groundwatch.gateway.budgets.signals import SIGNALS
 from groundwatch.system.connecting import connected, run
 from groundwatch.terminal import Console, Table, lines
@@ -20,9 +20,9 @@ def list_budgets(config: ConfigOption = None, nats: NatsOption = "", as_json: Js
     """List the budgets, each with what is used of it this minute and today."""
     settings = client_settings(config, nats)
 
-    async def work() -> list[Told]:
+    async def work() -> list[BudgetUse]:
         async with connected(settings, "budget") as bus:
-            return await rules.told(bus.js)
+            return await rules.in_use(bus.js)
 
     told = run(work())
     if as_json:
@@ -128,7 +128,7 @@ def remove_budget(
         say(f"budget {name} removed")
 
 
-def _plain(one: Told) -> dict[str, object]:
+def _plain(one: BudgetUse) -> dict[str, object]:
     used = {"responses": one.responses, "tokens": one.tokens, "cost": one.cost}
     return {"name": one.name, **msgspec.structs.asdict(one.budget), "used": used}
 

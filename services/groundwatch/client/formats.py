@@ -4,12 +4,11 @@ What other programs write says nothing of a model or calls its fields otherwise;
 be of something else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import shlex
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,32 +32,19 @@ _AS_JSON = frozenset({"reference", "tags", "protocols", "recorded_at"})
 _CALLED = "{'index': 'id', 'question': 'prompt', 'prediction': 'answer'}"
 """VLMEvalKit's columns as ours."""
 
-_JQ: tuple[tuple[frozenset[str], str, str], ...] = (
-    (
-        frozenset({"conversations"}),
-        "conversations as LLaVA is trained with",
-        '{id: (.id | tostring), model: "MODEL", images: [.image // empty], '
-        "prompt: .conversations[0].value, answer: .conversations[1].value}",
-    ),
-    (
-        frozenset({"question_id", "text"}),
-        "answers as LLaVA writes them",
-        '{id: (.question_id | tostring), model: (.model_id // "MODEL"), prompt: (.prompt // ""), '
-        "answer: .text}",
-    ),
-    (
-        frozenset({"doc_id", "filtered_resps"}),
-        "samples as lmms-eval logs them",
-        '{id: (.doc_id | tostring), model: "MODEL", prompt: (.input // "" | tostring), '
-        "answer: ([.filtered_resps] | flatten | .[0] | tostring)}",
-    ),
-    (
-        frozenset({"index", "question", "prediction"}),
-        "predictions as VLMEvalKit writes them",
-        '{id: (.index | tostring), model: "MODEL", prompt: .question, answer: .prediction}',
-    ),
-)
-"""Keys that tell another program's records, what they are, and one of them as ours, for jq."""
+
+class _Foreign(msgspec.Struct, frozen=True):
+    """Another program's records: keys that tell them, what they are, and one of them as ours, for jq."""
+
+    keys: frozenset[str]
+    what: str
+    jq: str
+
+
+_FOREIGN = msgspec.toml.decode(
+    resources.files("groundwatch.client").joinpath("formats.toml").read_bytes(),
+    type=dict[str, list[_Foreign]],
+)["foreign"]
 
 
 def converted(path: Path) -> Iterator[tuple[int, bytes]] | None:
@@ -94,10 +80,10 @@ def _refuse_binary(path: Path, start: bytes) -> None:
 def _refuse_foreign(path: Path, record: object, *, array: bool) -> None:
     if not isinstance(record, Mapping) or {"model", "answer"} <= record.keys():
         return
-    for keys, what, ours in _JQ:
-        if keys <= record.keys():
-            command = f"jq -c {shlex.quote(('.[] | ' if array else '') + ours)} {shlex.quote(str(path))}"
-            raise FileFormatError(path, f"holds {what}. To convert it: {command} > answers.jsonl")
+    for one in _FOREIGN:
+        if one.keys <= record.keys():
+            command = f"jq -c {shlex.quote(('.[] | ' if array else '') + one.jq)} {shlex.quote(str(path))}"
+            raise FileFormatError(path, f"holds {one.what}. To convert it: {command} > answers.jsonl")
 
 
 def _by_pandas(path: Path, reading: str) -> str:
@@ -136,7 +122,7 @@ def _table(path: Path, header: bytes) -> Iterator[tuple[int, bytes]] | None:
     if {"id", "answer"} <= set(columns):
         return _rows(path, delimiter)
     if {"index", "question", "prediction"} <= set(columns):
-        what = f"holds {_JQ[-1][1]}. "
+        what = f"holds {_FOREIGN[-1].what}. "
         raise FileFormatError(path, what + _by_pandas(path, f"read_csv({{path!r}}, sep={delimiter!r})"))
     if path.suffix.lower() in {".csv", ".tsv"}:
         told = ", ".join(columns)[:200]

@@ -1,7 +1,5 @@
 """The extraction service: recorded responses in, their claims out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable

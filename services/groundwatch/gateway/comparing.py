@@ -5,8 +5,6 @@ is a small part of the larger, its responses are looked up instead, so that a re
 with months of live traffic in seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter
@@ -71,11 +69,9 @@ class _Filter(msgspec.Struct, frozen=True):
         return not (self.model or self.tenant)
 
     def takes(self, event: SaidOutcome) -> bool:
-        """Whether it is wanted."""
         return self.model in ("", event.model) and self.tenant in ("", event.tenant)
 
     def subject(self, run: str) -> str:
-        """Subjects of a run's outcomes."""
         return run_subjects("outcome", run, *filter(None, [self.protocol]))
 
     def told(self) -> str:
@@ -228,7 +224,6 @@ async def _to_its_end(work: Callable[[], T]) -> T:
 
 
 async def _size(bus: Bus, subject: str) -> int:
-    """How many outcomes there are under a subject."""
     reading = read_stream(bus.js, OUTCOMES, subjects=(subject,), headers_only=True)
     async with contextlib.aclosing(reading) as messages:
         async for message in messages:
@@ -256,14 +251,11 @@ def _outcomes(bus: Bus, run: str, wanted: _Filter) -> AsyncGenerator[Read]:
 
 
 async def _looked_up(bus: Bus, run: str, names: Iterable[str]) -> AsyncGenerator[Read]:
-    """The run's outcomes of these names only."""
     async for read in _last(bus, OUTCOMES, [f"{PREFIX}.outcome.{run}.{name}" for name in names]):
         yield read
 
 
 async def _last(bus: Bus, stream: str, subjects: list[str]) -> AsyncGenerator[Read]:
-    """The last message of each of these subjects that there is."""
-
     async def one(subject: str) -> Read | None:
         try:
             found = await bus.js.get_last_msg(stream, subject)
@@ -319,7 +311,6 @@ async def _with_claims(
 
 
 def _name(subject: str) -> str:
-    """Protocol and key of an outcome's subject."""
     return subject.split(".", 3)[3]
 
 

@@ -3,8 +3,6 @@
 The command line brings the two together.
 """
 
-from __future__ import annotations
-
 from typing import Literal, Protocol
 
 import msgspec
@@ -67,17 +65,11 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 class Replays(Protocol):
     """Whoever keeps the replays. Everything raises `UsageError` in one line, `TransientError` for later."""
 
-    async def start(self, wanted: Wanted) -> Replay:
-        """Begin a replay."""
-        ...
+    async def start(self, wanted: Wanted) -> Replay: ...
 
-    async def find(self, run: str) -> Replay | None:
-        """The replay of this name, if there is one."""
-        ...
+    async def find(self, run: str) -> Replay | None: ...
 
-    async def cancel(self, run: str) -> Replay:
-        """End a replay where it is."""
-        ...
+    async def cancel(self, run: str) -> Replay: ...
 
     async def close(self) -> None:
         """Let go of connections and processes: what they work at goes on elsewhere, or later."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from groundwatch.gateway.auth.callers import Tokens
 from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.live.alarms import AlarmPublisher
@@ -68,7 +69,6 @@ class GatewayService:
 
     @property
     def intake(self) -> Intake:
-        """The way in for other doors than HTTP; there once started."""
         assert self._intake is not None
         return self._intake
 
@@ -85,8 +85,7 @@ class GatewayService:
         self._erased = Erased(self._bus.js, on_image=store.forget)
         await self._erased.start()
         self._intake = Intake(self._settings, self._bus, self._metrics, store, self.budgets, self._erased)
-        tokens = Tokens(self._settings.tokens_file)
-        door = HttpApi(
+        core = GatewayCore(
             settings=self._settings,
             bus=self._bus,
             metrics=self._metrics,
@@ -94,23 +93,15 @@ class GatewayService:
             intake=self._intake,
             backlog=self._backlog,
             live=self._live,
-            tokens=tokens,
+            tokens=Tokens(self._settings.tokens_file),
+            replays=self._replays,
             problems=self.problems,
         )
         if self._settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
             from groundwatch.gateway.grpc import GrpcServer
 
-            self._grpc = GrpcServer(
-                self._settings,
-                self._bus,
-                self._intake,
-                self._backlog,
-                self._live,
-                tokens,
-                self._replays,
-                self.problems,
-            )
+            self._grpc = GrpcServer(core)
         await self.budgets.start()
         await self._backlog.look()
         self._backlog.start()
@@ -119,7 +110,10 @@ class GatewayService:
             self._run_gauges.start()
         self._live.start()
         server = HttpServer(
-            door.app(), host=self._settings.host, port=self._settings.port, limits=self._settings.http
+            HttpApi(core).app(),
+            host=self._settings.host,
+            port=self._settings.port,
+            limits=self._settings.http,
         )
         await server.start()
         self._server, self.port = server, server.port
@@ -132,10 +126,10 @@ class GatewayService:
         """Accept nothing more, finish open requests, end the streams of live scores."""
         self._backlog.close()
         self._live.close()
-        async with asyncio.TaskGroup() as doors:
-            for door in (self._server, self._grpc):
-                if door is not None:
-                    doors.create_task(door.stop(patience))
+        async with asyncio.TaskGroup() as stopping:
+            for server in (self._server, self._grpc):
+                if server is not None:
+                    stopping.create_task(server.stop(patience))
         if self._intake is not None:
             await self._intake.attachments.close()
         if self._replays is not None:
@@ -154,14 +148,10 @@ class GatewayService:
         found = self._bus.problems()
         if self._server is None:
             found.append("not started")
-        if self._backlog.closed:
-            found.append("going down")
+        if refusal := self._backlog.refusal():
+            found.append(refusal.message)
         if self._erased is not None and self._erased.problem:
             found.append(self._erased.problem)
-        if self._backlog.problem:
-            found.append(self._backlog.problem)
-        elif self._backlog.full:
-            found.append(self._backlog.refusal())
-        working = (self._live, self.budgets, self._gauges, self._run_gauges, self._grpc)
+        working = (self._backlog, self._live, self.budgets, self._gauges, self._run_gauges, self._grpc)
         found += [one.problem for one in working if one is not None and one.problem]
         return [f"{self.name}: {why}" for why in found]

@@ -1,7 +1,5 @@
 """Number words: the one table of them."""
 
-from __future__ import annotations
-
 _TO_TWENTY = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen twenty

@@ -1,7 +1,5 @@
 """English text cut into words."""
 
-from __future__ import annotations
-
 import re
 
 _TOKEN = re.compile(r"(?>\d+(?:[.,:]\d+)*(?:st|nd|rd|th|'?s)?)\b(?!-[^\W\d_])|[^\W_]+(?:[-'&.][^\W_]+)*'?|,")

@@ -5,8 +5,6 @@ the cells that a text names, the eye compares pixels. All are deterministic, and
 last coloured cell that it sees, so that every round loses something and no two rounds are alike.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -33,7 +31,6 @@ _CELL = re.compile(r"row (\d), column (\d) is (\w+)")
 
 
 def describe(data: bytes) -> str:
-    """What the describer says of an image."""
     cells = [
         (place, name)
         for place, pixel in enumerate(_pixels(data, GRID))
@@ -47,7 +44,6 @@ def describe(data: bytes) -> str:
 
 
 def paint(text: str) -> bytes:
-    """The PNG that the painter makes of a description."""
     from PIL import Image
 
     small = Image.new("RGB", (GRID, GRID), PALETTE[BACKGROUND])

@@ -4,11 +4,13 @@ Models wrap JSON in prose, think aloud in drafts or quote what they judge. So th
 meets the schema is the reply, and nothing else in the text is ever taken for a verdict.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, NoReturn
+
+import msgspec
+
+from groundwatch.events import Usage
 
 MAX_REPLY = 1_000_000
 """Longest reply that is looked at, in characters."""
@@ -25,6 +27,14 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "null": type(None),
 }
 _UNDERSTOOD = frozenset({"type", "enum", "properties", "required", "additionalProperties", "items"})
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model answered. `cut_off`: it ran out of tokens."""
+
+    text: str
+    usage: Usage = Usage()
+    cut_off: bool = False
 
 
 def last_valid(text: str, schema: dict[str, object]) -> Any:

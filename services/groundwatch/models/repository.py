@@ -4,8 +4,6 @@ A served model's version in Triton is made from its files and parameters. So a r
 one checkpoint is never given for another that was loaded under the same name later.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil
@@ -130,7 +128,6 @@ def write_model(folder: Path, name: str, model: ServedModel, *, paths: Sequence[
 
 
 def missing_checkpoints(models: Mapping[str, ServedModel]) -> Sequence[str]:
-    """Folders that models name and that are not there."""
     return [
         one.checkpoint
         for one in models.values()

@@ -1,7 +1,5 @@
 """Alarms over recorded outcomes, as they come: one reading for the gateway, `watch` and `report` alike."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection
 from typing import Any
@@ -91,15 +89,12 @@ class Alarms:
         return self._names.folded
 
     def watches(self, model: str, protocol: str) -> bool:
-        """Whether the model is watched under this protocol."""
         return (model, protocol) in self._of_model
 
     def models(self) -> list[tuple[str, str]]:
-        """Every model that is watched, with the protocol."""
         return list(self._of_model)
 
     def alarmed(self) -> set[str]:
-        """The models with an alarm that is raised."""
         return {key[1] for key in self._open}
 
     def _fold(self, models: Collection[str]) -> None:
@@ -166,7 +161,6 @@ class Alarms:
 
 
 def tell(raised: Raised) -> str:
-    """An alarm in one line for people."""
     one = raised.alarm
     facts = "facts" if one.category == "all" else f"{one.category} facts"
     before = "" if one.before is None else f"{one.before:.1%} → "

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import OutcomeKind, ResponseScored
+from groundwatch.reporting.cells import number, rate, share
 from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.statistics.intervals import Interval
 from groundwatch.statistics.sampling import (
@@ -20,7 +21,7 @@ from groundwatch.statistics.sampling import (
     weighted_mean_interval,
     weighted_rate,
 )
-from groundwatch.terminal import Console, Table, Text, box, lines
+from groundwatch.terminal import Console, Table, box, lines
 from groundwatch.times import moment_of
 
 CATEGORY = "category"
@@ -47,7 +48,6 @@ class Sums(msgspec.Struct):
     score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
 
     def merge(self, other: Sums) -> None:
-        """Take in what another one counted."""
         for name in ("responses", "scored", "unscored", "declined", "eligible", "decided"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.facts.merge(other.facts)
@@ -93,7 +93,6 @@ class Breakdown:
         self._sums: dict[Group, Sums] = {}
 
     def add(self, event: ResponseScored) -> None:
-        """Count one outcome."""
         decided, refuted = decisions(event) if event.outcome is OutcomeKind.SCORED else ({}, {})
         each = weight(event.drawn)
         if CATEGORY not in self.by:
@@ -107,16 +106,15 @@ class Breakdown:
                 sums.score.add(event.score, each)
             sums.facts.add(sum(refuted.values()), sum(decided.values()), each)
             return
-        for category, number in decided.items():
+        for category, facts in decided.items():
             sums = self._sums.setdefault(self._group(event, category), Sums())
             sums.responses += 1
             sums.scored += 1
-            if (share := event.values.get(f"{event.protocol}.{category}")) is not None:
-                sums.score.add(share, each)
-            sums.facts.add(refuted[category], number, each)
+            if (score := event.values.get(f"{event.protocol}.{category}")) is not None:
+                sums.score.add(score, each)
+            sums.facts.add(refuted[category], facts, each)
 
     def merge(self, group: Group, sums: Sums) -> None:
-        """Take in what was counted elsewhere."""
         self._sums.setdefault(group, Sums()).merge(sums)
 
     def rows(self) -> list[BreakdownRow]:
@@ -142,7 +140,6 @@ class Breakdown:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """`by`, and the `rows`."""
         return {"by": list(self.by), "rows": msgspec.to_builtins(self.rows())}
 
     def _group(self, event: ResponseScored, category: str) -> Group:
@@ -174,11 +171,9 @@ def render_breakdown(breakdown: Breakdown, console: Console) -> None:
             *(values[index] for values in telling.values()),
             f"{row.responses:,}",
             f"{row.scored:,}",
-            "–"
-            if row.score is None
-            else lines(f"{row.score.value:.3f}", f"{row.score.low:.2f}–{row.score.high:.2f}"),
-            _percents(row.hallucination_rate),
-            *(["–" if row.coverage is None else f"{row.coverage:.0%}"] * covered),
+            number(row.score),
+            rate(row.hallucination_rate),
+            *([share(row.coverage)] * covered),
         )
     console.print(table)
 
@@ -206,15 +201,3 @@ def _value(event: ResponseScored, name: str, category: str) -> str:
         case "model" | "tenant" | "protocol" | "run":
             return str(getattr(event, name))
     return event.tags.get(name, "")
-
-
-def _number(interval: Interval | None) -> Text:
-    if interval is None:
-        return lines("–")
-    return lines(f"{interval.value:.3f}", f"{interval.low:.2f}–{interval.high:.2f}")
-
-
-def _percents(rate: Interval | None) -> Text:
-    if rate is None:
-        return lines("–")
-    return lines(f"{rate.value:.1%}", f"{100 * rate.low:.1f}–{100 * rate.high:.1f}")

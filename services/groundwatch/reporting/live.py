@@ -1,11 +1,10 @@
 """The live view in the terminal: rates per model, and the sentences that are wrong."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
 from groundwatch.reporting.alarms import Alarms, Raised, tell
+from groundwatch.reporting.cells import rate_in_a_line, share
 from groundwatch.statistics.alarm import Rule
 from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
 from groundwatch.terminal import Group, RenderableType, Table, Text, styled
@@ -30,7 +29,6 @@ class ModelLine:
         self.history: deque[tuple[int, int]] = deque(maxlen=RECENT * 10)
 
     def add(self, outcome: ResponseScored) -> None:
-        """Count one outcome."""
         self.outcomes[outcome.outcome] += 1
         if outcome.score is None:
             return
@@ -78,11 +76,9 @@ class LiveView:
 
     @property
     def alarms(self) -> tuple[Raised, ...]:
-        """The alarms so far, the oldest first."""
         return tuple(self._alarms.raised)
 
     def line(self) -> str:
-        """All of it in one line, for logs."""
         parts = [f"{self.seen:,} outcomes"]
         for (model, _), line in sorted(self._lines.items()):
             recent = line.recent_rate
@@ -112,16 +108,14 @@ class LiveView:
 def _cells(line: ModelLine) -> list[str]:
     scored = line.outcomes[OutcomeKind.SCORED]
     unscored = line.outcomes[OutcomeKind.UNSCORED]
-    interval = weighted_rate(line.facts)
-    rate = f"{interval.value:.1%} ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else "–"
     recent = line.recent_rate
     return [
         f"{scored:,}",
         f"{unscored:,}",
         f"{line.score.mean:.3f}" if scored else "–",
-        rate,
+        rate_in_a_line(weighted_rate(line.facts)),
         f"{recent:.1%}" if recent is not None else "–",
-        f"{line.decided / line.eligible:.0%}" if line.eligible else "–",
+        share(line.decided / line.eligible if line.eligible else None),
         line.sparkline(),
     ]
 

@@ -1,7 +1,5 @@
 """Names that callers invent: how many are told apart, and which ones."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Container
 
@@ -39,7 +37,6 @@ class Names:
         return self._fold(self._most, name)
 
     def remove(self, name: str) -> None:
-        """Count a name once less."""
         if name in self._counts:
             self._counts[name] -= 1
             if not self._counts[name]:

@@ -1,11 +1,9 @@
 """The report as tables for people: two-line cells, so that 80 columns hold an estimate and its interval."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
+from groundwatch.reporting.cells import number, rate, rate_in_a_line, share
 from groundwatch.reporting.report import BinReport, ModelReport, Report, differences
-from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
 ACROSS = 3
@@ -82,11 +80,11 @@ def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
         table.add_row(
             label,
             str(model.responses),
-            lines(f"{model.scored}", _percent(model.scored_share)),
-            _number(model.score),
-            _number(model.sentence_level),
-            _rate(model.hallucination_rate),
-            _percent(model.coverage),
+            lines(f"{model.scored}", share(model.scored_share)),
+            number(model.score),
+            number(model.sentence_level),
+            rate(model.hallucination_rate),
+            share(model.coverage),
             "–" if model.answer_words is None else f"{model.answer_words:.1f}",
         )
     return table
@@ -154,25 +152,8 @@ def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]
     return remarks
 
 
-def _number(interval: Interval | None) -> Text:
-    if interval is None:
-        return lines("–")
-    return lines(f"{interval.value:.3f}", f"{interval.low:.2f}–{interval.high:.2f}")
-
-
-def _rate(interval: Interval | None) -> Text:
-    if interval is None:
-        return lines("–")
-    return lines(f"{interval.value:.1%}", f"{100 * interval.low:.1f}–{100 * interval.high:.1f}")
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.0%}"
-
-
 def _rate_of(one: BinReport) -> str:
-    rate = one.hallucination_rate
-    return "–" if rate is None else f"{rate.value:.1%} ({100 * rate.low:.1f}–{100 * rate.high:.1f})"
+    return rate_in_a_line(one.hallucination_rate)
 
 
 def _score_of(one: BinReport) -> str:

@@ -3,8 +3,6 @@
 Scores of different judges are never pooled: they stand in rows of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -119,7 +117,6 @@ class Report:
         self._seed = seed
 
     def add(self, event: ResponseScored) -> None:
-        """Count one outcome."""
         if folded := self._names.add(event.model):
             self._fold(folded)
         self._tally(event.run, event.model, event.protocol, self._group(event), event.judges).add(event)

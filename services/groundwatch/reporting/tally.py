@@ -16,6 +16,7 @@ import msgspec
 
 from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
 from groundwatch.reporting.names import OTHER
+from groundwatch.statistics.intervals import RunningSums
 from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, representative, weight
 
 LENGTH_STARTS = (0, 11, 26, 51, 76, 101, 151, 201, 301)
@@ -49,7 +50,6 @@ class History:
         self._decided = array("I")
 
     def add(self, recorded_at: float, refuted: int, decided: int) -> None:
-        """Take in one response."""
         self._recorded_at.append(recorded_at)
         self._refuted.append(refuted)
         self._decided.append(decided)
@@ -60,7 +60,6 @@ class History:
         self._removed[recorded_at] += 1
 
     def merge(self, other: History) -> None:
-        """Take in what another one holds."""
         other._sweep()
         self._recorded_at.extend(other._recorded_at)
         self._refuted.extend(other._refuted)
@@ -109,7 +108,7 @@ class History:
         self._decided = array("I", (self._decided[index] for index in kept))
 
 
-class WeightedMean(msgspec.Struct):
+class WeightedMean(RunningSums):
     """A mean that values can be taken out of again: exact, but for rounding where weights are no integers."""
 
     n: int = 0
@@ -117,22 +116,14 @@ class WeightedMean(msgspec.Struct):
     weights: float = 0.0
 
     def add(self, value: float, weight: float = 1.0) -> None:
-        """Take in one value."""
         self.n += 1
         self.total += weight * value
         self.weights += weight
 
     def remove(self, value: float, weight: float = 1.0) -> None:
-        """Take back one value."""
         self.n -= 1
         self.total -= weight * value
         self.weights -= weight
-
-    def merge(self, other: WeightedMean) -> None:
-        """Take in what another one saw."""
-        self.n += other.n
-        self.total += other.total
-        self.weights += other.weights
 
     @property
     def mean(self) -> float | None:
@@ -155,7 +146,6 @@ class Bin(msgspec.Struct):
             self.score.add(score, weight)
 
     def merge(self, other: Bin) -> None:
-        """Take in what another one holds."""
         self.responses += other.responses
         self.score.merge(other.score)
         self.facts.merge(other.facts)
@@ -188,7 +178,6 @@ class Tally:
 
     @property
     def responses(self) -> int:
-        """All responses, whatever became of them."""
         return self.scored + self.unscored.total() + self.declined.total()
 
     def add(self, event: ResponseScored) -> None:

@@ -5,15 +5,13 @@ because a light install goes without them. Krippendorff's α is written out here
 for incomplete labels is under the GPL, which this package's licence does not go with.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from groundwatch.errors import MissingExtraError
-from groundwatch.statistics.intervals import LEVEL, Interval, bootstrap, wilson
+from groundwatch.statistics.intervals import Interval, bootstrap, wilson
 
 Counts = Sequence[int]
 """One item: how many annotators gave it each label, the labels in the same order for every item."""
@@ -29,7 +27,6 @@ def correlation(
     *,
     seed: int = 0,
     resamples: int = 1000,
-    level: float = LEVEL,
 ) -> Interval | None:
     """One coefficient over pairs with its percentile bootstrap interval over pairs.
 
@@ -44,21 +41,20 @@ def correlation(
     pairs = list(zip(first, second, strict=True))
     if len(pairs) < 3:
         return None
-    return bootstrap(pairs, statistic, seed=seed, resamples=resamples, level=level)
+    return bootstrap(pairs, statistic, seed=seed, resamples=resamples)
 
 
 def correlations(
     first: Sequence[float], second: Sequence[float], *, seed: int = 0, resamples: int = 1000
 ) -> dict[str, Interval | None]:
-    """All three coefficients by name."""
     return {name: correlation(name, first, second, seed=seed, resamples=resamples) for name in COEFFICIENTS}
 
 
-def accuracy(pairs: Sequence[tuple[str, str]], *, level: float = LEVEL) -> Interval | None:
+def accuracy(pairs: Sequence[tuple[str, str]]) -> Interval | None:
     """The share of (people's, automatic) labels that are equal, with Wilson's interval; None of nothing."""
     if not pairs:
         return None
-    return wilson(sum(people == found for people, found in pairs), len(pairs), level)
+    return wilson(sum(people == found for people, found in pairs), len(pairs))
 
 
 def f1(pairs: Sequence[tuple[str, str]], label: str) -> float | None:
@@ -68,9 +64,7 @@ def f1(pairs: Sequence[tuple[str, str]], label: str) -> float | None:
     return 2 * both / either if either else None
 
 
-def fleiss_kappa(
-    items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000, level: float = LEVEL
-) -> Interval | None:
+def fleiss_kappa(items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000) -> Interval | None:
     """Fleiss' κ (1971) with its bootstrap interval over items.
 
     None where it is undefined: no item, fewer than two labels an item, or one label everywhere. Raises
@@ -92,12 +86,10 @@ def fleiss_kappa(
             return None
         return float(inter_rater.fleiss_kappa(table, method="fleiss"))
 
-    return bootstrap(items, statistic, seed=seed, resamples=resamples, level=level)
+    return bootstrap(items, statistic, seed=seed, resamples=resamples)
 
 
-def krippendorff_alpha(
-    items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000, level: float = LEVEL
-) -> Interval | None:
+def krippendorff_alpha(items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000) -> Interval | None:
     """Krippendorff's α for nominal labels with its bootstrap interval over items.
 
     α = 1 - D_o / D_e (Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011, section C). Items
@@ -115,7 +107,7 @@ def krippendorff_alpha(
         observed = labels - math.fsum(agreeing for agreeing, _ in drawn)
         return 1.0 - (labels - 1) * observed / expected
 
-    return bootstrap(pairable, statistic, seed=seed, resamples=resamples, level=level)
+    return bootstrap(pairable, statistic, seed=seed, resamples=resamples)
 
 
 def _agreeing(counts: Counts) -> float:

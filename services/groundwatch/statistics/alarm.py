@@ -5,8 +5,6 @@ of which nothing else is assumed, neither independence nor a distribution. `chan
 sequence instead, and says where it changed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

@@ -3,8 +3,6 @@
 Kept apart from the intervals of `statistics`: this one looks at order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate

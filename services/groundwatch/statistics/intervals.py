@@ -8,15 +8,17 @@ responses as clusters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from statistics import NormalDist
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
 LEVEL = 0.95
-"""The confidence level wherever none is given."""
+"""The confidence level of every interval."""
+
+NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 T = TypeVar("T")
 
@@ -55,7 +57,15 @@ class Moments(msgspec.Struct):
         self.n = total
 
 
-class RatioSums(msgspec.Struct):
+class RunningSums(msgspec.Struct):
+    """Sums that are merged by adding each."""
+
+    def merge(self, other: Self) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class RatioSums(RunningSums):
     """What a ratio estimator needs of its clusters: six sums, whatever the number of responses."""
 
     clusters: int = 0
@@ -76,34 +86,16 @@ class RatioSums(msgspec.Struct):
         self.products += numerator * denominator
         self.denominator_squares += denominator * denominator
 
-    def merge(self, other: RatioSums) -> None:
-        """Take in what another one saw."""
-        self.clusters += other.clusters
-        self.numerator += other.numerator
-        self.denominator += other.denominator
-        self.numerator_squares += other.numerator_squares
-        self.products += other.products
-        self.denominator_squares += other.denominator_squares
 
-
-def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
-    """Sum of w·x over sum of w; None when the weights sum to 0."""
-    weighted = math.fsum(w * x for w, x in zip(weights, values, strict=True))
-    total = math.fsum(weights)
-    return weighted / total if total else None
-
-
-def wilson(
-    successes: float, total: float, level: float = LEVEL, *, quantile: float | None = None
-) -> Interval:
+def wilson(successes: float, total: float, *, quantile: float | None = None) -> Interval:
     """The score interval of a rate (Wilson 1927): inside [0, 1], sensible at 0 and 1.
 
-    `quantile` replaces the normal quantile of `level`. Raises `ValueError` unless
+    `quantile` replaces the normal one of `LEVEL`. Raises `ValueError` unless
     0 ≤ successes ≤ total and total > 0.
     """
     if total <= 0 or not 0 <= successes <= total:
         raise ValueError(f"{successes} successes of {total}")
-    z = _z(level) if quantile is None else quantile
+    z = NORMAL if quantile is None else quantile
     rate = successes / total
     shrink = 1 + z * z / total
     middle = (rate + z * z / (2 * total)) / shrink
@@ -113,9 +105,7 @@ def wilson(
     return Interval(rate, low, high, round(total))
 
 
-def mean_interval(
-    moments: Moments, level: float = LEVEL, *, bounds: tuple[float, float] | None = None
-) -> Interval | None:
+def mean_interval(moments: Moments, *, bounds: tuple[float, float] | None = None) -> Interval | None:
     """Student's interval of a mean, cut at `bounds`; None for no value.
 
     Values that do not differ, a single one among them, say nothing of their spread: Student's interval
@@ -127,18 +117,16 @@ def mean_interval(
     if moments.squares <= 0 and bounds is not None:
         bottom, span = bounds[0], bounds[1] - bounds[0]
         place = min(1.0, max(0.0, (moments.mean - bottom) / span))
-        found = wilson(place * moments.n, moments.n, level)
+        found = wilson(place * moments.n, moments.n)
         return Interval(moments.mean, bottom + span * found.low, bottom + span * found.high, moments.n)
-    half = student_quantile((1 + level) / 2, moments.n - 1) * math.sqrt(
-        moments.squares / (moments.n - 1) / moments.n
-    )
+    half = student(moments.n - 1) * math.sqrt(moments.squares / (moments.n - 1) / moments.n)
     low, high = moments.mean - half, moments.mean + half
     if bounds is not None:
         low, high = min(moments.mean, max(low, bounds[0])), max(moments.mean, min(high, bounds[1]))
     return Interval(moments.mean, low, high, moments.n)
 
 
-def cluster_rate(sums: RatioSums, level: float = LEVEL) -> Interval | None:
+def cluster_rate(sums: RatioSums) -> Interval | None:
     """A pooled rate, such as refuted by decided facts, with responses as clusters; None without facts.
 
     The variance is the delta method's for a ratio estimator (Cochran, Sampling Techniques, 1977, eq.
@@ -153,13 +141,13 @@ def cluster_rate(sums: RatioSums, level: float = LEVEL) -> Interval | None:
         return None
     rate = sums.numerator / sums.denominator
     effective = float(sums.clusters)
-    quantile = _z(level)
+    quantile = NORMAL
     if 0 < rate < 1 and sums.clusters > 1:
         residuals = sums.numerator_squares - 2 * rate * sums.products + rate * rate * sums.denominator_squares
         variance = sums.clusters / (sums.clusters - 1) * max(residuals, 0.0) / sums.denominator**2
         simple = rate * (1 - rate) / sums.denominator
         effective = sums.denominator / max(1.0, variance / simple)
-        quantile = student_quantile((1 + level) / 2, sums.clusters - 1)
+        quantile = student(sums.clusters - 1)
     found = wilson(rate * effective, effective, quantile=quantile)
     return Interval(rate, min(found.low, rate), max(found.high, rate), sums.denominator)
 
@@ -182,7 +170,6 @@ def bootstrap(
     *,
     seed: int = 0,
     resamples: int = 1000,
-    level: float = LEVEL,
 ) -> Interval | None:
     """The percentile interval of any statistic over drawn units (Efron 1979), the same for a seed.
 
@@ -197,7 +184,7 @@ def bootstrap(
     found = sorted(one for one in drawn if one is not None and math.isfinite(one))
     if not found:
         return Interval(value, value, value, len(units))
-    return Interval(value, percentile(found, (1 - level) / 2), percentile(found, (1 + level) / 2), len(units))
+    return Interval(value, percentile(found, (1 - LEVEL) / 2), percentile(found, (1 + LEVEL) / 2), len(units))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -230,13 +217,6 @@ def student_quantile(share: float, degrees: int) -> float:
     return math.fsum(term / degrees**power for power, term in enumerate(terms))
 
 
-def pooled_rate(pairs: Iterable[tuple[int, int]], level: float = LEVEL) -> Interval | None:
-    """`cluster_rate` of (numerator, denominator) pairs, one for each response."""
-    sums = RatioSums()
-    for numerator, denominator in pairs:
-        sums.add(numerator, denominator)
-    return cluster_rate(sums, level)
-
-
-def _z(level: float) -> float:
-    return NormalDist().inv_cdf((1 + level) / 2)
+def student(degrees: int) -> float:
+    """Student's quantile of `LEVEL`."""
+    return student_quantile((1 + LEVEL) / 2, degrees)

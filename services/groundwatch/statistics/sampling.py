@@ -7,22 +7,19 @@ of two such sums (Hájek 1971): their bias vanishes as 1 / n, and the variance i
 `statistics.cluster_rate`. Pure: no clock, no randomness but hashes.
 """
 
-from __future__ import annotations
-
-import math
-from collections.abc import Sequence
+from typing import Any, Self
 
 import msgspec
 
 from groundwatch.events import Drawn, digest
 from groundwatch.statistics.intervals import (
-    LEVEL,
     Interval,
     Moments,
     RatioSums,
+    RunningSums,
     cluster_rate,
     mean_interval,
-    student_quantile,
+    student,
     wilson,
 )
 
@@ -30,7 +27,7 @@ ORDINARY = "ordinary"
 SUSPICIOUS = "suspicious"
 """The two strata of a budget with a reserve."""
 
-PATIENCE = 4.0
+SURPLUS = 4.0
 """How many more responses to reckon with for each one beyond what was expected."""
 
 ROUNDING = 1e-12
@@ -48,7 +45,7 @@ def pace(left: float, expected: float, seen: int, elapsed: float) -> float:
     """With which probability to judge the next response, so that `left` last until the window ends.
 
     `expected` is how many responses the window before had, `seen` how many this one has had, and `elapsed`
-    which part of it has gone by. Where there is no window before, or it had fewer, `PATIENCE` more are
+    which part of it has gone by. Where there is no window before, or it had fewer, `SURPLUS` more are
     reckoned with for each one beyond it: the probability then falls about as 1 / seen, so that the budget
     lasts through a burst of unknown length and no single response comes to stand for most of it. What was
     expected may still come late, so a window with less traffic leaves some of its budget unused. The number
@@ -56,7 +53,7 @@ def pace(left: float, expected: float, seen: int, elapsed: float) -> float:
     """
     if left <= 0:
         return 0.0
-    coming = max(expected - seen, expected * (1 - elapsed), PATIENCE * (seen - expected))
+    coming = max(expected - seen, expected * (1 - elapsed), SURPLUS * (seen - expected))
     return 1.0 if left >= coming else left / coming
 
 
@@ -79,24 +76,7 @@ def representative(drawn: Drawn, name: str) -> bool:
     return uniform("representative", name) < drawn.lowest / drawn.probability
 
 
-def horvitz_thompson(
-    values: Sequence[float], probabilities: Sequence[float], level: float = LEVEL
-) -> Interval:
-    """The total over all responses of which these were judged, each independently with its probability.
-
-    Σ x/p, with the variance Σ (1 - p)/p² · x² of Poisson sampling (Särndal, Swensson and Wretman 1992,
-    eq. 3.5.3) and a normal interval. Raises `ValueError` for a probability that is not in (0, 1].
-    """
-    if any(not 0 < one <= 1 for one in probabilities):
-        raise ValueError("a judged response has a probability above 0 and up to 1")
-    total = math.fsum(x / p for x, p in zip(values, probabilities, strict=True))
-    variance = math.fsum((1 - p) * (x / p) ** 2 for x, p in zip(values, probabilities, strict=True))
-    # The quantile for so many degrees of freedom is the normal one to four digits.
-    half = student_quantile((1 + level) / 2, 10**6) * math.sqrt(variance)
-    return Interval(total, total - half, total + half, len(values))
-
-
-class Linear(msgspec.Struct):
+class Linear(RunningSums):
     """The sums that a ratio of two weighted totals needs; squares and products carry squared weights."""
 
     weights: float = 0.0
@@ -108,7 +88,6 @@ class Linear(msgspec.Struct):
     denominator_squares: float = 0.0
 
     def add(self, numerator: float, denominator: float, weight: float) -> None:
-        """Take in one response."""
         x, y = weight * numerator, weight * denominator
         self.weights += weight
         self.weight_squares += weight * weight
@@ -117,11 +96,6 @@ class Linear(msgspec.Struct):
         self.numerator_squares += x * x
         self.products += x * y
         self.denominator_squares += y * y
-
-    def merge(self, other: Linear) -> None:
-        """Take in what another one saw."""
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def effective(self) -> float:
@@ -136,30 +110,17 @@ class Linear(msgspec.Struct):
         return n / (n - 1) * residuals / self.denominator**2
 
 
-class WeightedSums(msgspec.Struct):
-    """`RatioSums` of responses that stand for different numbers of others.
+class _Weighted(msgspec.Struct):
+    """Sums over responses that stand for different numbers of others.
 
-    While all weights are equal nothing is weighted, and every number is that of `cluster_rate`.
+    While all weights are equal nothing is weighted, and every number is that of `plain`.
     """
 
-    plain: RatioSums = msgspec.field(default_factory=RatioSums)
+    plain: Any
     weight: float | None = None
     linear: Linear | None = None
 
-    def add(self, numerator: int, denominator: int, weight: float = 1.0) -> None:
-        """Count one response; one without a denominator has no part in a rate."""
-        if not denominator:
-            return
-        if self.weight is None:
-            self.weight = weight
-        elif weight != self.weight and self.linear is None:
-            self.linear = self._linear()
-        self.plain.add(numerator, denominator)
-        if self.linear is not None:
-            self.linear.add(numerator, denominator, weight)
-
-    def merge(self, other: WeightedSums) -> None:
-        """Take in what another one saw."""
+    def merge(self, other: Self) -> None:
         if other.weight is None:
             return
         if self.weight is None:
@@ -170,58 +131,56 @@ class WeightedSums(msgspec.Struct):
             self.linear = mine
         self.plain.merge(other.plain)
 
-    @property
-    def represented(self) -> float:
-        """How many responses these stand for."""
-        return self._linear().weights
+    def _weigh(self, numerator: float, denominator: float, weight: float) -> None:
+        """Take in a response before `plain` does."""
+        if self.weight is None:
+            self.weight = weight
+        elif weight != self.weight and self.linear is None:
+            self.linear = self._linear()
+        if self.linear is not None:
+            self.linear.add(numerator, denominator, weight)
 
     def _linear(self) -> Linear:
         if self.linear is not None:
             return self.linear
-        one, plain = self.weight or 1.0, self.plain
-        return Linear(
-            weights=one * plain.clusters,
-            weight_squares=one**2 * plain.clusters,
-            numerator=one * plain.numerator,
-            denominator=one * plain.denominator,
-            numerator_squares=one**2 * plain.numerator_squares,
-            products=one**2 * plain.products,
-            denominator_squares=one**2 * plain.denominator_squares,
-        )
+        weight = self.weight or 1.0
+        n, numerator, denominator, *squares = self._unweighted()
+        once = (weight * numerator, weight * denominator)
+        return Linear(weight * n, weight**2 * n, *once, *(weight**2 * one for one in squares))
+
+    def _unweighted(self) -> tuple[float, ...]:
+        """How many responses there are, then `Linear`'s sums from the numerator on, each of weight 1."""
+        raise NotImplementedError
 
 
-class WeightedMoments(msgspec.Struct):
-    """`Moments` of responses that stand for different numbers of others; as they are while all are equal."""
+class WeightedSums(_Weighted):
+    """`RatioSums` of weighted responses."""
+
+    plain: RatioSums = msgspec.field(default_factory=RatioSums)
+
+    def add(self, numerator: int, denominator: int, weight: float = 1.0) -> None:
+        """Count one response; one without a denominator has no part in a rate."""
+        if denominator:
+            self._weigh(numerator, denominator, weight)
+            self.plain.add(numerator, denominator)
+
+    def _unweighted(self) -> tuple[float, ...]:
+        one = self.plain
+        squares = (one.numerator_squares, one.products, one.denominator_squares)
+        return (one.clusters, one.numerator, one.denominator, *squares)
+
+
+class WeightedMoments(_Weighted):
+    """`Moments` of weighted responses."""
 
     plain: Moments = msgspec.field(default_factory=Moments)
-    weight: float | None = None
-    linear: Linear | None = None
 
     def add(self, value: float, weight: float = 1.0) -> None:
-        """Take in one value."""
-        if self.weight is None:
-            self.weight = weight
-        elif weight != self.weight and self.linear is None:
-            self.linear = self._linear()
+        self._weigh(value, 1.0, weight)
         self.plain.add(value)
-        if self.linear is not None:
-            self.linear.add(value, 1.0, weight)
-
-    def merge(self, other: WeightedMoments) -> None:
-        """Take in what another one saw."""
-        if other.weight is None:
-            return
-        if self.weight is None:
-            self.weight = other.weight
-        if self.linear is not None or other.linear is not None or self.weight != other.weight:
-            mine = self._linear()
-            mine.merge(other._linear())
-            self.linear = mine
-        self.plain.merge(other.plain)
 
     @property
     def n(self) -> int:
-        """How many values."""
         return self.plain.n
 
     @property
@@ -229,22 +188,12 @@ class WeightedMoments(msgspec.Struct):
         """The weighted mean; 0 of nothing."""
         return self.plain.mean if self.linear is None else self.linear.numerator / self.linear.denominator
 
-    def _linear(self) -> Linear:
-        if self.linear is not None:
-            return self.linear
-        one, n, mean = self.weight or 1.0, self.plain.n, self.plain.mean
-        return Linear(
-            weights=one * n,
-            weight_squares=one**2 * n,
-            numerator=one * n * mean,
-            denominator=one * n,
-            numerator_squares=one**2 * (self.plain.squares + n * mean * mean),
-            products=one**2 * n * mean,
-            denominator_squares=one**2 * n,
-        )
+    def _unweighted(self) -> tuple[float, ...]:
+        n, mean = self.plain.n, self.plain.mean
+        return (n, n * mean, n, self.plain.squares + n * mean * mean, n * mean, n)
 
 
-def weighted_rate(sums: WeightedSums, level: float = LEVEL) -> Interval | None:
+def weighted_rate(sums: WeightedSums) -> Interval | None:
     """A rate, such as refuted by decided facts, over all responses that the judged ones stand for.
 
     `cluster_rate` while all weights are equal. Else the ratio of the weighted sums; its linearised variance,
@@ -253,7 +202,7 @@ def weighted_rate(sums: WeightedSums, level: float = LEVEL) -> Interval | None:
     """
     linear, plain = sums.linear, sums.plain
     if linear is None:
-        return cluster_rate(plain, level)
+        return cluster_rate(plain)
     rate = min(1.0, max(0.0, linear.numerator / linear.denominator))
     effective = linear.effective
     degrees = max(1, round(effective) - 1)
@@ -261,19 +210,19 @@ def weighted_rate(sums: WeightedSums, level: float = LEVEL) -> Interval | None:
         variance = linear.variance(rate, plain.clusters)
         facts = float(plain.denominator)
         effective = min(facts, rate * (1 - rate) / variance) if variance > 0 else effective
-    found = wilson(rate * effective, effective, quantile=student_quantile((1 + level) / 2, degrees))
+    found = wilson(rate * effective, effective, quantile=student(degrees))
     return Interval(rate, min(found.low, rate), max(found.high, rate), plain.denominator)
 
 
 def weighted_mean_interval(
-    moments: WeightedMoments, level: float = LEVEL, *, bounds: tuple[float, float] | None = None
+    moments: WeightedMoments, *, bounds: tuple[float, float] | None = None
 ) -> Interval | None:
     """`mean_interval` over all responses that the judged ones stand for; `n` is how many were judged."""
     linear = moments.linear
     if linear is None:
-        return mean_interval(moments.plain, level, bounds=bounds)
+        return mean_interval(moments.plain, bounds=bounds)
     n = max(2, round(linear.effective))
     variance = linear.variance(moments.mean, moments.n)
     same = Moments(n=n, mean=moments.mean, squares=variance * n * (n - 1))
-    found = mean_interval(same, level, bounds=bounds)
+    found = mean_interval(same, bounds=bounds)
     return None if found is None else msgspec.structs.replace(found, n=moments.n)

@@ -1,7 +1,5 @@
 """The verification service: claims in, a verdict for each of them out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError

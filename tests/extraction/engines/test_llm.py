@@ -12,7 +12,8 @@ from groundwatch.errors import GroundwatchError, TransientError, Unscorable
 from groundwatch.events import Label, ResponseRecorded
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.extraction.engines.llm import LlmExtractionEngine
-from groundwatch.models.openai.judge import ChatModel, ChatSettings
+from groundwatch.models.openai.judge import ChatModel
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 

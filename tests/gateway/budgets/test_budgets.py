@@ -145,14 +145,16 @@ async def test_a_change_holds_within_a_second_and_without_restart(replica, bus):
         await other.decide(f"o{number}")
     assert one.judged + other.judged == 100
     assert await rules.put(bus.js, "all", Budget(responses_per_minute=0)) is False
-    await until(lambda: all(r.budgets.pot("", "", "").budget.responses_per_minute == 0 for r in (one, other)))
+    await until(
+        lambda: all(r.budgets.state("", "", "").budget.responses_per_minute == 0 for r in (one, other))
+    )
     for number in range(50, 100):
         for each in (one, other):
             decided = await each.decide(str(number))
             assert decided.declined == {"faithscore": "over_budget"}
             assert decided.drawn["faithscore"] == Drawn(probability=0.0, lowest=0.0, budget="all")
     await rules.remove(bus.js, "all")
-    await until(lambda: one.budgets.pot("", "", "") is None)
+    await until(lambda: one.budgets.state("", "", "") is None)
     assert (await one.decide("free")).drawn == {}
 
 
@@ -162,7 +164,7 @@ async def test_a_lowered_limit_takes_back_what_is_leased_and_not_used(replica, b
     await one.decide("first")
     assert await leased(bus, "all") == 20
     await rules.put(bus.js, "all", Budget(responses_per_minute=15))
-    await until(lambda: one.budgets.pot("", "", "").budget.responses_per_minute == 15)
+    await until(lambda: one.budgets.state("", "", "").budget.responses_per_minute == 15)
     for number in range(100):
         await one.decide(str(number))
     assert one.judged <= 15
@@ -248,11 +250,11 @@ async def test_no_more_is_judged_once_the_day_has_cost_what_it_may(replica, bus,
     judged = [await judge(str(number), (one, other)[number % 2], 0.04) for number in range(400)]
     # 25 of 4 cents are a dollar; pacing may leave some of it for the rest of the day.
     assert 5 <= sum(judged) <= 25
-    assert one.budgets.pot("", "", "").spent.cost == pytest.approx(0.04 * sum(judged))
+    assert one.budgets.state("", "", "").spent.cost == pytest.approx(0.04 * sum(judged))
     one.budgets.charge(_outcome("big", clock.now, Drawn(budget="all"), Usage(cost=5.0)), next(numbers))
     assert (await one.decide("late")).declined == {"faithscore": "over_budget"}
     # The other has not heard of it by its own reading: it does by the bucket.
-    await until(lambda: other.budgets.pot("", "", "").spent.cost > 5)
+    await until(lambda: other.budgets.state("", "", "").spent.cost > 5)
     assert (await other.decide("later")).declined == {"faithscore": "over_budget"}
     clock.now += DAY
     assert (await other.decide("tomorrow")).drawn["faithscore"].probability > 0
@@ -274,12 +276,12 @@ async def test_an_outcome_that_is_read_again_costs_nothing_again(replica, bus):
         one.budgets.charge(event, sequence)
     one.budgets.charge(msgspec.structs.replace(event, outcome=OutcomeKind.DECLINED), 8)
     one.budgets.charge(msgspec.structs.replace(event, run="replay"), 9)
-    assert one.budgets.pot("", "", "").spent.tokens == 400
-    await until(lambda: not one.budgets.pot("", "", "").changed)
+    assert one.budgets.state("", "", "").spent.tokens == 400
+    await until(lambda: not one.budgets.state("", "", "").changed)
     later = await replica()
-    await until(lambda: later.budgets.pot("", "", "").spent.sequence == 7)
+    await until(lambda: later.budgets.state("", "", "").spent.sequence == 7)
     later.budgets.charge(event, 7)
-    assert later.budgets.pot("", "", "").spent == Spent(
+    assert later.budgets.state("", "", "").spent == Spent(
         day=int(NOON // DAY), tokens=400, judged=1, drawn=1, sequence=7
     )
 
@@ -304,7 +306,7 @@ async def test_what_is_recorded_says_all_and_repeats_cost_nothing(gateway_factor
         assert again["duplicates"] == 200
     assert {event.id: event for event in await first.events()} == events
     held = sum(
-        sum(one.service.budgets.pot("default", "heron-7b", "faithscore").minute._held.values())
+        sum(one.service.budgets.state("default", "heron-7b", "faithscore").minute._held.values())
         for one in (first, second)
     )
     # All that was leased was used by what is recorded as judged, or is still there to be used.
@@ -326,7 +328,7 @@ async def test_what_is_left_of_a_budget_is_shown(gateway_factory, bus, response)
     await until(lambda: one.count("groundwatch_budget_limit", **labels) == 30)
     await until(lambda: one.count("groundwatch_budget_used", **labels) == 1)
     assert one.count("groundwatch_budget_limit", budget="all", resource="cost_per_day") == 2.5
-    shown = await rules.told(bus.js, NOON)
+    shown = await rules.in_use(bus.js, NOON)
     assert [(row.name, row.responses, row.budget.cost_per_day) for row in shown] == [("all", 1, 2.5)]
     await rules.remove(bus.js, "all")
     await until(lambda: one.metrics.registry.get_sample_value("groundwatch_budget_limit", labels) is None)
@@ -337,13 +339,13 @@ async def test_outcomes_of_the_stream_are_charged(gateway_factory, bus, publish)
     await rules.put(bus.js, "all", Budget(tokens_per_day=10_000))
     one = await gateway_factory()
     await publish("after", usage=Usage(input_tokens=70, output_tokens=7))
-    await until(lambda: one.service.budgets.pot("default", "heron-7b", "faithscore").spent.tokens == 77)
+    await until(lambda: one.service.budgets.state("default", "heron-7b", "faithscore").spent.tokens == 77)
     # A gateway that starts later reads all outcomes again, and counts none twice.
-    await until(lambda: not one.service.budgets.pot("", "", "").changed)
+    await until(lambda: not one.service.budgets.state("", "", "").changed)
     await asyncio.sleep(0.1)
     later = await gateway_factory()
     await until(lambda: later.service._live._caught_up.is_set())
-    assert later.service.budgets.pot("default", "heron-7b", "faithscore").spent.tokens == 77
+    assert later.service.budgets.state("default", "heron-7b", "faithscore").spent.tokens == 77
 
 
 async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):

@@ -13,12 +13,14 @@ import pytest
 from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.errors import TransientError
-from groundwatch.events import OutcomeKind
+from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.gateway.live import live
-from groundwatch.gateway.live.live import Filter, Missed, Watcher
+from groundwatch.gateway.live.live import Filter, Missed, Shown, Watcher
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings, TelemetrySettings
+
+EVENT = ResponseScored(id="a", model="m", protocol="faithscore", outcome=OutcomeKind.DECLINED)
 
 
 class Events:
@@ -174,13 +176,14 @@ async def test_heartbeats(gateway_factory, monkeypatch):
 
 
 async def test_who_falls_behind_is_told_how_much_was_missed():
-    watcher = Watcher[bytes](Filter(), size=3)
-    for number in range(1, 9):
-        watcher.offer(number, b"%d;" % number)
-    assert await watcher.next(1) == ([(1, b"1;"), (2, b"2;"), (3, b"3;")], Missed(5, 3))
-    watcher.offer(9, b"9;")
-    assert await watcher.next(1) == ([(9, b"9;")], None)
-    assert await watcher.next(0.01) == ([], None)
+    watcher = Watcher(Filter(), size=3)
+    one, two, three, *_, nine = several = [Shown(number, EVENT, b"") for number in range(1, 10)]
+    for shown in several[:8]:
+        watcher.offer(shown)
+    assert await watcher.next(1) == [one, two, three, Missed(5, 3)]
+    watcher.offer(nine)
+    assert await watcher.next(1) == [nine]
+    assert await watcher.next(0.01) == []
 
 
 async def test_a_slow_watcher_does_not_hold_up_the_others(gateway_factory, publish, monkeypatch):

@@ -12,7 +12,8 @@ from groundwatch.events import Claim, ClaimsExtracted, Judge, Match, Reference, 
 from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.matching.engines.llm import LlmMatchingEngine
-from groundwatch.models.openai.judge import ChatModel, ChatSettings, Completion
+from groundwatch.models.openai.judge import ChatModel, Completion
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.runtime.settings import StageSettings

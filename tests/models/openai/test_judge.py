@@ -14,7 +14,8 @@ from tests.support.llm_server import LlmServer, picture, running
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking.retry_policy import MAX_RETRY_AFTER, CallKind, retry_after
-from groundwatch.models.openai.judge import ChatModel, ChatSettings, Completion
+from groundwatch.models.openai.judge import ChatModel, Completion
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.base import Step
 from groundwatch.protocols.prompts import fence, numbered
 

@@ -10,6 +10,8 @@ from groundwatch.models.openai.answers import read_answer
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.openai.yes_no import YesNoModel, probability
 
+SETTINGS = ChatSettings(base_url="http://localhost", model="any")
+
 
 @pytest.fixture
 def server() -> Iterator[LlmServer]:
@@ -49,7 +51,7 @@ def test_probability(places: list[list[tuple[str, float]]], wanted: float | None
 )
 def test_log_probabilities_of_another_form_leave_the_answer_alone(logprobs: str) -> None:
     body = '{"choices": [{"message": {"content": "Yes"}, "logprobs": ' + logprobs + "}]}"
-    answer = read_answer(body.encode(), input_price=0, output_price=0)
+    answer = read_answer(body.encode(), SETTINGS)
     assert (answer.text, answer.tokens) == ("Yes", ())
 
 
@@ -58,7 +60,7 @@ def test_the_token_that_was_taken_counts_even_when_it_is_no_alternative() -> Non
         b'{"choices": [{"message": {"content": "Yes"}, "logprobs": {"content": '
         b'[{"token": "Yes", "logprob": -0.5, "top_logprobs": [{"token": "No", "logprob": -2.0}]}]}}]}'
     )
-    answer = read_answer(body, input_price=0, output_price=0)
+    answer = read_answer(body, SETTINGS)
     assert answer.tokens == ((("Yes", -0.5), ("No", -2.0)),)
 
 

@@ -1,7 +1,5 @@
 """Extraction engines, by name."""
 
-from __future__ import annotations
-
 from groundwatch.errors import SettingsError
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.models.openai.settings import OnCall

@@ -1,7 +1,5 @@
 """What every extraction engine is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,9 +27,7 @@ class ExtractionEngine(Protocol):
 
     batch: int
 
-    def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """Who judges when this engine works for this protocol."""
-        ...
+    def judge(self, protocol: EvaluationProtocol) -> Judge: ...
 
     async def extract(
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
@@ -43,6 +39,4 @@ class ExtractionEngine(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of connections and threads."""
-        ...
+    async def close(self) -> None: ...

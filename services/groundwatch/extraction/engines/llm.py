@@ -1,7 +1,5 @@
 """Extraction by an LLM: asks what the protocol wants asked, in order, and lets it read the replies."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import partial
@@ -40,7 +38,6 @@ class LlmExtractionEngine:
         return await asyncio.gather(*(self._extract(response, protocol) for response in responses))
 
     async def close(self) -> None:
-        """Close the model's connections."""
         await self._chat.close()
 
     async def _extract(

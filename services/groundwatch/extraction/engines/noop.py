@@ -1,7 +1,5 @@
 """An engine that finds one fixed claim in every answer: for measuring everything around engines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError
@@ -22,7 +20,6 @@ class NoopExtractionEngine:
     async def extract(
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
     ) -> Sequence[Extraction | GroundwatchError]:
-        """One unit and one claim for each response."""
         claims = (Claim(text="There is something.", category="entity"),)
         return [
             Extraction(
@@ -37,4 +34,4 @@ class NoopExtractionEngine:
         ]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        pass

@@ -1,7 +1,5 @@
 """Who calls, alike at every door: tokens of tenants, from a file that may change while the gateway runs."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable

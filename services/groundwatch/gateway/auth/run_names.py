@@ -4,8 +4,6 @@ A tenant's run is kept under its name and a mark of the tenant, so that a name w
 nobody anything: it is neither taken nor found.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from groundwatch.events import LIVE, digest

@@ -56,12 +56,10 @@ class BudgetState:
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """Whom the budget tells apart."""
         return (ORDINARY, SUSPICIOUS) if self.budget.reserve else ("",)
 
     @property
     def meters(self) -> list[LeasedCounter]:
-        """Those that limit something."""
         found = [self.minute] if self.budget.responses_per_minute is not None else []
         return [*found, self.day] if self.budget.by_day else found
 
@@ -70,7 +68,6 @@ class BudgetState:
         return min((meter.probability(stratum, now) for meter in self.meters), default=1.0)
 
     def today(self, now: float) -> Spent:
-        """What was spent today."""
         day = int(now // DAY)
         return self.spent if self.spent.day >= day else self.spent.turned(day)
 
@@ -143,7 +140,7 @@ class Budgets:
         self._store: KeyValue | None = None
         self._raw: dict[str, tuple[bytes, int]] = {}
         self._budgets: dict[str, Budget] = {}
-        self._pots: dict[str, BudgetState] = {}
+        self._states: dict[str, BudgetState] = {}
         self._scopes: dict[Key, BudgetState | None] = {}
         self._known = asyncio.Event()
         self._tasks = (
@@ -169,9 +166,9 @@ class Budgets:
         await cancelled(self._returning)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_SECONDS):
-                await self._settle()
-                for pot in self._pots.values():
-                    for meter in pot.meters:
+                await self._synchronise()
+                for state in self._states.values():
+                    for meter in state.meters:
                         await self._tried(meter.give_back(meter.withdraw()))
 
     @property
@@ -179,49 +176,49 @@ class Budgets:
         """Why what may be spent, or was, is not known; empty while it is."""
         return self._unknown or next((task.problem for task in self._tasks if task.problem), "")
 
-    def pot(self, tenant: str, model: str, protocol: str) -> BudgetState | None:
+    def state(self, tenant: str, model: str, protocol: str) -> BudgetState | None:
         """The budget that decides; None where none does."""
-        if not self._pots:
+        if not self._states:
             return None
         key = (tenant, model, protocol)
         if key not in self._scopes:
             if len(self._scopes) >= MAX_SCOPES:
                 self._scopes.clear()
-            self._scopes[key] = self._pots.get(matching(self._budgets, *key))
+            self._scopes[key] = self._states.get(matching(self._budgets, *key))
         return self._scopes[key]
 
     def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> bool:
         """Whether `lease` should be waited for before a response of these is decided."""
-        if not self._pots:
+        if not self._states:
             return False
         now = self.clock()
         return any(
             meter.dry(now)
             for protocol in protocols
-            if (pot := self.pot(tenant, model, protocol)) is not None
-            for meter in pot.meters
+            if (state := self.state(tenant, model, protocol)) is not None
+            for meter in state.meters
         )
 
     async def lease(self, tenant: str, model: str, protocols: tuple[str, ...]) -> None:
         """Lease what these need, many responses at once. Where that fails nothing more is judged for now."""
         for protocol in protocols:
-            pot = self.pot(tenant, model, protocol)
-            for meter in pot.meters if pot is not None else ():
+            state = self.state(tenant, model, protocol)
+            for meter in state.meters if state is not None else ():
                 if meter.dry(self.clock()):
                     await self._tried(meter.lease(self.clock()))
 
     def charge(self, event: ResponseScored, sequence: int) -> None:
         """Count what an outcome of live traffic has cost."""
-        if not self._pots or event.outcome is OutcomeKind.DECLINED or event.run != LIVE:
+        if not self._states or event.outcome is OutcomeKind.DECLINED or event.run != LIVE:
             return
-        pot = self._pots.get(event.drawn.budget) or self.pot(event.tenant, event.model, event.protocol)
-        if pot is not None and pot.budget.by_day:
-            pot.charge(event, sequence)
+        state = self._states.get(event.drawn.budget) or self.state(event.tenant, event.model, event.protocol)
+        if state is not None and state.budget.by_day:
+            state.charge(event, sequence)
 
     def forget(self) -> None:
         """The outcomes are another stream's, whose numbers begin anew."""
-        for pot in self._pots.values():
-            pot.spent = msgspec.structs.replace(pot.spent, sequence=0)
+        for state in self._states.values():
+            state.spent = msgspec.structs.replace(state.spent, sequence=0)
 
     async def _follow(self) -> None:
         while True:
@@ -237,7 +234,7 @@ class Budgets:
                     self._known.set()
             # The bucket is not the one that was followed so far.
             self._raw.clear()
-            for name in list(self._pots):
+            for name in list(self._states):
                 self._set(name, None)
 
     async def _learn(self, key: str, data: bytes, sequence: int) -> None:
@@ -247,40 +244,40 @@ class Budgets:
             self._store = await self._bus.js.key_value(BUDGETS_BUCKET)
         if kind == "rule":
             self._set(name, msgspec.json.decode(data, type=Budget) if data else None)
-        elif (pot := self._pots.get(name)) is not None:
-            self._inform(pot, kind)
+        elif (state := self._states.get(name)) is not None:
+            self._inform(state, kind)
 
-    def _inform(self, pot: BudgetState, kind: str) -> None:
-        data, sequence = self._raw.get(f"{kind}.{pot.name}", (b"", 0))
+    def _inform(self, state: BudgetState, kind: str) -> None:
+        data, sequence = self._raw.get(f"{kind}.{state.name}", (b"", 0))
         match kind:
             case "minute":
-                pot.minute.learn(data, sequence)
+                state.minute.learn(data, sequence)
             case "day":
-                pot.day.learn(data, sequence)
+                state.day.learn(data, sequence)
             case "spent" if data:
                 found = msgspec.json.decode(data, type=Spent)
-                if found.sequence >= pot.spent.sequence:
-                    pot.spent = found
+                if found.sequence >= state.spent.sequence:
+                    state.spent = found
 
     def _set(self, name: str, budget: Budget | None) -> None:
         """Begin, change or end a budget. What was leased under the old one is given back at once."""
         assert self._store is not None or budget is None
-        pot = self._pots.get(name)
-        if pot is not None and pot.budget != budget:
-            for meter in pot.meters:
+        state = self._states.get(name)
+        if state is not None and state.budget != budget:
+            for meter in state.meters:
                 self._return(meter)
         if budget is None:
             self._budgets.pop(name, None)
-            self._pots.pop(name, None)
+            self._states.pop(name, None)
             self._metrics.forget_budget(name)
         else:
             self._budgets[name] = budget
-            if pot is None and self._store is not None:
-                pot = self._pots[name] = BudgetState(name, budget, self._store, lambda: self.clock())
+            if state is None and self._store is not None:
+                state = self._states[name] = BudgetState(name, budget, self._store, lambda: self.clock())
                 for kind in ("minute", "day", "spent"):
-                    self._inform(pot, kind)
-            elif pot is not None:
-                pot.budget = budget
+                    self._inform(state, kind)
+            elif state is not None:
+                state.budget = budget
                 self._metrics.forget_budget(name)
         self._scopes.clear()
         logger.info("budgets.changed", budget=name, removed=budget is None)
@@ -293,36 +290,36 @@ class Budgets:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            await self._settle()
+            await self._synchronise()
             self._show()
 
-    async def _settle(self) -> None:
+    async def _synchronise(self) -> None:
         """Tell the others what came here, and write down what was spent."""
-        for pot in list(self._pots.values()):
-            for meter in pot.meters:
+        for state in list(self._states.values()):
+            for meter in state.meters:
                 meter.turn(self.clock())
-                await self._tried(meter.tell())
-            if pot.changed:
-                pot.changed = False
-                await self._tried(self._write(pot))
+                await self._tried(meter.publish())
+            if state.changed:
+                state.changed = False
+                await self._tried(self._write(state))
 
-    async def _write(self, pot: BudgetState) -> None:
+    async def _write(self, state: BudgetState) -> None:
         """Of several gateways the one that has read furthest is right: all count the same outcomes."""
         assert self._store is not None
-        key = f"spent.{pot.name}"
+        key = f"spent.{state.name}"
         try:
             entry = await self._store.get(key)
             found = msgspec.json.decode(entry.value or b"{}", type=Spent)
-            if found.sequence < pot.spent.sequence:
-                await self._store.update(key, msgspec.json.encode(pot.spent), entry.revision)
+            if found.sequence < state.spent.sequence:
+                await self._store.update(key, msgspec.json.encode(state.spent), entry.revision)
             return
         except nats.js.errors.KeyNotFoundError:
             # Removed by somebody, and the budget with it: that will be heard of.
             return
         except nats.js.errors.KeyWrongLastSequenceError:
-            pot.changed = True
+            state.changed = True
         except FAULTS as error:
-            pot.changed = True
+            state.changed = True
             raise TransientError(f"cannot write {key}: {error!r}") from error
 
     async def _tried(self, work: Coroutine[Any, Any, None]) -> None:
@@ -337,15 +334,15 @@ class Budgets:
 
     def _show(self) -> None:
         now = self.clock()
-        for pot in self._pots.values():
-            budget, today = pot.budget, pot.today(now)
+        for state in self._states.values():
+            budget, today = state.budget, state.today(now)
             for resource, limit, used in (
-                ("responses_per_minute", budget.responses_per_minute, pot.minute.used(now)),
+                ("responses_per_minute", budget.responses_per_minute, state.minute.used(now)),
                 ("tokens_per_day", budget.tokens_per_day, today.tokens),
                 ("cost_per_day", budget.cost_per_day, today.cost),
             ):
                 if limit is not None:
-                    self._metrics.budget(pot.name, resource, limit, used)
+                    self._metrics.budget(state.name, resource, limit, used)
 
     def _fault(self, problem: str) -> None:
         if problem and not self._unknown:

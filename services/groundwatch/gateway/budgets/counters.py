@@ -108,7 +108,6 @@ class LeasedCounter:
         )
 
     def see(self, stratum: str) -> None:
-        """Count a response that has come."""
         self._fresh[stratum] = self._fresh.get(stratum, 0) + 1
 
     def take(self, stratum: str) -> None:
@@ -141,7 +140,7 @@ class LeasedCounter:
         if window == self._window:
             self._held = _sum(self._held, granted)
 
-    async def tell(self) -> None:
+    async def publish(self) -> None:
         """Put what was seen here into the shared count. Raises `TransientError`."""
         if any(self._fresh.values()) or any(self._late.values()):
             await self._change(lambda count, limit: {})

@@ -46,12 +46,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     threshold: float = 0.5
 
     def covers(self, tenant: str, model: str, protocol: str) -> bool:
-        """Whether it is about these."""
         return self.tenant in ("", tenant) and self.model in ("", model) and self.protocol in ("", protocol)
 
     @property
     def scope(self) -> tuple[str, str, str]:
-        """Whom it is about."""
         return self.tenant, self.model, self.protocol
 
     @property
@@ -99,7 +97,7 @@ class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
 
-class Told(msgspec.Struct, kw_only=True):
+class BudgetUse(msgspec.Struct, kw_only=True):
     """A budget with what is used of it now: responses this minute, tokens and US dollars today."""
 
     name: str
@@ -110,7 +108,6 @@ class Told(msgspec.Struct, kw_only=True):
 
 
 def check(name: str, budget: Budget) -> None:
-    """Raise `UsageError` with what is wrong with a budget."""
     if not is_token(name) or len(name) > MAX_NAME:
         raise UsageError(f"budget '{name}': a name is of letters, digits, - and _, at most {MAX_NAME}")
     per_minute, tokens, cost = budget.responses_per_minute, budget.tokens_per_day, budget.cost_per_day
@@ -181,7 +178,7 @@ async def bucket(js: JetStreamContext) -> KeyValue:
         ) from error
 
 
-async def told(js: JetStreamContext, now: float | None = None) -> list[Told]:
+async def in_use(js: JetStreamContext, now: float | None = None) -> list[BudgetUse]:
     """Every budget with its use, by name."""
     moment = time.time() if now is None else now
     held: dict[str, bytes] = {}
@@ -193,7 +190,7 @@ async def told(js: JetStreamContext, now: float | None = None) -> list[Told]:
         kind, _, name = key.partition(".")
         if kind != "rule" or not held[key]:
             continue
-        row = Told(name=name, budget=msgspec.json.decode(held[key], type=Budget))
+        row = BudgetUse(name=name, budget=msgspec.json.decode(held[key], type=Budget))
         count = _read(held.get(f"minute.{name}"), Count)
         if count is not None and count.window == int(moment // MINUTE):
             row.responses = sum(count.leased.values())
@@ -211,7 +208,7 @@ async def put(js: JetStreamContext, name: str, budget: Budget) -> bool:
     """
     check(name, budget)
     store = await bucket(js)
-    for one in await told(js):
+    for one in await in_use(js):
         if one.name != name and one.budget.scope == budget.scope:
             raise UsageError(f"budget '{one.name}' has the same tenant, model and protocol: change that one")
     try:
@@ -230,7 +227,7 @@ async def put(js: JetStreamContext, name: str, budget: Budget) -> bool:
 async def remove(js: JetStreamContext, name: str) -> None:
     """Remove a budget and its counts. Raises `UsageError` where there is none of this name."""
     store = await bucket(js)
-    names = [one.name for one in await told(js)]
+    names = [one.name for one in await in_use(js)]
     if name not in names:
         known = f"; there are {', '.join(names)}" if names else ": there is none"
         raise UsageError(f"no budget '{name}'{known}")

@@ -1,7 +1,5 @@
 """Which responses are judged: decided by hashing below a probability, and by what a budget has left."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec
@@ -72,30 +70,30 @@ def decide(
     tenant, model = response.tenant, response.model
     for protocol in protocols:
         rule = rule_for(rules, tenant, model, protocol)
-        pot = budgets.pot(tenant, model, protocol) if budgets is not None else None
+        state = budgets.state(tenant, model, protocol) if budgets is not None else None
         rate, salt = (1.0, "") if rule is None else (rule.rate, rule.salt)
-        if pot is not None:
-            rate = rate if pot.budget.rate is None else pot.budget.rate
-            salt = pot.budget.salt or salt
+        if state is not None:
+            rate = rate if state.budget.rate is None else state.budget.rate
+            salt = state.budget.salt or salt
         elif rate >= 1.0:
             continue
         place = position(salt, tenant, model, protocol, response.id)
-        if pot is None or budgets is None:
+        if state is None or budgets is None:
             drawn[protocol] = Drawn(probability=rate, lowest=rate)
             if place >= rate:
                 declined[protocol] = SAMPLED_OUT
             continue
-        stratum = _stratum(pot, budgets, response)
-        chances = {one: min(rate, pot.probability(one, now)) for one in pot.strata}
+        stratum = _stratum(state, budgets, response)
+        chances = {one: min(rate, state.probability(one, now)) for one in state.strata}
         chance = chances[stratum]
         drawn[protocol] = Drawn(
-            probability=chance, lowest=min(chances.values()), stratum=stratum, budget=pot.name
+            probability=chance, lowest=min(chances.values()), stratum=stratum, budget=state.name
         )
         taken = place < chance
         if not taken:
             declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
         windows = []
-        for meter in pot.meters:
+        for meter in state.meters:
             windows.append((meter, meter.turn(now)))
             meter.see(stratum)
             if taken:
@@ -104,8 +102,8 @@ def decide(
     return Decided(declined=declined, drawn=drawn, held=tuple(held))
 
 
-def _stratum(pot: BudgetState, budgets: Budgets, response: ResponseRecorded) -> str:
-    budget = pot.budget
+def _stratum(state: BudgetState, budgets: Budgets, response: ResponseRecorded) -> str:
+    budget = state.budget
     if not budget.reserve:
         return ""
     suspicion = budgets.signals.largest(budget.signals, response)

@@ -5,8 +5,6 @@ likelier to be judged, never what a rate is: weights make up for it, so a signal
 A further one is one function and one line in `SIGNALS`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import OrderedDict

@@ -4,8 +4,6 @@ grpc reads a call's one message before anybody is asked. Here each such call is 
 that its token is looked at first, so that few are read at a time, and none for ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial

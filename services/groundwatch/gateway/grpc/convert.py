@@ -1,44 +1,25 @@
 """Between the messages of the contract and what the core works with."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
 
-from typing import Any
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
-import msgspec
-
-from groundwatch.events import (
-    Decision,
-    Judge,
-    Label,
-    OutcomeKind,
-    ResponseRecorded,
-    ResponseScored,
-    Usage,
-)
+from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.gateway.auth.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.intake.attachments import DIGEST, Attachment
 from groundwatch.gateway.intake.parsing import Submission, take_submission
 from groundwatch.gateway.intake.results import Recorded, Refused
-from groundwatch.gateway.replays import Replay
 from groundwatch.records import Limits
 
-LABELS = {Label.DESCRIPTIVE: pb.LABEL_DESCRIPTIVE, Label.ANALYTICAL: pb.LABEL_ANALYTICAL}
-DECISIONS = {
-    Decision.SUPPORTED: pb.DECISION_SUPPORTED,
-    Decision.REFUTED: pb.DECISION_REFUTED,
-    Decision.UNDECIDED: pb.DECISION_UNDECIDED,
-}
-KINDS = {
-    OutcomeKind.SCORED: pb.OUTCOME_KIND_SCORED,
-    OutcomeKind.UNSCORED: pb.OUTCOME_KIND_UNSCORED,
-    OutcomeKind.DECLINED: pb.OUTCOME_KIND_DECLINED,
-}
-RECORDED = {"recorded": pb.SUBMIT_STATUS_RECORDED, "duplicate": pb.SUBMIT_STATUS_DUPLICATE}
+M = TypeVar("M", bound=Message)
 
 
 def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission | Refused:
-    """What `caller` has sent."""
     tenant = caller.owner(sent.tenant, sent.id)
     if isinstance(tenant, Refused):
         return tenant
@@ -79,128 +60,50 @@ def _image(image: pb.Image, index: int) -> Attachment | Refused:
 
 
 def result(ended: Recorded | Refused) -> pb.SubmitResult:
-    """How one response of a stream ended."""
-    if isinstance(ended, Recorded):
-        return pb.SubmitResult(id=ended.id, status=RECORDED[ended.status])
-    return pb.SubmitResult(
-        id=ended.id,
-        status=pb.SUBMIT_STATUS_REFUSED,
-        reason=ended.reason,
-        field=ended.field,
-        message=ended.message,
-    )
+    others = {"status": "SUBMIT_STATUS_REFUSED"} if isinstance(ended, Refused) else {}
+    return message(pb.SubmitResult, ended, **others)
 
 
 def response(event: ResponseRecorded) -> pb.Response:
-    """A response as it was recorded."""
-    told = pb.Response(
-        id=event.id,
-        model=event.model,
-        answer=event.answer,
-        prompt=event.prompt,
-        tenant=event.tenant,
-        images=[pb.Image(sha256=image) for image in event.images],
-        tags=event.tags,
-        protocols=event.protocols,
-        recorded_at=event.recorded_at,
-        declined=event.declined,
-    )
-    if event.reference is not None:
-        known = event.reference
-        told.reference.CopyFrom(
-            pb.Reference(
-                facts=[pb.KnownFact(text=fact.text, holds=fact.holds) for fact in known.facts],
-                objects=known.objects,
-                triplets=[pb.Triplet(subject=s, relation=r, object=o) for s, r, o in known.triplets],
-                complete=known.complete,
-            )
-        )
-    return told
+    return message(pb.Response, event, images=[pb.Image(sha256=image) for image in event.images])
 
 
 def outcome(event: ResponseScored) -> pb.Outcome:
-    """An outcome with all of its judgements."""
-    return pb.Outcome(
-        id=event.id,
-        tenant=event.tenant,
-        model=event.model,
-        protocol=event.protocol,
-        run=event.run,
-        kind=KINDS[event.outcome],
-        score=event.score,
-        values=event.values,
-        reason=event.reason,
-        detail=event.detail,
-        judges={stage: _judge(judge) for stage, judge in event.judges.items()},
-        units=[
-            pb.SubSentence(
-                start=unit.start,
-                end=unit.end,
-                text=unit.text,
-                label=LABELS[unit.label],
-                confidence=unit.confidence,
-            )
-            for unit in event.units
-        ],
-        claims=[
-            pb.JudgedClaim(
-                text=claim.text,
-                category=claim.category,
-                unit=claim.unit,
-                decision=DECISIONS[claim.decision],
-                probability=claim.probability,
-                evidence=claim.evidence,
-                parts=claim.parts,
-            )
-            for claim in event.claims
-        ],
-        eligible=event.eligible,
-        decided=event.decided,
-        answer_words=event.answer_words,
-        usage=_usage(event.usage),
-        drawn=pb.Drawn(**msgspec.structs.asdict(event.drawn)),
-        tags=event.tags,
-        recorded_at=event.recorded_at,
-        scored_at=event.scored_at,
-    )
+    return message(pb.Outcome, event, kind=f"OUTCOME_KIND_{event.outcome.upper()}")
 
 
-def replay(state: Replay) -> pb.Replay:
-    """A replay, and how far it is."""
-    return pb.Replay(
-        run=state.run,
-        source=state.source,
-        stage=state.stage,
-        status=f"REPLAY_STATUS_{state.status.upper()}",
-        reason=state.reason,
-        share=state.share,
-        events=state.events,
-        responses=state.responses,
-        scored=state.scored,
-        unscored=state.unscored,
-        declined=state.declined,
-        usage=_usage(state.usage),
-        workers=state.workers,
-        created_at=state.created_at,
-        updated_at=state.updated_at,
-        seconds_left=state.seconds_left,
-    )
+def message(kind: type[M], value: object, /, **others: Any) -> M:
+    """The message with all that `value` has under the names of its fields; `others` have other names there.
+
+    A tuple has the fields in their order; a choice is its enum's value of the same name.
+    """
+    fields = _fields(kind.DESCRIPTOR)
+    if isinstance(value, tuple):
+        return kind(**dict(zip(fields, value, strict=True)))
+    for name, written in fields.items():
+        found = getattr(value, name, None)
+        if found is not None and name not in others:
+            others[name] = written(found)
+    return kind(**others)
 
 
-def _judge(judge: Judge) -> pb.Judge:
-    return pb.Judge(
-        engine=judge.engine,
-        model=judge.model,
-        prompt=judge.prompt,
-        version=judge.version,
-        fingerprint=judge.fingerprint,
-    )
+@cache
+def _fields(descriptor: Descriptor) -> dict[str, Callable[[Any], Any]]:
+    return {field.name: _writer(field) for field in descriptor.fields}
 
 
-def _usage(usage: Usage) -> pb.Usage:
-    return pb.Usage(
-        calls=usage.calls,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost=usage.cost,
-    )
+def _writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """What makes a field's value of one of ours."""
+    if field.enum_type is not None:
+        prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+        return lambda value: prefix + value.upper()
+    inner = field.message_type
+    if inner is None:
+        return lambda value: value
+    if inner.GetOptions().map_entry:
+        write = _writer(inner.fields_by_name["value"])
+        return lambda value: {key: write(one) for key, one in value.items()}
+    kind = GetMessageClass(inner)
+    if field.is_repeated:
+        return lambda value: [message(kind, one) for one in value]
+    return lambda value: message(kind, value)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial, wraps
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 import msgspec
 
 from groundwatch.errors import InputError, TransientError, UsageError
-from groundwatch.events import ResponseScored
-from groundwatch.gateway.auth.callers import Caller, NotAllowed, Tokens
+from groundwatch.gateway.auth.callers import Caller, NotAllowed
 from groundwatch.gateway.auth.run_names import RunNames
 from groundwatch.gateway.comparing import compare
+from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc import convert
+from groundwatch.gateway.grpc.convert import message
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
 from groundwatch.gateway.grpc.replaying import ReplayCalls
@@ -28,20 +30,15 @@ from groundwatch.gateway.grpc.statuses import (
     unavailable,
 )
 from groundwatch.gateway.grpc.stream import Stream
-from groundwatch.gateway.intake.intake import Intake
-from groundwatch.gateway.intake.parsing import limits
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.intake.waiting import ANSWER_SECONDS
-from groundwatch.gateway.live.backlog import Backlog
-from groundwatch.gateway.live.live import Filter, Heartbeat, Live, Missed
+from groundwatch.gateway.live.live import Filter, Heartbeat, Missed, Shown
 from groundwatch.gateway.live.lookup import look_up
-from groundwatch.gateway.replays import Replays
-from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import MAX_TOKEN, is_token
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 CLOSING_SECONDS = 2 * ANSWER_SECONDS
 """What calls still have when the gateway goes down: less than the drain."""
@@ -49,28 +46,26 @@ CLOSING_SECONDS = 2 * ANSWER_SECONDS
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
+def _answered(
+    call: Callable[[Any, R, Context], Coroutine[Any, Any, T]],
+) -> Callable[[Any, R, Context], Coroutine[Any, Any, T]]:
+    """A call with one answer, within the deadline that callers without one have."""
+
+    @wraps(call)
+    async def bounded(self: Monitor, request: R, context: Context) -> T:
+        return await self._answer(context, call(self, request, context))
+
+    return bounded
+
+
 class Monitor(MonitorServiceServicer):
     """Every call of `groundwatch.v1.MonitorService`."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        bus: Bus,
-        intake: Intake,
-        backlog: Backlog,
-        live: Live,
-        replays: Replays | None,
-        tokens: Tokens,
-    ) -> None:
-        self._settings = settings.grpc
-        self._in_flight = settings.intake.in_flight
-        self._bounds = limits(settings.intake)
-        self._bus = bus
-        self._intake = intake
-        self._backlog = backlog
-        self._live = live
-        self._tokens = tokens
-        self._replays = ReplayCalls(replays)
+    def __init__(self, core: GatewayCore) -> None:
+        self._core = core
+        self._settings = core.settings.grpc
+        self._bounds = core.bounds
+        self._replays = ReplayCalls(core.replays)
         self._streams: set[Stream] = set()
         self._limits: set[asyncio.Timeout] = set()
         self._closing = False
@@ -88,25 +83,28 @@ class Monitor(MonitorServiceServicer):
         for stream in self._streams:
             stream.close()
 
-    async def settled(self) -> None:
+    async def finished(self) -> None:
         """Wait for what callers have left in the air."""
         if self._behind:
             await asyncio.wait(self._behind)
 
+    @_answered
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
-        """Record one response."""
-        return await self._answer(context, self._submit(request, context))
+        read = partial(convert.submission, request.response, self._caller(context), self._bounds)
+        ended = await self._leave(self._core.record(read))
+        if isinstance(ended, Refused):
+            raise failure_of(ended, "response.")
+        return message(pb.SubmitResponse, ended)
 
     async def SubmitStream(  # noqa: N802
         self, requests: AsyncIterator[pb.SubmitStreamRequest], context: Context
     ) -> None:
-        """Record many, with an acknowledgement for each."""
-        async with self._told(context):
+        async with self._ended(context):
             caller = self._caller(context)
             most = self._settings.calls
             if len(self._streams) >= most:
                 raise exhausted("streams", f"{most} streams of responses are open already")
-            stream = Stream(self._intake, self._backlog, self._bounds, caller, in_flight=self._in_flight)
+            stream = Stream(self._core, caller)
             self._streams.add(stream)
             try:
                 await stream.run(requests, context.write)
@@ -118,8 +116,7 @@ class Monitor(MonitorServiceServicer):
     async def WatchScores(  # noqa: N802
         self, request: pb.WatchScoresRequest, context: Context
     ) -> AsyncIterator[pb.WatchScoresResponse]:
-        """Outcomes as they happen."""
-        async with self._told(context):
+        async with self._ended(context):
             tenant = self._caller(context).tenant(request.tenant)
             after = request.after if request.HasField("after") else None
             if after is not None and after < 0:
@@ -129,84 +126,20 @@ class Monitor(MonitorServiceServicer):
             wanted = Filter(model=request.model, tenant=tenant, protocol=request.protocol)
             self._watching += 1
             try:
-                async with contextlib.aclosing(self._live.outcomes(wanted, after)) as outcomes:
-                    async for one in outcomes:
-                        yield self._event(one)
+                async with contextlib.aclosing(self._core.live.watch(wanted, after)) as watched:
+                    async for several in watched:
+                        for one in several:
+                            yield _event(one)
             finally:
                 self._watching -= 1
             raise unavailable("the gateway is going down; watch again behind the last position")
 
+    @_answered
     async def GetResponse(  # noqa: N802
         self, request: pb.GetResponseRequest, context: Context
     ) -> pb.GetResponseResponse:
-        """One response with its outcomes."""
-        return await self._answer(context, self._get(request, context))
-
-    async def StartReplay(  # noqa: N802
-        self, request: pb.StartReplayRequest, context: Context
-    ) -> pb.StartReplayResponse:
-        """Begin a replay."""
-
-        async def start() -> pb.StartReplayResponse:
-            state = await self._replays.start(request, self._caller(context))
-            return pb.StartReplayResponse(replay=convert.replay(state))
-
-        return await self._answer(context, start())
-
-    async def FollowReplay(  # noqa: N802
-        self, request: pb.FollowReplayRequest, context: Context
-    ) -> AsyncIterator[pb.FollowReplayResponse]:
-        """How far a replay is."""
-        async with self._told(context):
-            async for state in self._replays.follow(request.run, self._caller(context)):
-                yield pb.FollowReplayResponse(replay=convert.replay(state))
-
-    async def CancelReplay(  # noqa: N802
-        self, request: pb.CancelReplayRequest, context: Context
-    ) -> pb.CancelReplayResponse:
-        """End a replay."""
-
-        async def cancel() -> pb.CancelReplayResponse:
-            state = await self._replays.cancel(request.run, self._caller(context))
-            return pb.CancelReplayResponse(replay=convert.replay(state))
-
-        return await self._answer(context, cancel())
-
-    async def Compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:  # noqa: N802
-        """Two runs beside each other."""
-
-        return await self._answer(context, self._compare(request, context))
-
-    async def _submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:
-        caller = self._caller(context)
-        if self._backlog.closed:
-            ended: Recorded | Refused = self._refused("unavailable", "the gateway is going down")
-        elif self._backlog.full:
-            ended = self._refused("backlog", self._backlog.refusal())
-        else:
-            read = convert.submission(request.response, caller, self._bounds)
-            if isinstance(read, Refused):
-                ended = self._intake.refuse(read)
-            else:
-                ended = await self._leave(self._intake.record(read.response, read.images, sender=read.sender))
-        if isinstance(ended, Refused):
-            raise failure_of(ended, "response.")
-        if ended.status == "recorded":
-            self._backlog.sent()
-        return pb.SubmitResponse(id=ended.id, status=convert.RECORDED[ended.status])
-
-    def _caller(self, context: Context) -> Caller:
-        """Raises `NotAllowed` for a call without a token that is known."""
-        said = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
-        caller = self._tokens.bearer(said[0] if said else None)
-        return msgspec.structs.replace(caller, peer=context.peer() or "")
-
-    def _refused(self, reason: Any, message: str) -> Refused:
-        return self._intake.refuse(Refused(reason=reason, message=message))
-
-    async def _get(self, request: pb.GetResponseRequest, context: Context) -> pb.GetResponseResponse:
         tenant = self._caller(context).tenant(request.tenant) or "default"
-        found = await look_up(self._bus, tenant, request.id)
+        found = await look_up(self._core.bus, tenant, request.id)
         if found is None:
             raise Failure(
                 grpc.StatusCode.NOT_FOUND,
@@ -220,7 +153,29 @@ class Monitor(MonitorServiceServicer):
             waiting=found["waiting"],
         )
 
-    async def _compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:
+    @_answered
+    async def StartReplay(  # noqa: N802
+        self, request: pb.StartReplayRequest, context: Context
+    ) -> pb.StartReplayResponse:
+        state = await self._replays.start(request, self._caller(context))
+        return pb.StartReplayResponse(replay=message(pb.Replay, state))
+
+    async def FollowReplay(  # noqa: N802
+        self, request: pb.FollowReplayRequest, context: Context
+    ) -> AsyncIterator[pb.FollowReplayResponse]:
+        async with self._ended(context):
+            async for state in self._replays.follow(request.run, self._caller(context)):
+                yield pb.FollowReplayResponse(replay=message(pb.Replay, state))
+
+    @_answered
+    async def CancelReplay(  # noqa: N802
+        self, request: pb.CancelReplayRequest, context: Context
+    ) -> pb.CancelReplayResponse:
+        state = await self._replays.cancel(request.run, self._caller(context))
+        return pb.CancelReplayResponse(replay=message(pb.Replay, state))
+
+    @_answered
+    async def Compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:  # noqa: N802
         caller = self._caller(context)
         names = RunNames(caller)
         tenant = caller.tenant(request.tenant)
@@ -236,7 +191,7 @@ class Monitor(MonitorServiceServicer):
         self._comparing += 1
         try:
             found = await compare(
-                self._bus,
+                self._core.bus,
                 names.full(request.first),
                 names.full(request.second),
                 model=request.model,
@@ -259,27 +214,22 @@ class Monitor(MonitorServiceServicer):
         told.comparison.update(msgspec.to_builtins(found))
         return told
 
-    def _event(self, one: tuple[int, ResponseScored] | Missed | Heartbeat) -> pb.WatchScoresResponse:
-        if isinstance(one, Heartbeat):
-            heartbeat = pb.WatchScoresResponse.Heartbeat(position=one.position)
-            return pb.WatchScoresResponse(heartbeat=heartbeat)
-        if isinstance(one, Missed):
-            missed = pb.WatchScoresResponse.Missed(count=one.count, after=one.after)
-            return pb.WatchScoresResponse(missed=missed)
-        position, event = one
-        scored = pb.WatchScoresResponse.Scored(position=position, outcome=convert.outcome(event))
-        return pb.WatchScoresResponse(scored=scored)
+    def _caller(self, context: Context) -> Caller:
+        """Raises `NotAllowed` for a call without a token that is known."""
+        said = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
+        caller = self._core.tokens.bearer(said[0] if said else None)
+        return msgspec.structs.replace(caller, peer=context.peer() or "")
 
     def _leave(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Let work go on when the caller has gone: an event that was sent is settled and counted."""
+        """Let work go on when the caller has gone: an event that was sent is finished and counted."""
         task = asyncio.ensure_future(work)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
         return asyncio.shield(task)
 
     async def _answer(self, context: Context, work: Coroutine[Any, Any, T]) -> T:
-        """What a call with one answer says, within the deadline that callers without one have."""
-        async with self._told(context):
+        """What a call with one answer says, or the status that it ends with."""
+        async with self._ended(context):
             limit = asyncio.timeout(self._settings.deadline)
             self._limits.add(limit)
             try:
@@ -300,13 +250,23 @@ class Monitor(MonitorServiceServicer):
         raise AssertionError
 
     @contextlib.asynccontextmanager
-    async def _told(self, context: Context) -> AsyncIterator[None]:
+    async def _ended(self, context: Context) -> AsyncIterator[None]:
         """End the call with a status for whatever goes wrong inside."""
         try:
             with _translated():
                 yield
         except Failure as failure:
             await _end(context, failure)
+
+
+def _event(item: Shown | Missed | Heartbeat) -> pb.WatchScoresResponse:
+    kind = pb.WatchScoresResponse
+    match item:
+        case Shown():
+            return kind(scored=kind.Scored(position=item.sequence, outcome=convert.outcome(item.event)))
+        case Missed():
+            return kind(missed=message(kind.Missed, item))
+    return kind(heartbeat=message(kind.Heartbeat, item))
 
 
 @contextlib.contextmanager

@@ -1,11 +1,10 @@
 """Calls about replays, in the bounds of who calls: a tenant sees and ends only replays of its own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
+import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.gateway.auth.callers import Caller
@@ -30,7 +29,6 @@ class ReplayCalls:
         self._closing = True
 
     async def start(self, request: pb.StartReplayRequest, caller: Caller) -> Replay:
-        """Begin one."""
         replays = self._there()
         for field in ("sample", "seed", "since", "until", "speed", "max_tokens", "max_cost"):
             value = getattr(request, field)
@@ -48,25 +46,14 @@ class ReplayCalls:
                 f"run '{request.run}' exists already",
                 field="run",
             )
-        wanted = Wanted(
-            run=names.full(request.run),
-            source=names.full(request.source),
-            stage=request.stage,
-            since=request.since,
-            until=request.until,
-            models=tuple(request.models),
-            tenants=caller.tenants(request.tenants),
-            ids=tuple(request.ids),
-            protocols=tuple(request.protocols),
-            sample=request.sample,
-            seed=request.seed,
-            speed=request.speed,
-            max_tokens=request.max_tokens,
-            max_cost=request.max_cost,
-            keep=request.keep,
-            judge=request.judge,
-            allow_gap=request.allow_gap,
-        )
+        given = [(name, getattr(request, name)) for name in Wanted.__struct_fields__]
+        own = {
+            "run": names.full(request.run),
+            "source": names.full(request.source),
+            "tenants": caller.tenants(request.tenants),
+        }
+        same = {name: one if isinstance(one, str | float | int) else tuple(one) for name, one in given}
+        wanted = msgspec.convert(same | own, Wanted)
         if wanted.judge and caller.only is not None:
             raise Failure(
                 grpc.StatusCode.PERMISSION_DENIED,
@@ -98,7 +85,6 @@ class ReplayCalls:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def cancel(self, run: str, caller: Caller) -> Replay:
-        """End one."""
         state = await self._get(run, caller)
         if state.status in OVER:
             raise Failure(

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from groundwatch.errors import SettingsError, UsageError
+from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc.admission import Admission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.monitor import Monitor
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
-
-if TYPE_CHECKING:
-    from groundwatch.gateway.auth.callers import Tokens
-    from groundwatch.gateway.intake.intake import Intake
-    from groundwatch.gateway.live.backlog import Backlog
-    from groundwatch.gateway.live.live import Live
-    from groundwatch.gateway.replays import Replays
-    from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings import GatewaySettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
 HEALTH_SECONDS = 0.5
@@ -47,22 +37,11 @@ IDLE_SECONDS = 300
 class GrpcServer:
     """`groundwatch.v1.MonitorService` with health and reflection, inside the running event loop."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        bus: Bus,
-        intake: Intake,
-        backlog: Backlog,
-        live: Live,
-        tokens: Tokens,
-        replays: Replays | None = None,
-        problems: Callable[[], list[str]] = list,
-    ) -> None:
-        self._settings = settings
-        self._tokens = tokens
-        self._problems = problems
+    def __init__(self, core: GatewayCore) -> None:
+        self._core = core
+        self._settings = core.settings
         self._telling = SupervisedTask("grpc-health", self._tell_health)
-        self._monitor = Monitor(settings, bus, intake, backlog, live, replays, tokens)
+        self._monitor = Monitor(core)
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self.port = 0
@@ -72,7 +51,7 @@ class GrpcServer:
         credentials = self._credentials()
         settings = self._settings
         admission = Admission(
-            SERVICE, self._tokens, calls=settings.grpc.calls, timeout=settings.http.body_timeout
+            SERVICE, self._core.tokens, calls=settings.grpc.calls, timeout=settings.http.body_timeout
         )
         self._server = server = grpc.aio.server(
             interceptors=[admission],
@@ -102,20 +81,20 @@ class GrpcServer:
         """Why the health that callers ask for is not the gateway's; empty while it is."""
         return self._telling.problem if self._server is not None else ""
 
-    async def stop(self, patience: float) -> None:
-        """Take no more calls, finish those that are open within `patience` seconds."""
+    async def stop(self, timeout: float) -> None:
+        """Take no more calls, finish those that are open within `timeout` seconds."""
         await self._telling.stop()
         await self._health.enter_graceful_shutdown()
         self._monitor.close()
         if self._server is not None:
-            await self._server.stop(patience)
-        await self._monitor.settled()
+            await self._server.stop(timeout)
+        await self._monitor.finished()
 
     async def _tell_health(self) -> None:
         """Serving while the gateway is ready."""
         answer = health_pb2.HealthCheckResponse
         while True:
-            status = answer.NOT_SERVING if self._problems() else answer.SERVING
+            status = answer.NOT_SERVING if self._core.problems() else answer.SERVING
             for name in ("", SERVICE):
                 await self._health.set(name, status)
             await asyncio.sleep(HEALTH_SECONDS)

@@ -1,7 +1,5 @@
 """Errors in the terms of gRPC: a status, one line, and details in the form of google.rpc."""
 
-from __future__ import annotations
-
 import grpc
 from google.protobuf import duration_pb2
 from google.protobuf.message import Message
@@ -97,7 +95,6 @@ def not_allowed(error: NotAllowed) -> Failure:
 
 
 def invalid(field: str, message: str) -> Failure:
-    """Something in the request is wrong."""
     return Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid", message, field=field)
 
 
@@ -107,5 +104,4 @@ def exhausted(reason: str, message: str) -> Failure:
 
 
 def unavailable(message: str) -> Failure:
-    """Not now."""
     return Failure(grpc.StatusCode.UNAVAILABLE, "unavailable", message, again=True)

@@ -1,21 +1,17 @@
 """Many responses over one stream: acknowledged in order, as soon as the stream of events has them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 from groundwatch.gateway.auth.callers import Caller
+from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc.admission import NO_MESSAGE
 from groundwatch.gateway.grpc.convert import result, submission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.statuses import Failure, failure_of, unavailable
-from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.results import Recorded, Refused
-from groundwatch.gateway.intake.window import PATIENCE, Window
-from groundwatch.gateway.live.backlog import Backlog
-from groundwatch.records import Limits
+from groundwatch.gateway.intake.window import TIMEOUT, Window
 from groundwatch.runtime.delivery.bus import Receipt
 
 TOGETHER = 256
@@ -33,11 +29,9 @@ class Stream(Window):
     A client that does not read its acknowledgements is not read from either.
     """
 
-    def __init__(
-        self, intake: Intake, backlog: Backlog, bounds: Limits, caller: Caller, *, in_flight: int
-    ) -> None:
-        super().__init__(intake, backlog, self._result, in_flight=in_flight, patience=PATIENCE)
-        self._bounds = bounds
+    def __init__(self, core: GatewayCore, caller: Caller) -> None:
+        super().__init__(core, self._result, timeout=TIMEOUT)
+        self._bounds = core.bounds
         self._caller = caller
         self._some = asyncio.Event()
         self._room = asyncio.Event()
@@ -94,7 +88,7 @@ class Stream(Window):
                 self._some.clear()
                 await self._some.wait()
                 continue
-            await self._settle()
+            await self._finish()
             self._room.set()
             if len(self._results) < TOGETHER:
                 if self._next_is_known():
@@ -127,5 +121,5 @@ class Stream(Window):
     def _result(self, number: int, ended: Recorded | Refused) -> None:
         if isinstance(ended, Recorded):
             # A stream may live for weeks: what once went wrong does not count for ever.
-            self._patience = PATIENCE
+            self._timeout = TIMEOUT
         self._results.append(result(ended))

@@ -1,7 +1,5 @@
 """The gateway's door for HTTP: thin translations between requests and what `Intake` and `Live` do."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -17,7 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
-from groundwatch.gateway.auth.callers import Caller, NotAllowed, Tokens
+from groundwatch.gateway.auth.callers import NotAllowed
+from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.authentication import AuthMiddleware, caller_of, not_allowed
 from groundwatch.gateway.http.bodies import TooLarge, read_body
 from groundwatch.gateway.http.guard import Guard
@@ -26,19 +25,13 @@ from groundwatch.gateway.http.receiving import ByteBudget, Receiving, SlowSender
 from groundwatch.gateway.http.replies import RETRY_AFTER, json, one_line, problem, refused
 from groundwatch.gateway.intake.attachments import DIGEST
 from groundwatch.gateway.intake.bulk import Bulk, CutShort
-from groundwatch.gateway.intake.intake import Intake
-from groundwatch.gateway.intake.parsing import limits, read_question, read_submission
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.parsing import read_question, read_submission
+from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.intake.waiting import bounded
-from groundwatch.gateway.live.backlog import Backlog
-from groundwatch.gateway.live.live import Filter, Live
+from groundwatch.gateway.live.live import Filter
 from groundwatch.gateway.live.lookup import look_up
 from groundwatch.gateway.pages import Page
-from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.same_origin import SameOrigin
-from groundwatch.runtime.settings import GatewaySettings
-from groundwatch.runtime.stores.images import ImageStore
-from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_routes
 
 NDJSON = frozenset(
@@ -75,32 +68,11 @@ class _Watching(StreamingResponse):
 class HttpApi:
     """Every endpoint."""
 
-    def __init__(
-        self,
-        *,
-        settings: GatewaySettings,
-        bus: Bus,
-        metrics: Metrics,
-        store: ImageStore,
-        intake: Intake,
-        backlog: Backlog,
-        live: Live,
-        tokens: Tokens,
-        problems: Callable[[], list[str]],
-    ) -> None:
-        self._settings = settings.intake
-        self._limits = settings.http
-        self._hosts = (*settings.hosts, settings.host)
+    def __init__(self, core: GatewayCore) -> None:
+        self._core = core
+        self._intake = core.intake
+        self._bounds = core.bounds
         self._watching = 0
-        self._bounds = limits(settings.intake)
-        self._bus = bus
-        self._metrics = metrics
-        self._store = store
-        self._intake = intake
-        self._backlog = backlog
-        self._live = live
-        self._tokens = tokens
-        self._problems = problems
         self._page = Page()
 
     def app(self) -> Guard:
@@ -119,7 +91,7 @@ class HttpApi:
         app = _Application(
             routes=[
                 *(Route(path, handler, methods=[method]) for path, handler, method in routes),
-                *telemetry_routes(self._metrics, self._problems, lambda: self._bus.lost),
+                *telemetry_routes(self._core.metrics, self._core.problems, lambda: self._core.bus.lost),
             ],
             exception_handlers={
                 HTTPException: _http_problem,
@@ -130,22 +102,21 @@ class HttpApi:
             },
         )
         app.router.redirect_slashes = False
-        limits = self._limits
+        limits = self._core.settings.http
         receiving = Receiving(
             app, ByteBudget(limits.max_receiving), timeout=limits.body_timeout, min_rate=limits.min_rate
         )
-        guarded = SameOrigin(AuthMiddleware(receiving, self._tokens), self._hosts, setting="gateway.hosts")
+        hosts = (*self._core.settings.hosts, self._core.settings.host)
+        guarded = SameOrigin(AuthMiddleware(receiving, self._core.tokens), hosts, setting="gateway.hosts")
         return Guard(guarded)
 
     async def post_responses(self, request: Request) -> Response:
         """One response as JSON, or many as lines of JSON."""
         if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
             return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
-        kind = _media_type(request)
+        kind, caller = _media_type(request), caller_of(request)
         if kind in NDJSON:
-            caller, in_flight = caller_of(request), self._settings.in_flight
-            hold = share_of(request).hold
-            bulk = Bulk(self._intake, self._backlog, self._bounds, caller, in_flight=in_flight, hold=hold)
+            bulk = Bulk(self._core, caller, share_of(request).hold)
             return json(await bulk.read(_chunks(request)))
         if kind != "application/json":
             return problem(
@@ -154,7 +125,7 @@ class HttpApi:
         body = await _body(request, self._bounds.line)
         if isinstance(body, TooLarge):
             return refused(self._intake.refuse(_too_large(body)))
-        ended = await self._record(body, caller_of(request))
+        ended = await self._core.record(lambda: read_submission(body, self._bounds, caller))
         if isinstance(ended, Refused):
             return refused(ended)
         return json(ended, 202 if ended.status == "recorded" else 200)
@@ -166,9 +137,7 @@ class HttpApi:
         body = await _body(request, self._bounds.line)
         if isinstance(body, TooLarge):
             return refused(self._intake.refuse(_too_large(body)))
-        if closed := self._closed():
-            return refused(self._intake.refuse(closed))
-        question = read_question(body, self._bounds, caller_of(request))
+        question = self._core.backlog.refusal() or read_question(body, self._bounds, caller_of(request))
         if isinstance(question, Refused):
             return refused(self._intake.refuse(question))
         ended = await self._intake.ask(
@@ -185,7 +154,7 @@ class HttpApi:
             tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
         except NotAllowed as error:
             return not_allowed(error)
-        found = await look_up(self._bus, tenant, name)
+        found = await look_up(self._core.bus, tenant, name)
         if found is None:
             return problem(404, f"no response '{name}' of tenant '{tenant}' is recorded")
         return json(found)
@@ -196,11 +165,11 @@ class HttpApi:
         if kind == "multipart/form-data":
             data = await self._form_image(request)
         elif kind.startswith("image/") or kind == "application/octet-stream":
-            data = await _body(request, self._settings.max_image_bytes)
+            data = await _body(request, self._core.settings.intake.max_image_bytes)
         else:
             return problem(415, "send the bytes of the image as image/*, or a multipart form with one file")
         if isinstance(data, TooLarge):
-            self._metrics.images.labels("refused").inc()
+            self._core.metrics.images.labels("refused").inc()
             return problem(413, f"image is larger than {data.limit} bytes")
         if isinstance(data, Response):
             return data
@@ -223,7 +192,7 @@ class HttpApi:
         digest = request.path_params["sha256"]
         try:
             async with bounded():
-                data, media_type = await self._store.load(digest if DIGEST.match(digest) else "none")
+                data, media_type = await self._core.store.load(digest if DIGEST.match(digest) else "none")
         except LookupError:
             return problem(404, f"no image '{digest}' is stored")
         share_of(request).hold(len(data))
@@ -248,7 +217,7 @@ class HttpApi:
         since = request.headers.get("last-event-id") or query.get("since") or ""
         if since and not (since.isascii() and since.isdigit() and len(since) < 19):
             return problem(422, "is not the sequence of an event", field="since")
-        most = self._limits.watchers
+        most = self._core.settings.http.watchers
         if self._watching >= most:
             headers = {"Retry-After": RETRY_AFTER}
             return problem(503, f"{most} others watch already", headers=headers, reason="unavailable")
@@ -258,44 +227,24 @@ class HttpApi:
             return Response(headers=headers, media_type="text/event-stream")
         wanted = Filter(model=query.get("model", ""), tenant=tenant, protocol=query.get("protocol", ""))
         self._watching += 1
-        frames = self._live.frames(wanted, int(since) if since else None)
+        frames = self._core.live.frames(wanted, int(since) if since else None)
         return _Watching(self._watched, frames, headers=headers, media_type="text/event-stream")
 
     def _watched(self) -> None:
         self._watching -= 1
 
     async def report(self, request: Request) -> Response:
-        """What live traffic looks like per model."""
-        return json(await self._live.report(), headers={"Cache-Control": "no-store"})
+        return json(await self._core.live.report(), headers={"Cache-Control": "no-store"})
 
     async def alarms(self, request: Request) -> Response:
         """Which model got worse, in which category, since when; and what is watched."""
-        return json(self._live.alarms(), headers={"Cache-Control": "no-store"})
+        return json(self._core.live.alarms(), headers={"Cache-Control": "no-store"})
 
     async def page(self, request: Request) -> Response:
-        """The live page."""
         return Response(self._page.html, 200, self._page.headers, "text/html")
 
-    async def _record(self, body: bytes, caller: Caller) -> Recorded | Refused:
-        if closed := self._closed():
-            return self._intake.refuse(closed)
-        submission = read_submission(body, self._bounds, caller)
-        if isinstance(submission, Refused):
-            return self._intake.refuse(submission)
-        ended = await self._intake.record(submission.response, submission.images, sender=submission.sender)
-        if isinstance(ended, Recorded) and ended.status == "recorded":
-            self._backlog.sent()
-        return ended
-
-    def _closed(self) -> Refused | None:
-        if self._backlog.closed:
-            return Refused(reason="unavailable", message="the gateway is going down")
-        if self._backlog.full:
-            return Refused(reason="backlog", message=self._backlog.refusal())
-        return None
-
     async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
-        limit = self._settings.max_image_bytes
+        limit = self._core.settings.intake.max_image_bytes
         body = await _body(request, limit + FORM_SLACK)
         if isinstance(body, TooLarge):
             return TooLarge(limit)

@@ -1,7 +1,5 @@
 """Who may pass at the HTTP door: before anything is read of a request, its token."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 
@@ -39,7 +37,6 @@ class AuthMiddleware:
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         path = scope.get("path", "")
         if scope["type"] == "http" and self._tokens.wanted and path not in OPEN:
             try:
@@ -74,7 +71,6 @@ def not_allowed(error: NotAllowed, headers: dict[str, str] | None = None) -> Res
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sent a request that was let in."""
     caller: Caller = getattr(request.state, "caller", EVERYBODY)
     client = request.client
     return msgspec.structs.replace(caller, peer=f"{client.host}:{client.port}" if client else "")

@@ -1,7 +1,5 @@
 """Reading request bodies without ever holding more than is allowed."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
@@ -47,7 +45,6 @@ class Lines:
         return 0 if self._skipping else self._size
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes | TooLarge]]:
-        """The lines that end in this chunk."""
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             yield from self._end(piece)
@@ -55,7 +52,6 @@ class Lines:
             self._hold(rest)
 
     def finish(self) -> Iterator[tuple[int, bytes | TooLarge]]:
-        """The last line, if no newline followed it."""
         if self._size or self._skipping:
             yield from self._end(b"")
 

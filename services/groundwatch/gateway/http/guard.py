@@ -1,7 +1,5 @@
 """The outermost layer: whatever goes wrong inside, the caller gets one line of JSON and we get a log."""
 
-from __future__ import annotations
-
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,7 +14,6 @@ class Guard:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         started = False
 
         async def watched(message: Message) -> None:

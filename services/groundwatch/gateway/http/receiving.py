@@ -1,7 +1,5 @@
 """Bodies on their way in: how slow a sender may be, and how much all of them together may have us hold."""
 
-from __future__ import annotations
-
 import asyncio
 
 from starlette.requests import Request
@@ -66,7 +64,6 @@ class Receiving:
         self._least = max(1.0, min_rate * timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -107,6 +104,5 @@ class Receiving:
 
 
 def share_of(request: Request) -> Share:
-    """What this request holds."""
     share: Share = request.state.share
     return share

@@ -1,7 +1,5 @@
 """Answers over HTTP: JSON, errors on one line that name what is wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from starlette.responses import Response

@@ -1,7 +1,5 @@
 """Images that come with a response: checked in a process of their own, stored before the event names them."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re
@@ -59,7 +57,6 @@ class Attachments:
         self._checks = ImageChecks(limits)
 
     async def close(self) -> None:
-        """End what checks images."""
         await self._checks.close()
 
     async def store(self, given: bytes | Encoded, sender: str) -> tuple[Image, bool]:

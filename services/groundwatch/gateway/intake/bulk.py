@@ -1,22 +1,18 @@
 """Many responses in one request, each line on its own."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
 from groundwatch.gateway.auth.callers import Caller
+from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import Lines, TooLarge
 from groundwatch.gateway.http.receiving import SlowSender, TooMuchHeld
-from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.parsing import Submission, read_submission
 from groundwatch.gateway.intake.results import Recorded, Refused
-from groundwatch.gateway.intake.window import PATIENCE, Window
-from groundwatch.gateway.live.backlog import Backlog
-from groundwatch.records import Limits
+from groundwatch.gateway.intake.window import TIMEOUT, Window
 
-__all__ = ["PATIENCE", "Bulk", "CutShort", "LineError", "Summary"]
+__all__ = ["TIMEOUT", "Bulk", "CutShort", "LineError", "Summary"]
 
 MAX_ERRORS = 100
 
@@ -58,21 +54,12 @@ class CutShort(Exception):
 class Bulk:
     """One bulk request."""
 
-    def __init__(
-        self,
-        intake: Intake,
-        backlog: Backlog,
-        bounds: Limits,
-        caller: Caller,
-        *,
-        in_flight: int,
-        hold: Callable[[int], None],
-    ) -> None:
+    def __init__(self, core: GatewayCore, caller: Caller, hold: Callable[[int], None]) -> None:
         """`hold` is told how many bytes it holds."""
-        self._bounds = bounds
+        self._bounds = core.bounds
         self._hold = hold
         self._caller = caller
-        self._window = Window(intake, backlog, self._ended, in_flight=in_flight, patience=PATIENCE)
+        self._window = Window(core, self._ended, timeout=TIMEOUT)
         self.summary = Summary()
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Summary:

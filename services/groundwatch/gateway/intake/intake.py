@@ -5,8 +5,6 @@ that holds one event for ever. So the answer to "is this a repeat?" is the serve
 with many gateways and after any restart.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
@@ -84,38 +82,20 @@ class Intake:
         images: Sequence[Attachment] = (),
         *,
         sender: str = "",
-        patience: float = 0.0,
+        timeout: float = 0.0,
     ) -> Recorded | Refused:
         """Record a response; `images` take the place of its own, and wait behind others of `sender`.
 
         `recorded_at`, `declined`, `drawn` and `run` are ours to say and are replaced. Faults that pass are
-        tried again for `patience` seconds.
+        tried again for `timeout` seconds.
         """
-        deadline = time.monotonic() + patience
-        refused = self._gone(response)
-        while refused is not None and refused.passing and time.monotonic() < deadline:
-            await asyncio.sleep(RETRY_SECONDS)
-            refused = self._gone(response)
-        if refused is not None:
-            return self.refuse(refused)
-        try:
-            async with bounded():
-                digests = await self._digests(response, images, sender)
-                while isinstance(digests, Refused) and digests.passing and time.monotonic() < deadline:
-                    await asyncio.sleep(RETRY_SECONDS)
-                    digests = await self._digests(response, images, sender)
-                if isinstance(digests, Refused):
-                    return self.refuse(digests)
-                if self.must_lease(response):
-                    await self.lease(response)
-        except TransientError as error:
-            return self.refuse(_unavailable(response.id, error))
-        ready = self.prepare(msgspec.structs.replace(response, images=digests))
+        deadline = time.monotonic() + timeout
+        stored = await self._with_images(response, images, sender, deadline, lease=True)
+        ready = stored if isinstance(stored, Refused) else self.prepare(stored)
         if isinstance(ready, Refused):
             return self.refuse(ready)
-        return await self.settle(
-            ready, await self.send(ready), patience=max(0.0, deadline - time.monotonic())
-        )
+        left = max(0.0, deadline - time.monotonic())
+        return await self.finish(ready, await self.send(ready), timeout=left)
 
     async def ask(
         self,
@@ -129,22 +109,15 @@ class Intake:
 
         Nothing is sampled out: who asks wants the answer judged.
         """
-        if refused := self._gone(response):
-            return self.refuse(refused)
-        try:
-            async with bounded():
-                digests = await self._digests(response, images, sender)
-        except TransientError as error:
-            return self.refuse(_unavailable(response.id, error))
-        if isinstance(digests, Refused):
-            return self.refuse(digests)
-        if refused := self._unknown(response):
+        stored = await self._with_images(response, images, sender, 0.0)
+        if isinstance(stored, Refused):
+            return self.refuse(stored)
+        if refused := self._unknown(stored):
             return self.refuse(refused)
         said = QuestionAsked(
             response=msgspec.structs.replace(
-                response,
-                images=digests,
-                protocols=tuple(dict.fromkeys(response.protocols)) or self._settings.protocols,
+                stored,
+                protocols=self._protocols(stored),
                 recorded_at=0.0,
                 declined={},
                 drawn={},
@@ -175,7 +148,7 @@ class Intake:
                     return self.refuse(_conflict(ready))
         except TransientError as error:
             return self.refuse(_unavailable(response.id, error))
-        return await self.settle(ready, await self.send(ready))
+        return await self.finish(ready, await self.send(ready))
 
     @property
     def blind(self) -> bool:
@@ -225,7 +198,7 @@ class Intake:
     def prepare(self, response: ResponseRecorded) -> Ready | Refused:
         """Decide everything about a response whose images are stored; waits for nothing.
 
-        What is prepared must be sent and settled: it may have used something of a budget.
+        What is prepared must be sent and finished: it may have used something of a budget.
         """
         if refused := self._unknown(response):
             return refused
@@ -245,7 +218,7 @@ class Intake:
         )
 
     async def send(self, ready: Ready) -> Receipt | Refused:
-        """Put it on the wire. What comes back must be given to `settle`."""
+        """Put it on the wire. What comes back must be given to `finish`."""
         try:
             if why := self._bus.storage.pausing(ready.outgoing.subject):
                 raise NotStored(why)
@@ -255,14 +228,14 @@ class Intake:
         except TransientError as error:
             return _unavailable(ready.response.id, error)
 
-    async def settle(
-        self, ready: Ready, waiting: Receipt | Refused, *, patience: float = 0.0
+    async def finish(
+        self, ready: Ready, waiting: Receipt | Refused, *, timeout: float = 0.0
     ) -> Recorded | Refused:
-        """Wait until the stream has it, sending it again for `patience` seconds if the stream refuses.
+        """Wait until the stream has it, sending it again for `timeout` seconds if the stream refuses.
 
         Nothing is sent any more once this has returned.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         silence = _unconfirmed(ready, "no answer came back")
         unsure: Refused | None = None
         ended: Recorded | Refused = silence if isinstance(waiting, Receipt) else waiting
@@ -291,17 +264,42 @@ class Intake:
         return ended
 
     def refuse(self, refused: Refused) -> Refused:
-        """Count a refusal."""
         self._metrics.refused.labels(refused.reason).inc()
         return refused
 
+    async def _with_images(
+        self,
+        response: ResponseRecorded,
+        images: Sequence[Attachment],
+        sender: str,
+        deadline: float,
+        *,
+        lease: bool = False,
+    ) -> ResponseRecorded | Refused:
+        """The response with its images stored; faults that pass are tried again until `deadline`."""
+        attachments = images or response.images
+        try:
+            async with bounded():
+                while True:
+                    digests = self._gone(response) or await self._digests(response.id, attachments, sender)
+                    if not isinstance(digests, Refused):
+                        break
+                    if not digests.passing or time.monotonic() >= deadline:
+                        return digests
+                    await asyncio.sleep(RETRY_SECONDS)
+                if lease and self.must_lease(response):
+                    await self.lease(response)
+        except TransientError as error:
+            return _unavailable(response.id, error)
+        return msgspec.structs.replace(response, images=digests)
+
     async def _digests(
-        self, response: ResponseRecorded, images: Sequence[Attachment], sender: str
+        self, name: str, images: Sequence[Attachment], sender: str
     ) -> tuple[str, ...] | Refused:
         try:
-            return await self.attachments.digests(response.id, images or response.images, sender)
+            return await self.attachments.digests(name, images, sender)
         except TransientError as error:
-            return Refused(id=response.id, reason="unavailable", message=str(error))
+            return Refused(id=name, reason="unavailable", message=str(error))
 
     async def _confirm(
         self, ready: Ready, waiting: Receipt | Refused, *, again: bool = False

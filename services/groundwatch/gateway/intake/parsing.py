@@ -1,7 +1,5 @@
 """What a caller writes, read into events and attachments."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any

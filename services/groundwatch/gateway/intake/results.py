@@ -1,7 +1,5 @@
 """How an attempt to record a response ended: values, because one line of many must not stop the others."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

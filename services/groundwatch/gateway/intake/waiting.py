@@ -1,7 +1,5 @@
 """How long a caller waits for the streams, at any door."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

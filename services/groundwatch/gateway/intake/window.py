@@ -4,8 +4,6 @@ Taking goes on only as room comes free, so a sender that is faster than the stre
 flow control, and memory does not depend on how much it sends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque
@@ -14,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.gateway.intake.intake import RETRY_SECONDS, Intake, Ready
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.intake.intake import RETRY_SECONDS, Ready
 from groundwatch.gateway.intake.parsing import Submission
 from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.gateway.intake.waiting import ANSWER_SECONDS
-from groundwatch.gateway.live.backlog import Backlog
 from groundwatch.runtime.delivery.bus import Receipt, settle
 
-PATIENCE = ANSWER_SECONDS
+TIMEOUT = ANSWER_SECONDS
 """Seconds that one request waits in all for a full or absent stream."""
 
 HELD_BYTES = 8 * 1024 * 1024
@@ -42,14 +40,12 @@ class Waiting(msgspec.Struct, frozen=True):
 class Window:
     """The responses of one request. `ended` is told how each ended, in order."""
 
-    def __init__(
-        self, intake: Intake, backlog: Backlog, ended: Ended, *, in_flight: int, patience: float = PATIENCE
-    ) -> None:
-        self._intake = intake
-        self._backlog = backlog
+    def __init__(self, core: GatewayCore, ended: Ended, *, timeout: float = TIMEOUT) -> None:
+        self._intake = core.intake
+        self._backlog = core.backlog
         self._tell = ended
-        self._in_flight = in_flight
-        self._patience = patience
+        self._in_flight = core.settings.intake.in_flight
+        self._timeout = timeout
         self._waiting: deque[Waiting] = deque()
         self._held = 0
         self.given_up: Refused | None = None
@@ -57,12 +53,11 @@ class Window:
 
     @property
     def held(self) -> int:
-        """Bytes of responses in the air."""
         return self._held
 
     async def put(self, number: int, size: int, read: Callable[[], Submission | Refused]) -> None:
         """Take the response that `read` returns; `size` in bytes. Waits for room, and for the backlog."""
-        if self.given_up is None and (self._backlog.closed or self._backlog.full):
+        if self.given_up is None and self._backlog.refusal():
             await self._wait()
         submission = self.given_up or read()
         if isinstance(submission, Refused):
@@ -82,15 +77,14 @@ class Window:
         self._added()
 
     async def drain(self) -> None:
-        """Wait until all have ended."""
         while self._waiting:
-            await self._settle()
+            await self._finish()
 
     async def _start(self, number: int, size: int, submission: Submission) -> Waiting:
         images = submission.images
         if self._intake.blind or not self._intake.attachments.known(images):
             recording = self._intake.record(
-                submission.response, images, sender=submission.sender, patience=self._patience
+                submission.response, images, sender=submission.sender, timeout=self._timeout
             )
             return Waiting(number, size, None, asyncio.ensure_future(recording))
         response = submission.response
@@ -104,19 +98,18 @@ class Window:
         return Waiting(number, size, ready, await self._intake.send(ready))
 
     def _added(self) -> None:
-        """For who settles beside."""
+        """For who finishes beside."""
 
     async def _make_room(self) -> None:
-        """Settle the older half: one wait for many, since acknowledgements come in order."""
+        """Finish the older half: one wait for many, since acknowledgements come in order."""
         half = (len(self._waiting) + 1) // 2
         last = self._waiting[half - 1].ending
         if isinstance(last, Receipt):
             await settle([last])
         for _ in range(half):
-            await self._settle()
+            await self._finish()
 
-    async def _settle(self) -> None:
-        """Wait for the oldest in the air."""
+    async def _finish(self) -> None:
         first = self._waiting.popleft()
         self._held -= first.size
         if first.ready is None:
@@ -125,28 +118,25 @@ class Window:
             return
         waiting: Receipt | Refused = first.ending
         began = time.monotonic()
-        ended = await self._intake.settle(first.ready, waiting, patience=self._patience)
+        ended = await self._intake.finish(first.ready, waiting, timeout=self._timeout)
         self._ended(first.number, ended)
         if (waited := time.monotonic() - began) >= RETRY_SECONDS:
-            self._patience = max(0.0, self._patience - waited)
-            self._settle_together()
+            self._timeout = max(0.0, self._timeout - waited)
+            self._finish_together()
 
-    def _settle_together(self) -> None:
+    def _finish_together(self) -> None:
         """The stream fails or fails no more: what is in the air tries again side by side, not in turn."""
         for place, one in enumerate(self._waiting):
             if one.ready is not None:
-                settling = self._intake.settle(one.ready, one.ending, patience=self._patience)
-                self._waiting[place] = Waiting(one.number, one.size, None, asyncio.ensure_future(settling))
+                finishing = self._intake.finish(one.ready, one.ending, timeout=self._timeout)
+                self._waiting[place] = Waiting(one.number, one.size, None, asyncio.ensure_future(finishing))
 
     async def _wait(self) -> None:
-        """Spend patience on a full backlog, and give up when it is spent."""
-        if self._backlog.closed:
-            self.given_up = Refused(reason="unavailable", message="the gateway is going down; send it again")
-            return
+        """Wait for a full backlog, and give up when the time is spent."""
         began = time.monotonic()
-        if not await self._backlog.room(began + self._patience):
-            self.given_up = Refused(reason="backlog", message=self._backlog.refusal())
-        self._patience = max(0.0, self._patience - (time.monotonic() - began))
+        if refusal := await self._backlog.room(began + self._timeout):
+            self.given_up = refusal
+        self._timeout = max(0.0, self._timeout - (time.monotonic() - began))
 
     def _ended(self, number: int, ended: Recorded | Refused) -> None:
         if isinstance(ended, Recorded):

@@ -6,13 +6,10 @@ gateway that has seen the one before: of several gateways one announces, and one
 again after a restart finds its alarms announced.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque
 from functools import partial
-from typing import Any
 
 import msgspec
 import nats.js.errors
@@ -40,45 +37,37 @@ SOURCES = 1_000
 _DECODER = msgspec.json.Decoder(AlarmRaised)
 
 
-class AlarmPublisher:
+class AlarmPublisher(SupervisedTask):
     """Watches outcomes, announces what turns, and says what is raised now."""
 
     def __init__(
         self, settings: AlarmSettings, bus: Bus, metrics: Metrics, *, most: int | None = None
     ) -> None:
         """`most`: so many models are watched, those that come most often."""
+        super().__init__("gateway-alarms", self._announce_all)
         self._bus = bus
         self._metrics = metrics
         self._rule = settings.rule
         self._most = most
-        self._alarms = Alarms(self._rule, most)
+        self.alarms = Alarms(self._rule, most)
         self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
         self._generation = metrics.generation
         self._waiting: deque[AlarmRaised] = deque()
         self._awake = asyncio.Event()
         self._unannounced = ""
-        self._task = SupervisedTask("gateway-alarms", self._run)
-
-    def start(self) -> None:
-        """Begin to announce."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """Announce no more; what was not announced is found again at the next start."""
-        await self._task.stop()
 
     @property
     def problem(self) -> str:
         """Why alarms are not announced; empty while they are."""
-        return self._task.problem or self._unannounced
+        return super().problem or self._unannounced
 
     def reset(self) -> None:
         """Begin anew: the outcomes are another stream's."""
-        self._alarms = Alarms(self._rule, self._most)
+        self.alarms = Alarms(self._rule, self._most)
 
     def take(self, event: ResponseScored, *, new: bool) -> None:
         """Count an outcome; `new` when it was not there before the gateway started."""
-        for found in self._alarms.add(event):
+        for found in self.alarms.add(event):
             if found.recovered_at is None:
                 self._waiting.append(found.alarm)
                 self._awake.set()
@@ -86,30 +75,18 @@ class AlarmPublisher:
                 _tell_recovery(found)
         self._show(event)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Every alarm, the oldest first."""
-        return self._alarms.rows()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Alarms, the rule and what is watched."""
-        return self._alarms.to_dict()
-
-    def alarmed(self) -> set[str]:
-        """The models with an alarm that is raised."""
-        return self._alarms.alarmed()
-
     def _show(self, event: ResponseScored) -> None:
         """Make sure that the gauge has every category of this model; it is computed when it is read."""
         if self._generation != self._metrics.generation:
             # Some labels are others' now, and their series have ended.
             self._generation = self._metrics.generation
             self._shown.clear()
-            for model, protocol in self._alarms.models():
+            for model, protocol in self.alarms.models():
                 self._show_model(model, protocol)
         self._show_model(event.model, event.protocol)
 
     def _show_model(self, model: str, protocol: str) -> None:
-        for category in self._alarms.raised_now(model, protocol):
+        for category in self.alarms.raised_now(model, protocol):
             names = (model, protocol, category)
             labels = self._metrics.alarm_labels(*names)
             sources = self._shown.setdefault(labels, set())
@@ -117,18 +94,18 @@ class AlarmPublisher:
                 self._metrics.alarm_raised.labels(*labels).set_function(partial(self._count, labels))
             sources.add(names)
             if len(sources) > SOURCES:
-                sources -= {one for one in sources if not self._alarms.watches(one[0], one[1])}
+                sources -= {one for one in sources if not self.alarms.watches(one[0], one[1])}
 
     def _count(self, labels: tuple[str, str, str]) -> float:
         since = time.time() - QUIET
         return float(
             sum(
-                self._alarms.raised_now(model, protocol, since=since).get(category, 0)
+                self.alarms.raised_now(model, protocol, since=since).get(category, 0)
                 for model, protocol, category in self._shown.get(labels, ())
             )
         )
 
-    async def _run(self) -> None:
+    async def _announce_all(self) -> None:
         while True:
             if not self._waiting:
                 self._awake.clear()

@@ -1,13 +1,12 @@
 """Whether the services behind the gateway keep up, and whether there is anything behind it at all."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 
 import nats.errors
 import nats.js.errors
 
+from groundwatch.gateway.intake.results import Refused
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.topology import RESPONSES
@@ -17,26 +16,22 @@ LOOK_SECONDS = 1.0
 WAIT_SECONDS = 0.1
 
 
-class Backlog:
+class Backlog(SupervisedTask):
     """What waits for extraction: looked up every second, with what was sent since added."""
 
     def __init__(self, bus: Bus, limit: int) -> None:
+        super().__init__("gateway-backlog", self._watch)
         self._bus = bus
         self._limit = limit
         self._waiting = 0
         self._sent = 0
         self._closing = False
-        self._task = SupervisedTask("gateway-backlog", self._watch)
         self._unseen = ""
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task.start()
 
     async def stop(self) -> None:
         """Look no more, and let nobody wait any longer."""
         self._closing = True
-        await self._task.stop()
+        await super().stop()
 
     def close(self) -> None:
         """Take nothing more: who is asked from now on refuses."""
@@ -49,32 +44,33 @@ class Backlog:
     @property
     def problem(self) -> str:
         """Why it is not known what waits; empty while it is."""
-        return self._unseen or self._task.problem
+        return self._unseen or super().problem
 
     @property
     def closed(self) -> bool:
-        """Whether the gateway is going down."""
         return self._closing
 
     @property
     def full(self) -> bool:
-        """Whether no more should be taken now."""
         return self._waiting + self._sent > self._limit
 
-    def refusal(self) -> str:
-        """What to tell a caller while it is full."""
-        return f"more than {self._limit} responses wait to be judged; send it again later"
+    def refusal(self) -> Refused | None:
+        if self._closing:
+            return Refused(reason="unavailable", message="the gateway is going down; send it again")
+        if self.full:
+            message = f"more than {self._limit} responses wait to be judged; send it again later"
+            return Refused(reason="backlog", message=message)
+        return None
 
-    async def room(self, deadline: float) -> bool:
-        """Wait until there is room, at most until `deadline` (of the monotonic clock)."""
-        while self.full:
-            if self._closing or time.monotonic() >= deadline:
-                return False
+    async def room(self, deadline: float) -> Refused | None:
+        """Wait for room, at most until `deadline` (of the monotonic clock); why there is none then."""
+        while True:
+            refusal = self.refusal()
+            if refusal is None or self._closing or time.monotonic() >= deadline:
+                return refusal
             await asyncio.sleep(WAIT_SECONDS)
-        return True
 
     async def look(self) -> None:
-        """Ask the server once."""
         before = self._sent
         try:
             info = await self._bus.js.consumer_info(RESPONSES, CONSUMER)

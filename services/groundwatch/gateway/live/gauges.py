@@ -4,8 +4,6 @@ A stage that is scaled to zero, or that has died, cannot say what waits for it. 
 every durable consumer and at the dead letters; several gateways say the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Protocol
@@ -25,13 +23,9 @@ LOOK_SECONDS = 5.0
 class Gauges(Protocol):
     """What looks at the streams again and again, and tells Prometheus."""
 
-    def start(self) -> None:
-        """Begin to look."""
-        ...
+    def start(self) -> None: ...
 
-    async def stop(self) -> None:
-        """Look no more."""
-        ...
+    async def stop(self) -> None: ...
 
     @property
     def problem(self) -> str:
@@ -39,27 +33,14 @@ class Gauges(Protocol):
         ...
 
 
-class StreamGauges:
+class StreamGauges(SupervisedTask):
     """Looks at consumers and dead letters every few seconds. What cannot be seen is not shown."""
 
     def __init__(self, bus: Bus, metrics: Metrics) -> None:
+        super().__init__("gateway-gauges", self._watch)
         self._bus = bus
         self._metrics = metrics
-        self._task = SupervisedTask("gateway-gauges", self._watch)
         self._blind = False
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """Look no more."""
-        await self._task.stop()
-
-    @property
-    def problem(self) -> str:
-        """Why nobody looks; empty while somebody does."""
-        return self._task.problem
 
     async def look(self) -> None:
         """Ask the server once. Raises what NATS raises."""

@@ -4,13 +4,11 @@ Nobody who watches can hold up the others: each has a queue of its own, and who 
 many outcomes were left out and from where to ask for them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,9 +27,6 @@ SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
 HEARTBEAT_SECONDS = 15.0
 QUEUE = 1_000
 TOGETHER = 64
-HEARTBEAT = b": heartbeat\n\n"
-
-Item = TypeVar("Item")
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
 
@@ -44,7 +39,6 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str = ""
 
     def matches(self, event: ResponseScored) -> bool:
-        """Whether this outcome is wanted."""
         return (
             self.model in ("", event.model)
             and self.tenant in ("", event.tenant)
@@ -65,7 +59,15 @@ class Heartbeat(msgspec.Struct, frozen=True):
     position: int
 
 
-class Watcher(Generic[Item]):
+class Shown(NamedTuple):
+    """An outcome with its sequence in the stream and as it stands there."""
+
+    sequence: int
+    event: ResponseScored
+    data: bytes
+
+
+class Watcher:
     """One who watches: a bounded queue, and how many did not fit.
 
     What is at `after` or before it was seen already, perhaps at a gateway that had read further.
@@ -75,41 +77,39 @@ class Watcher(Generic[Item]):
         self.wanted = wanted
         self.after = after
         self._size = size
-        self._queue: deque[tuple[int, Item]] = deque()
+        self._queue: deque[Shown] = deque()
         self._awake = asyncio.Event()
         self._missed = 0
         self._last = 0
 
-    def offer(self, sequence: int, item: Item) -> None:
+    def offer(self, shown: Shown) -> None:
         """Take an outcome, or count it as missed until the queue has been emptied."""
-        if sequence <= self.after:
+        if shown.sequence <= self.after:
             return
         if self._missed or len(self._queue) >= self._size:
             self._missed += 1
         else:
-            self._queue.append((sequence, item))
+            self._queue.append(shown)
         self._awake.set()
 
     def wake(self) -> None:
-        """Let it look whether it should end."""
         self._awake.set()
 
-    async def next(self, patience: float) -> tuple[list[tuple[int, Item]], Missed | None]:
-        """What to send next and what was missed behind it; nothing if nothing came for `patience` seconds."""
+    async def next(self, timeout: float) -> list[Shown | Missed]:
+        """What to send next, with what was missed behind it; nothing if none came for `timeout` seconds."""
         if not self._queue and not self._missed:
             self._awake.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     await self._awake.wait()
-        found: list[tuple[int, Item]] = []
+        found: list[Shown | Missed] = []
         while self._queue and len(found) < TOGETHER:
+            self._last = self._queue[0].sequence
             found.append(self._queue.popleft())
-            self._last = found[-1][0]
-        missed = None
         if not self._queue and self._missed:
-            missed = Missed(self._missed, self._last)
+            found.append(Missed(self._missed, self._last))
             self._missed = 0
-        return found, missed
+        return found
 
 
 class Live:
@@ -124,8 +124,7 @@ class Live:
         self._budgets = budgets
         self._heartbeat = HEARTBEAT_SECONDS
         self._queue = QUEUE
-        self._watchers: set[Watcher[bytes]] = set()
-        self._listeners: set[Watcher[ResponseScored]] = set()
+        self._watchers: set[Watcher] = set()
         self._most = most
         self._board = self._new_board()
         self._counting = SupervisedTask("gateway-live", self._count)
@@ -144,15 +143,11 @@ class Live:
         self._counting.start()
 
     def close(self) -> None:
-        """End every watcher's stream."""
         self._closing = True
         for watcher in self._watchers:
             watcher.wake()
-        for listener in self._listeners:
-            listener.wake()
 
     async def stop(self) -> None:
-        """Stop reading."""
         self.close()
         await self._counting.stop()
         await self._stop_ahead()
@@ -166,70 +161,49 @@ class Live:
 
     @property
     def watchers(self) -> int:
-        """How many watch now."""
-        return len(self._watchers) + len(self._listeners)
+        return len(self._watchers)
 
     async def report(self) -> dict[str, Any]:
         """The report of live traffic. `sequence` is how far it goes, `complete` whether all was read."""
-        told = await self._board.tell()
-        return {**told, "alarms": self._alarms.rows(), "complete": self._caught_up.is_set()}
+        told = await self._board.current()
+        return {**told, "alarms": self._alarms.alarms.rows(), "complete": self._caught_up.is_set()}
 
     def alarms(self) -> dict[str, Any]:
-        """The alarms of live traffic, and what is watched for them."""
         return {
-            **self._alarms.to_dict(),
+            **self._alarms.alarms.to_dict(),
             "sequence": self._counted,
             "complete": self._caught_up.is_set(),
         }
 
     async def frames(self, wanted: Filter, since: int | None) -> AsyncIterator[bytes]:
-        """Server-sent events: outcomes after sequence `since`, or from now on, until the gateway closes."""
+        """`watch` as server-sent events."""
         yield b"retry: 2000\n: groundwatch\n\n"
+        async with contextlib.aclosing(self.watch(wanted, since)) as watched:
+            async for several in watched:
+                yield b"".join(map(_frame, several))
+
+    async def watch(
+        self, wanted: Filter, since: int | None
+    ) -> AsyncGenerator[Sequence[Shown | Missed | Heartbeat]]:
+        """Outcomes after sequence `since`, or from now on, until the gateway closes, and heartbeats."""
         while not await self._ready():
-            yield HEARTBEAT
+            yield [Heartbeat(since or 0)]
         after = 0 if since is None else await self._floor(since)
         if since is not None:
+            position = after
             async for past in self._past(wanted, after):
-                yield b": waiting\n\n" if past is None else _frame(past[0], past[2])
-        watcher = Watcher[bytes](wanted, self._queue, after)
+                position = position if past is None else past.sequence
+                yield [past or Heartbeat(position)]
+        watcher = Watcher(wanted, self._queue, after)
         self._watchers.add(watcher)
         try:
             while not self._closing:
-                found, missed = await watcher.next(self._heartbeat)
-                frames = [frame for _, frame in found]
-                if missed:
-                    told = b'event: missed\ndata: {"count":%d,"since":%d}\n\n'
-                    frames.append(told % (missed.count, missed.after))
-                if frames or not self._closing:
-                    yield b"".join(frames) or HEARTBEAT
+                if found := await watcher.next(self._heartbeat):
+                    yield found
+                elif not self._closing:
+                    yield [Heartbeat(max(self.position, watcher.after))]
         finally:
             self._watchers.discard(watcher)
-
-    async def outcomes(
-        self, wanted: Filter, after: int | None
-    ) -> AsyncGenerator[tuple[int, ResponseScored] | Missed | Heartbeat, None]:
-        """The same as values: an outcome with its sequence, what was missed, a heartbeat."""
-        while not await self._ready():
-            yield Heartbeat(after or 0)
-        floor = 0 if after is None else await self._floor(after)
-        if after is not None:
-            position = floor
-            async for past in self._past(wanted, floor):
-                position = position if past is None else past[0]
-                yield Heartbeat(position) if past is None else past[:2]
-        watcher = Watcher[ResponseScored](wanted, self._queue, floor)
-        self._listeners.add(watcher)
-        try:
-            while not self._closing:
-                found, missed = await watcher.next(self._heartbeat)
-                for one in found:
-                    yield one
-                if missed:
-                    yield missed
-                elif not (found or self._closing):
-                    yield Heartbeat(max(self.position, watcher.after))
-        finally:
-            self._listeners.discard(watcher)
 
     async def _ready(self) -> bool:
         """Wait until it is known from where on outcomes are shown, at most for a heartbeat."""
@@ -251,9 +225,7 @@ class Live:
                 return self.position
         return since
 
-    async def _past(
-        self, wanted: Filter, since: int
-    ) -> AsyncIterator[tuple[int, ResponseScored, bytes] | None]:
+    async def _past(self, wanted: Filter, since: int) -> AsyncIterator[Shown | None]:
         """From the stream itself, until nothing lies between it and what is fanned out; None: must wait."""
         position = min(since, self.position)
         while position < self.position and not self._closing:
@@ -268,7 +240,7 @@ class Live:
                 ):
                     event = _decode(read.subject, read.data)
                     if event is not None and wanted.matches(event):
-                        yield read.sequence, event, read.data
+                        yield Shown(read.sequence, event, read.data)
                     position = read.sequence
             except (*FAULTS, TransientError):
                 yield None
@@ -277,7 +249,7 @@ class Live:
             position = last
 
     def _new_board(self) -> Board:
-        return Board(self._most, self._alarms.alarmed)
+        return Board(self._most, lambda: self._alarms.alarms.alarmed())
 
     async def _count(self) -> None:
         """Report, alarms and budgets: every outcome once, in the order of the stream."""
@@ -307,8 +279,6 @@ class Live:
         self._alarms.reset()
         for watcher in self._watchers:
             watcher.after = 0
-        for listener in self._listeners:
-            listener.after = 0
         if self._budgets is not None:
             self._budgets.forget()
         self._caught_up.clear()
@@ -356,15 +326,10 @@ class Live:
         self.position = sequence
         if event is None:
             return
-        for listener in self._listeners:
-            if listener.wanted.matches(event):
-                listener.offer(sequence, event)
-        if not self._watchers:
-            return
-        frame = _frame(sequence, data)
+        shown = Shown(sequence, event, data)
         for watcher in self._watchers:
             if watcher.wanted.matches(event):
-                watcher.offer(sequence, frame)
+                watcher.offer(shown)
 
     def _fault(self, problem: str) -> None:
         if problem and not self._unread:
@@ -372,8 +337,13 @@ class Live:
         self._unread = problem
 
 
-def _frame(sequence: int, data: bytes) -> bytes:
-    return b"id: %d\nevent: outcome\ndata: %b\n\n" % (sequence, data)
+def _frame(item: Shown | Missed | Heartbeat) -> bytes:
+    match item:
+        case Shown():
+            return b"id: %d\nevent: outcome\ndata: %b\n\n" % (item.sequence, item.data)
+        case Missed():
+            return b'event: missed\ndata: {"count":%d,"since":%d}\n\n' % (item.count, item.after)
+    return b": heartbeat\n\n"
 
 
 def _decode(subject: str, data: bytes) -> ResponseScored | None:

@@ -1,7 +1,5 @@
 """One response with everything that became of it, read from the streams."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

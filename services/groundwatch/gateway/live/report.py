@@ -1,7 +1,5 @@
 """The report of live traffic, kept up to date outcome by outcome and told without stopping anything."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import time
@@ -50,7 +48,7 @@ class Board:
         else:
             self._apply(sequence, old, event)
 
-    async def tell(self) -> dict[str, Any]:
+    async def current(self) -> dict[str, Any]:
         """The report as of a moment ago, with the `sequence` of the last outcome that is in it."""
         async with self._computing:
             if self._told is None or (self._changed and time.monotonic() >= self._stale_at):

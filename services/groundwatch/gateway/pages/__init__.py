@@ -1,7 +1,5 @@
 """The pages that people look at: self-contained files, shipped with the package."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -33,7 +31,6 @@ class Page:
 
 
 def _hashes(text: str, tag: str) -> str:
-    """The digests of the elements' contents, as a policy names them."""
     found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
     digests = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in found)
     return " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"

@@ -1,7 +1,5 @@
 """Singulars and verb bases by rule, with the irregular ones from the data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 _VOWELS = frozenset("aeiou")

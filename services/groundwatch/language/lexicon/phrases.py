@@ -1,7 +1,5 @@
 """Noun phrases: "two large wooden chairs" into a concept, its attributes and how many."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

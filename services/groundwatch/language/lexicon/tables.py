@@ -1,7 +1,5 @@
 """The lexicon's tables, read once from the data beside this file."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -143,7 +141,6 @@ class Lexicon:
         return self._concepts.get(phrase, phrase)
 
     def singular(self, name: str) -> str:
-        """A lower-case name with its last word in the singular."""
         return singular_by(name, self.nouns.irregular_plurals, self.nouns.uninflected)
 
     def concept(self, words: tuple[str, ...]) -> str:
@@ -161,7 +158,6 @@ class Lexicon:
         return " ".join(lemmas)
 
     def _ancestors(self, concept: str) -> frozenset[str]:
-        """Every broader concept, however far up."""
         found: set[str] = set()
         open_ = [concept]
         while open_:
@@ -183,7 +179,6 @@ class Lexicon:
         return narrow == broad or broad in self.ancestors(narrow)
 
     def attribute(self, word: str) -> Attribute | None:
-        """The value that a word names, if it is one."""
         return self._values.get(word)
 
     def entails_value(self, narrow: Attribute, broad: Attribute) -> bool:
@@ -268,7 +263,6 @@ class Lexicon:
 
 @cache
 def lexicon() -> Lexicon:
-    """The one lexicon of this process."""
     folder = resources.files(__package__ or "groundwatch.language.lexicon")
     texts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES]
     return Lexicon(
@@ -280,5 +274,4 @@ def lexicon() -> Lexicon:
 
 
 def singular(name: str) -> str:
-    """A lower-case name with its last word in the singular."""
     return lexicon().singular(name)

@@ -4,8 +4,6 @@ In order: the same lemma; synonyms of our own lexicon, of WordNet and of `likene
 adds words to the other ("stone arch bridge", "wooden table"); what lies above in either lexicon.
 """
 
-from __future__ import annotations
-
 from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -68,7 +66,6 @@ class Likenesses:
         self.name = lru_cache(maxsize=16384)(self._name)
 
     def compare(self, generated: str, reference: str) -> Likeness:
-        """How `generated` relates to `reference`."""
         one, other = self.name(generated), self.name(reference)
         if not one.whole or not other.whole:
             return Likeness.NONE
@@ -97,7 +94,6 @@ class Likenesses:
         return not any(word[:4] == there[:4] for word in first.split() for there in second.split())
 
     def knows(self, text: str) -> bool:
-        """Whether either lexicon has the whole name."""
         return self.name(text).known
 
     def _by_words(self, one: Name, other: Name) -> Likeness | None:

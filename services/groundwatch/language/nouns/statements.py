@@ -1,7 +1,5 @@
 """How two statements about things relate: "(red, apple)", or "the cup is to the left of the jug"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache

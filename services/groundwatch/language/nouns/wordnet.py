@@ -1,7 +1,5 @@
 """The nouns that `tools/wordnet.py` keeps of WordNet: which words mean the same, and what is above them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import cache, lru_cache
 from importlib import resources
@@ -35,7 +33,6 @@ class Nouns:
         return word in self._meanings
 
     def meanings(self, word: str) -> int:
-        """How many meanings the word has here."""
         return len(self._meanings.get(word, ()))
 
     def synset(self, word: str) -> str | None:
@@ -47,7 +44,6 @@ class Nouns:
         return word if word in names else next(iter(names), None)
 
     def same(self, one: str, other: str) -> bool:
-        """Whether the two words share a meaning."""
         return not set(self._meanings.get(one, ())).isdisjoint(self._meanings.get(other, ()))
 
     def steps(self, narrow: str, broad: str) -> int | None:

@@ -1,7 +1,5 @@
 """The pieces that statements are taken apart into, and that knowledge is held in."""
 
-from __future__ import annotations
-
 import msgspec
 
 from groundwatch.language.lexicon import Attribute
@@ -56,5 +54,4 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def about(atom: Atom) -> str:
-    """The concept that an atom is about."""
     return atom.subject if isinstance(atom, Relates) else atom.concept

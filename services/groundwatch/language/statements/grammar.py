@@ -4,8 +4,6 @@ It covers what decomposers write ("There is …", "The … is …", one verb wit
 content to understand less: words beyond it end in a concept or a value that nothing else equals.
 """
 
-from __future__ import annotations
-
 from groundwatch.language.lexicon import Attribute, Lexicon, NounPhrase, noun_phrases
 from groundwatch.language.lexicon.phrases import DETERMINERS
 from groundwatch.language.statements.atoms import Atom, Exists, Has, Number, Relates
@@ -24,7 +22,6 @@ class Reader:
         self.given: list[Atom] = []
 
     def sentence(self, tokens: list[str]) -> None:
-        """Read a whole sentence, without its negation."""
         tokens = self._without_opening(tokens)
         relations = self.lexicon.relations
         if tokens[:1] == ["there"]:

@@ -1,7 +1,5 @@
 """Texts, triplets and names of a reference, read into statements."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from groundwatch.language.lexicon import Lexicon, lexicon, noun_phrases
@@ -77,7 +75,6 @@ def triplet(subject: str, relation: str, object_: str) -> Statement:
 
 @lru_cache(maxsize=2048)
 def name(text: str) -> Statement:
-    """Read the name of an object in the image."""
     words = lexicon()
     tokens = plain_words(text)
     reader = Reader(words)

@@ -5,8 +5,6 @@ back would be met by all of them at once. It also tells two things apart that lo
 model that is away, and an event that makes it fail.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """How a model on somebody else's server is asked: in a slot, behind its breaker, again within bounds."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
@@ -10,11 +8,11 @@ from typing import TypeVar
 from groundwatch.errors import RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking.breaker import Breaker
-from groundwatch.models.asking.retry_policy import CallKind, Fault, Gate, Patience
+from groundwatch.models.asking.retry_policy import CallKind, Fault, Gate, RetryPolicy
 
 T = TypeVar("T")
 
-Tell = Callable[[CallKind, float, Usage], None]
+Record = Callable[[CallKind, float, Usage], None]
 
 
 class Calls:
@@ -24,29 +22,34 @@ class Calls:
     (`Unavailable`) while it is away: see `Breaker`.
     """
 
-    def __init__(self, model: str, *, slots: asyncio.Semaphore, breaker: Breaker, tell: Tell) -> None:
+    def __init__(self, model: str, *, slots: asyncio.Semaphore, breaker: Breaker, record: Record) -> None:
         self.model = model
         self.breaker = breaker
         self._slots = slots
         self._gate = Gate()
-        self._tell = tell
+        self._record = record
 
     async def persist(
-        self, request: Callable[[], Awaitable[T | Fault]], patience: Patience
+        self, request: Callable[[], Awaitable[T | Fault]], policy: RetryPolicy
     ) -> tuple[T, float]:
-        """What `request` brings and the seconds it took, after as many requests as patience allows.
+        """What `request` brings and the seconds it took, after as many requests as `policy` allows.
 
         Raises `Unscorable`, `RateLimited` with the wait asked for, `Unavailable` or `TransientError`. Faults
-        are told; an answer is still to be.
+        are recorded; an answer is still to be.
         """
+        try:
+            return await self._persist(request, policy)
+        except RateLimited as error:
+            error.judge = self.model
+            raise
+
+    async def _persist(
+        self, request: Callable[[], Awaitable[T | Fault]], policy: RetryPolicy
+    ) -> tuple[T, float]:
         trial = False
         while True:
             async with self._slots:
-                try:
-                    await patience.pass_through(self._gate)
-                except RateLimited as error:
-                    error.judge = self.model
-                    raise
+                await policy.pass_through(self._gate)
                 self._refuse_while_away(trial)
                 trial = trial or self.breaker.is_open
                 started = time.perf_counter()
@@ -59,12 +62,11 @@ class Calls:
             if not isinstance(outcome, Fault):
                 self.breaker.succeeded()
                 return outcome, seconds
-            self._tell(outcome.kind, seconds, Usage())
+            self._record(outcome.kind, seconds, Usage())
             self._note(outcome)
             try:
-                await patience.wait_out(outcome)
-            except RateLimited as error:
-                error.judge = self.model
+                await policy.wait_out(outcome)
+            except RateLimited:
                 raise
             except TransientError as error:
                 if outcome.away:
@@ -85,7 +87,7 @@ class Calls:
 
     def _refuse_while_away(self, trial: bool) -> None:
         if (wait := self.breaker.enter()) > 0:
-            self._tell(CallKind.LEFT_ALONE, 0.0, Usage())
+            self._record(CallKind.LEFT_ALONE, 0.0, Usage())
             error = self._unavailable(self._left_alone, trial, CallKind.LEFT_ALONE)
             error.retry_after = wait
             raise error
@@ -94,14 +96,13 @@ class Calls:
         if isinstance(fault.error, Unscorable):
             # It answered, if only that it will not judge this.
             self.breaker.succeeded()
-        elif fault.kind is CallKind.RATE_LIMITED:
+            return
+        if fault.kind is CallKind.RATE_LIMITED:
             self.breaker.left()
-            if fault.retry_after is not None:
-                self._gate.close_for(fault.retry_after)
         else:
             self.breaker.failed(str(fault.error))
-            if fault.retry_after is not None:
-                self._gate.close_for(fault.retry_after)
+        if fault.retry_after is not None:
+            self._gate.close_for(fault.retry_after)
 
     @property
     def _left_alone(self) -> str:

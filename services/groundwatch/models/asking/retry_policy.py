@@ -4,8 +4,6 @@ Waiting inside a call is bounded: the event is still unacknowledged while it las
 goes to the runtime, which can wait for hours.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random
@@ -48,7 +46,7 @@ class CallKind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that got no answer: what to raise when patience ends, and whether to try before.
+    """A request that got no answer: what to raise when retries end, and whether to try before.
 
     `retry_after` is in seconds, where the server said so. `away`: whatever had been asked, there would have
     been no answer; any other fault may be due to what was asked.
@@ -81,7 +79,7 @@ class Gate:
         return max(0.0, self._opens_at - time.monotonic())
 
 
-class Patience:
+class RetryPolicy:
     """What one judgement may spend on waiting and trying again.
 
     `seconds` bounds all its waits together, `retries` its second tries after faults; a rate limit costs
@@ -109,7 +107,7 @@ class Patience:
             raise fault.error
 
     async def pass_through(self, gate: Gate) -> None:
-        """Wait until `gate` is open. Raises `RateLimited` when that takes longer than patience lasts."""
+        """Wait until `gate` is open. Raises `RateLimited` when that takes longer than is allowed."""
         while (remaining := gate.remaining) > 0:
             if not await self._sleep(remaining + self._wait * random.uniform(0.0, 0.5)):
                 raise RateLimited("the judge's endpoint asked for a pause", retry_after=remaining)

@@ -4,10 +4,8 @@ The body is read here rather than by the client library, which passes an HTML pa
 it were a completion.
 """
 
-from __future__ import annotations
-
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -16,7 +14,10 @@ import openai
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking.retry_policy import CallKind, Fault, retry_after
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.replies import encodable
+
+T = TypeVar("T")
 
 SERVICE_UNAVAILABLE = 503
 _DETAIL = 300
@@ -75,23 +76,26 @@ class _Body(msgspec.Struct):
     usage: _Tokens | None = None
 
 
-def read_answer(body: bytes, *, input_price: float, output_price: float) -> Answer:
-    """Read the body of a successful response. Raises `ValueError` for what is no chat completion.
-
-    Prices are US dollars for a million tokens; a server that counts no tokens costs nothing.
-    """
+def decoded(body: bytes, kind: type[T]) -> T:
+    """The body of a reply as a value. Raises `ValueError` for what is none."""
     try:
-        read = msgspec.convert(json.loads(body), _Body)
+        return msgspec.convert(json.loads(body), kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(str(error)) from error
+
+
+def usage_of(asked: int | None, answered: int | None, settings: ChatSettings) -> Usage:
+    """What one call used and cost by its tokens; a server that counts none costs nothing."""
+    asked, answered = max(0, asked or 0), max(0, answered or 0)
+    cost = (asked * settings.input_price + answered * settings.output_price) / 1_000_000
+    return Usage(calls=1, input_tokens=asked, output_tokens=answered, cost=cost)
+
+
+def read_answer(body: bytes, settings: ChatSettings) -> Answer:
+    """Read the body of a successful response. Raises `ValueError` for what is no chat completion."""
+    read = decoded(body, _Body)
     tokens = read.usage or _Tokens()
-    asked, told = max(0, tokens.prompt_tokens or 0), max(0, tokens.completion_tokens or 0)
-    usage = Usage(
-        calls=1,
-        input_tokens=asked,
-        output_tokens=told,
-        cost=(asked * input_price + told * output_price) / 1_000_000,
-    )
+    usage = usage_of(tokens.prompt_tokens, tokens.completion_tokens, settings)
     if not read.choices:
         return Answer(usage=usage)
     choice = read.choices[0]

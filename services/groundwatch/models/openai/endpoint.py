@@ -6,8 +6,6 @@ that is down) is tried again here within bounds and then handed back to the runt
 name is the operator's to mend, so it is handed back too: nothing is lost while they do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os
@@ -18,10 +16,11 @@ import httpx
 import openai
 
 from groundwatch.addresses import shown_address, shown_variable
+from groundwatch.errors import Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking.breaker import Breaker
 from groundwatch.models.asking.calls import Calls
-from groundwatch.models.asking.retry_policy import CallKind, Fault, Patience
+from groundwatch.models.asking.retry_policy import CallKind, Fault, RetryPolicy
 from groundwatch.models.openai.answers import Answer, fault_of, read_answer
 from groundwatch.models.openai.settings import ChatSettings, OnCall
 from groundwatch.models.replies import encodable
@@ -35,10 +34,12 @@ T = TypeVar("T")
 
 
 class Endpoint:
-    """A model behind an OpenAI-compatible chat-completions endpoint; one for each endpoint and loop.
+    """A model behind an OpenAI-compatible server; one for each endpoint and loop.
 
     It may be asked by any number of tasks: no more than `concurrency` requests are under way at once, and
-    a server that asks for a pause is given it by all of them.
+    a server that asks for a pause is given it by all of them. Every question raises `Unscorable` (refused,
+    empty_reply, judge_rejected_request, and what its reading says), `RateLimited` with the wait asked for,
+    `Unavailable` while the model is away, or `TransientError`.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Endpoint:
         on_call: OnCall | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._on_call = on_call
         self._key = (os.environ if environment is None else environment).get(settings.api_key_env, "")
         self._client = openai.AsyncOpenAI(
@@ -57,66 +58,37 @@ class Endpoint:
             timeout=settings.timeout,
             max_retries=0,
         )
-        self._whom = _describe(settings, with_key=bool(self._key))
+        # Without what an address may hold of credentials.
+        key = "" if self._key else f" (no key in {shown_variable(settings.api_key_env)})"
+        self._whom = f"model '{settings.model}' at {shown_address(settings.base_url)}{key}"
         self._calls = Calls(
             settings.model,
             slots=asyncio.Semaphore(settings.concurrency),
             breaker=Breaker(failures=settings.breaker_failures, pause=settings.breaker_pause),
-            tell=self.tell,
+            record=self._record,
         )
 
     @property
     def model(self) -> str:
-        """The model's name, as scores carry it."""
-        return self._settings.model
-
-    @property
-    def settings(self) -> ChatSettings:
-        """How it is reached and paid."""
-        return self._settings
-
-    def patience(self) -> Patience:
-        """What one judgement may spend on waiting."""
-        settings = self._settings
-        return Patience(retries=settings.retries, seconds=settings.patience, first_wait=settings.first_wait)
-
-    async def ask(
-        self, messages: Sequence[Message], patience: Patience, **form: object
-    ) -> tuple[Answer, float]:
-        """One answer and the seconds it took, after as many requests as patience allows.
-
-        `form` are further parameters of the request. Raises `Unscorable` (refused, judge_rejected_request),
-        `RateLimited` with the wait asked for, `Unavailable` while the model is away, or `TransientError`. An
-        answer is still to be told.
-        """
-        return await self._calls.persist(lambda: self._complete(messages, form), patience)
-
-    async def post(
-        self, path: str, body: Mapping[str, object], read: Callable[[bytes], T], patience: Patience, what: str
-    ) -> tuple[T, float]:
-        """What `read` makes of the body that another page than chat answers, and the seconds it took.
-
-        `path` is below the endpoint's address; `read` raises `ValueError` for what is not `what`, such as
-        "image". Raises as `ask` does, and an answer is still to be told.
-        """
-
-        async def request() -> T | Fault:
-            return await self._read_from(
-                self._client.post(path, cast_to=httpx.Response, body=dict(body)), read, what
-            )
-
-        return await self._calls.persist(request, patience)
-
-    def tell(self, kind: CallKind, seconds: float, usage: Usage) -> None:
-        """Count a request that got an answer by what became of that."""
-        if self._on_call is not None:
-            self._on_call(kind.value, seconds, usage)
+        return self.settings.model
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
-    async def _complete(self, messages: Sequence[Message], form: Mapping[str, object]) -> Answer | Fault:
+    def _retry_policy(self) -> RetryPolicy:
+        """What one judgement may spend on waiting."""
+        settings = self.settings
+        return RetryPolicy(
+            retries=settings.retries, seconds=settings.patience, first_wait=settings.first_wait
+        )
+
+    async def _chat(
+        self, messages: Sequence[Message], policy: RetryPolicy, **form: object
+    ) -> tuple[Answer, float]:
+        """A chat completion and the seconds it took, still to be `_checked`.
+
+        `form` are further parameters of the request.
+        """
         create: Any = self._client.chat.completions.with_raw_response.create
 
         async def send() -> httpx.Response:
@@ -124,30 +96,51 @@ class Endpoint:
             response: httpx.Response = raw.http_response
             return response
 
-        settings = self._settings
-        return await self._read_from(
-            send(),
-            lambda body: read_answer(
-                body, input_price=settings.input_price, output_price=settings.output_price
-            ),
-            "chat completion",
+        return await self._calls.persist(
+            lambda: self._read_from(send(), lambda body: read_answer(body, self.settings), "chat completion"),
+            policy,
         )
+
+    async def _post(
+        self, path: str, body: Mapping[str, object], read: Callable[[bytes], tuple[T, Usage]], what: str
+    ) -> tuple[tuple[T, Usage], float]:
+        """What another page than chat answers, what it used and the seconds it took; still to be `_checked`.
+
+        `path` is below the endpoint's address; `read` raises `ValueError` for what is not `what`, such as
+        "image".
+        """
+        sent = {name: value for name, value in body.items() if value and name not in self.settings.omit}
+        return await self._calls.persist(
+            lambda: self._read_from(self._client.post(path, cast_to=httpx.Response, body=sent), read, what),
+            self._retry_policy(),
+        )
+
+    def _checked(self, check: Callable[[], T], seconds: float, usage: Usage) -> T:
+        """What `check` makes of a reply, recorded by what becomes of it. Raises `Unscorable` as it does."""
+        try:
+            found = check()
+        except Unscorable as error:
+            self._record(CallKind(error.reason), seconds, usage)
+            raise
+        self._record(CallKind.OK, seconds, usage)
+        return found
+
+    def _record(self, kind: CallKind, seconds: float, usage: Usage) -> None:
+        if self._on_call is not None:
+            self._on_call(kind.value, seconds, usage)
 
     async def _read_from(
         self, sent: Awaitable[httpx.Response], read: Callable[[bytes], T], what: str
     ) -> T | Fault:
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            async with asyncio.timeout(self.settings.timeout):
                 response = await sent
-        except (TimeoutError, openai.APIError) as error:
-            return fault_of(error, key=self._key, whom=self._whom, wanted=what)
-        try:
             return read(response.content)
-        except ValueError as error:
+        except (TimeoutError, openai.APIError, ValueError) as error:
             return fault_of(error, key=self._key, whom=self._whom, wanted=what)
 
     def _parameters(self, form: Mapping[str, object]) -> dict[str, object]:
-        settings = self._settings
+        settings = self.settings
         parameters: dict[str, object] = {
             "model": settings.model,
             "temperature": settings.temperature,
@@ -158,7 +151,7 @@ class Endpoint:
         return {name: value for name, value in parameters.items() if name not in settings.omit}
 
 
-def said_by_user(text: str, images: Sequence[Image]) -> Message:
+def user_message(text: str, images: Sequence[Image]) -> Message:
     """A user's message with `images` in front of its text."""
     question: list[Message] = [
         {
@@ -169,9 +162,3 @@ def said_by_user(text: str, images: Sequence[Image]) -> Message:
     ]
     text = encodable(text)
     return {"role": "user", "content": [*question, {"type": "text", "text": text}] if question else text}
-
-
-def _describe(settings: ChatSettings, *, with_key: bool) -> str:
-    """Whom we ask, for messages; without what an address may hold of credentials."""
-    key = "" if with_key else f" (no key in {shown_variable(settings.api_key_env)})"
-    return f"model '{settings.model}' at {shown_address(settings.base_url)}{key}"

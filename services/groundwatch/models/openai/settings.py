@@ -1,7 +1,5 @@
 """How to reach a judge: apart from the client, which is heavy, since every service reads settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 

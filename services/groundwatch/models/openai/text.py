@@ -3,65 +3,21 @@
 What a judge is held to does not hold here: an answer that was cut off is what its users would have seen.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from groundwatch.errors import Unscorable
-from groundwatch.events import Usage
 from groundwatch.models.asking.retry_policy import CallKind
 from groundwatch.models.openai.answers import Answer
-from groundwatch.models.openai.endpoint import Endpoint, Image, said_by_user
-from groundwatch.models.openai.settings import ChatSettings, OnCall
-from groundwatch.models.replies import encodable
+from groundwatch.models.openai.endpoint import Endpoint, Image, user_message
+from groundwatch.models.replies import Text, encodable
 
 
-class Text(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model said. `cut_off`: it ran out of tokens."""
-
-    text: str
-    usage: Usage
-    cut_off: bool = False
-
-
-class TextModel:
-    """A model that answers in text; one for each endpoint and loop, for any number of tasks."""
-
-    def __init__(
-        self,
-        settings: ChatSettings,
-        *,
-        on_call: OnCall | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self._endpoint = Endpoint(settings, on_call=on_call, environment=environment)
-
-    @property
-    def model(self) -> str:
-        """The model's name at its endpoint."""
-        return self._endpoint.model
+class TextModel(Endpoint):
+    """A model that answers in text."""
 
     async def say(self, text: str, images: Sequence[Image] = ()) -> Text:
-        """Ask with `images` in front of the text.
-
-        Raises `Unscorable` (refused, empty_reply, judge_rejected_request), `RateLimited` with the wait asked
-        for, or `TransientError`.
-        """
-        endpoint = self._endpoint
-        answer, seconds = await endpoint.ask([said_by_user(text, images)], endpoint.patience())
-        try:
-            said = _read(answer)
-        except Unscorable as error:
-            endpoint.tell(CallKind(error.reason), seconds, answer.usage)
-            raise
-        endpoint.tell(CallKind.OK, seconds, answer.usage)
-        return said
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._endpoint.close()
+        answer, seconds = await self._chat([user_message(text, images)], self._retry_policy())
+        return self._checked(lambda: _read(answer), seconds, answer.usage)
 
 
 def _read(answer: Answer) -> Text:

@@ -5,8 +5,6 @@ tokens let the two answers be weighed: P(yes) is what falls to yes of what falls
 others are asked for a word, which a schema constrains.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,7 @@ from groundwatch.errors import Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking.retry_policy import CallKind
 from groundwatch.models.openai.answers import Answer
-from groundwatch.models.openai.endpoint import Endpoint, Image, Message, said_by_user
+from groundwatch.models.openai.endpoint import Image, Message, user_message
 from groundwatch.models.openai.judge import ChatModel
 from groundwatch.models.openai.settings import ChatSettings, OnCall
 from groundwatch.models.replies import encodable
@@ -46,8 +44,8 @@ class YesNo(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-class YesNoModel:
-    """A model that answers yes or no; one for each endpoint and loop, for any number of tasks."""
+class YesNoModel(ChatModel):
+    """A model that answers yes or no."""
 
     def __init__(
         self,
@@ -58,21 +56,10 @@ class YesNoModel:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`top_logprobs` is how many alternatives are asked for; 0 asks for the word alone."""
-        self._endpoint = Endpoint(settings, on_call=on_call, environment=environment)
-        self._chat = ChatModel(settings, endpoint=self._endpoint)
+        super().__init__(settings, on_call=on_call, environment=environment)
         self._top = 0 if {"logprobs", "top_logprobs"} & set(settings.omit) else top_logprobs
 
-    @property
-    def model(self) -> str:
-        """The model's name, as scores carry it."""
-        return self._endpoint.model
-
     async def ask(self, system: str, user: str, images: Sequence[Image] = ()) -> YesNo:
-        """Ask with `images` in front of `user`.
-
-        Raises `Unscorable` (unparsable_reply, cut_off, refused, empty_reply, judge_rejected_request),
-        `RateLimited` with the wait asked for, or `TransientError`.
-        """
         usage = Usage()
         if self._top:
             try:
@@ -85,32 +72,23 @@ class YesNoModel:
             else:
                 usage = answer.usage
                 try:
-                    found = _read(answer)
+                    return self._checked(lambda: _read(answer), seconds, usage)
                 except Unscorable as error:
-                    self._endpoint.tell(CallKind(error.reason), seconds, usage)
-                    raise
-                self._endpoint.tell(CallKind.OK if found else CallKind.UNPARSABLE_REPLY, seconds, usage)
-                if found is not None:
-                    return found
+                    if error.reason != CallKind.UNPARSABLE_REPLY:
+                        raise
         return await self._constrained(system, user, images, usage)
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._endpoint.close()
-
     async def _weigh(self, system: str, user: str, images: Sequence[Image]) -> tuple[Answer, float]:
-        endpoint = self._endpoint
         form: dict[str, object] = {"logprobs": True, "top_logprobs": self._top}
-        if endpoint.settings.token_limit == "max_tokens":
-            form["max_tokens"] = min(ANSWER_TOKENS, endpoint.settings.max_tokens)
+        if self.settings.token_limit == "max_tokens":
+            form["max_tokens"] = min(ANSWER_TOKENS, self.settings.max_tokens)
         instructions: Message = {"role": "system", "content": encodable(system)}
-        messages = [instructions, said_by_user(user, images)]
-        return await endpoint.ask(messages, endpoint.patience(), **form)
+        return await self._chat([instructions, user_message(user, images)], self._retry_policy(), **form)
 
     async def _constrained(self, system: str, user: str, images: Sequence[Image], usage: Usage) -> YesNo:
         form = f'{system}\n\nGive the word as a JSON object: {{"answer": "yes"}} or {{"answer": "no"}}.'
         step = Step(name="yes_no", system=form, user=user, schema=_SCHEMA)
-        completion = await self._chat.complete(step, images)
+        completion = await self.complete(step, images)
         reply = completion.reply
         assert isinstance(reply, dict)
         return YesNo(yes=reply["answer"] == "yes", usage=usage + completion.usage)
@@ -140,16 +118,17 @@ def _word(token: str) -> str:
     return _AROUND.sub("", token).casefold()
 
 
-def _read(answer: Answer) -> YesNo | None:
-    """None when it is neither; raises `Unscorable` when there is nothing to read."""
+def _read(answer: Answer) -> YesNo:
+    """Raises `Unscorable`: unparsable_reply when it is neither, or when there is nothing to read."""
     if answer.refusal:
         raise Unscorable(CallKind.REFUSED, answer.refusal)
-    found = probability(answer.tokens)
-    if found is not None:
+    if (found := probability(answer.tokens)) is not None:
         return YesNo(yes=found >= 0.5, probability=found, usage=answer.usage)
     if answer.tokens:
-        return None
+        raise Unscorable(CallKind.UNPARSABLE_REPLY)
     if not answer.text.strip():
         raise Unscorable(CallKind.EMPTY_REPLY)
     alone = _ALONE.fullmatch(answer.text.strip()) if len(answer.text) < 60 else None
-    return YesNo(yes=alone[1].casefold() == "yes", usage=answer.usage) if alone else None
+    if alone is None:
+        raise Unscorable(CallKind.UNPARSABLE_REPLY)
+    return YesNo(yes=alone[1].casefold() == "yes", usage=answer.usage)

@@ -4,12 +4,9 @@ The only module that knows Triton. A folder of the model repository names one of
 `TritonPythonModel`.
 """
 
-from __future__ import annotations
-
 import importlib
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,7 @@ from PIL import Image
 from groundwatch.models.serving.encoders import ImageEncoder, TextEncoder
 from groundwatch.models.serving.failures import Exhausted, Refused
 from groundwatch.models.serving.generator import GenerationRequest, Generator
+from groundwatch.models.serving.images import png
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, read
 from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
@@ -35,29 +33,26 @@ def parameters_of(arguments: Mapping[str, str]) -> Parameters:
 
 
 class ServedModel:
-    """What all served models have in common."""
+    """What all served models have in common.
 
-    def load(self, parameters: Parameters) -> Any:
-        """The serving class, loaded."""
-        raise NotImplementedError
+    `load` makes the serving class, `run` asks it: a result or an error for each question. `read` takes a
+    question from a request's tensors, their batch dimension taken off, or raises `Refused`; `write` gives a
+    result as arrays, without that dimension.
+    """
 
-    def run(self, served: Any, asked: Sequence[Any]) -> Sequence[Any]:
-        """A result or an error for each question."""
-        raise NotImplementedError
+    load: Callable[[Parameters], Any]
+    run: Callable[[Any, Sequence[Any]], Sequence[Any]]
 
     def read(self, tensors: Tensors) -> Any:
-        """A question from a request's tensors, their batch dimension taken off. Raises `Refused`."""
         raise NotImplementedError
 
     def write(self, result: Any) -> dict[str, Any]:
-        """A result as arrays, without the batch dimension."""
         raise NotImplementedError
 
     def initialize(self, arguments: Mapping[str, str]) -> None:
-        """Called by Triton when the model is loaded."""
         self._triton: Any = importlib.import_module("triton_python_backend_utils")
         self._served = self.load(parameters_of(arguments))
-        self._served.warm_up(_grey())
+        self._served.warm_up(png(Image.new("RGB", (64, 64), (128, 128, 128))))
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Called by Triton with the requests that its dynamic batcher put together."""
@@ -103,16 +98,10 @@ class ServedModel:
 class LvlmModel(ServedModel):
     """`lvlm`: answers a prompt about images."""
 
-    def load(self, parameters: Parameters) -> Lvlm:
-        """The checkpoint, loaded."""
-        return Lvlm(parameters)
-
-    def run(self, served: Lvlm, asked: Sequence[Question]) -> Sequence[Any]:
-        """A result or an error for each."""
-        return served.answer(asked)
+    load = Lvlm
+    run = staticmethod(Lvlm.answer)
 
     def read(self, tensors: Tensors) -> Question:
-        """What the request asks."""
         return Question(
             prompt=_text(_one(tensors, "PROMPT")),
             images=tuple(tensors.get("IMAGES", ())),
@@ -122,7 +111,6 @@ class LvlmModel(ServedModel):
         )
 
     def write(self, result: Answer) -> dict[str, Any]:
-        """The outputs by name."""
         return {
             "TEXT": _blob(result.text.encode()),
             "FINISH_REASON": _blob(result.finish.encode()),
@@ -133,22 +121,15 @@ class LvlmModel(ServedModel):
 class VerifierModel(ServedModel):
     """`verifier`: the probability of statements about images."""
 
-    def load(self, parameters: Parameters) -> Verifier:
-        """The checkpoint, loaded."""
-        return Verifier(parameters)
-
-    def run(self, served: Verifier, asked: Sequence[EntailmentRequest]) -> Sequence[Any]:
-        """A result or an error for each."""
-        return served.judge(asked)
+    load = Verifier
+    run = staticmethod(Verifier.judge)
 
     def read(self, tensors: Tensors) -> EntailmentRequest:
-        """What the request asks."""
         return EntailmentRequest(
             images=tuple(tensors["IMAGES"]), statements=tuple(map(_text, tensors["STATEMENTS"]))
         )
 
     def write(self, result: EntailmentResult) -> dict[str, Any]:
-        """The outputs by name."""
         return {
             "P_YES": np.array(result.probabilities, dtype=np.float32),
             "TOKENS": np.array([result.tokens, len(result.probabilities)], dtype=np.int32),
@@ -158,56 +139,36 @@ class VerifierModel(ServedModel):
 class ImageEncoderModel(ServedModel):
     """`image_encoder`: an image's vector."""
 
-    def load(self, parameters: Parameters) -> ImageEncoder:
-        """The checkpoint, loaded."""
-        return ImageEncoder(parameters)
-
-    def run(self, served: ImageEncoder, asked: Sequence[bytes]) -> Sequence[Any]:
-        """A result or an error for each."""
-        return served.encode(asked)
+    load = ImageEncoder
+    run = staticmethod(ImageEncoder.encode)
 
     def read(self, tensors: Tensors) -> bytes:
-        """What the request asks."""
         return bytes(_one(tensors, "IMAGE"))
 
     def write(self, result: tuple[float, ...]) -> dict[str, Any]:
-        """The outputs by name."""
         return {"EMBEDDING": np.array(result, dtype=np.float32)}
 
 
 class TextEncoderModel(ServedModel):
     """`text_encoder`: a text's vector."""
 
-    def load(self, parameters: Parameters) -> TextEncoder:
-        """The checkpoint, loaded."""
-        return TextEncoder(parameters)
-
-    def run(self, served: TextEncoder, asked: Sequence[str]) -> Sequence[Any]:
-        """A result or an error for each."""
-        return served.encode(asked)
+    load = TextEncoder
+    run = staticmethod(TextEncoder.encode)
 
     def read(self, tensors: Tensors) -> str:
-        """What the request asks."""
         return _text(_one(tensors, "TEXT"))
 
     def write(self, result: tuple[float, ...]) -> dict[str, Any]:
-        """The outputs by name."""
         return {"EMBEDDING": np.array(result, dtype=np.float32)}
 
 
 class GeneratorModel(ServedModel):
     """`generator`: an image of a text."""
 
-    def load(self, parameters: Parameters) -> Generator:
-        """The checkpoint, loaded."""
-        return Generator(parameters)
-
-    def run(self, served: Generator, asked: Sequence[GenerationRequest]) -> Sequence[Any]:
-        """A result or an error for each."""
-        return served.draw(asked)
+    load = Generator
+    run = staticmethod(Generator.draw)
 
     def read(self, tensors: Tensors) -> GenerationRequest:
-        """What the request asks."""
         return GenerationRequest(
             prompt=_text(_one(tensors, "PROMPT")),
             seed=int(_one(tensors, "SEED", 0)),
@@ -215,7 +176,6 @@ class GeneratorModel(ServedModel):
         )
 
     def write(self, result: bytes) -> dict[str, Any]:
-        """The outputs by name."""
         return {"IMAGE": _blob(result)}
 
 
@@ -249,9 +209,3 @@ def _blob(value: bytes) -> Any:
     found = np.empty(1, dtype=object)
     found[0] = value
     return found
-
-
-def _grey() -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (64, 64), (128, 128, 128)).save(out, "PNG")
-    return out.getvalue()

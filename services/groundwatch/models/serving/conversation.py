@@ -1,7 +1,5 @@
 """A vision-language checkpoint: processor, chat template and model, and how a question becomes tensors."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -76,7 +74,6 @@ class VisionLanguage:
 
     @property
     def device(self) -> Any:
-        """Where the model is."""
         return self.model.device
 
     def harmless(self, text: str) -> str:

@@ -1,7 +1,5 @@
 """Vectors of images and of texts."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from typing import Any

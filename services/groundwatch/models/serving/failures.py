@@ -1,11 +1,11 @@
 """How serving fails: by the input, for want of memory, or by the checkpoint; and how a batch survives it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+Q = TypeVar("Q")
 R = TypeVar("R")
 
 
@@ -40,6 +40,32 @@ def in_batches(
     for start in range(0, len(items), size):
         results += _halving(items[start : start + size], run)
     return results
+
+
+def in_groups(
+    items: Sequence[T],
+    prepare: Callable[[T], tuple[Hashable, Q]],
+    run: Callable[[Sequence[Q]], Sequence[R]],
+    *,
+    size: int,
+) -> list[R | Exception]:
+    """`in_batches` of what may share a batch, in the order of `items`.
+
+    `prepare` gives an item's group, and what `run` takes; what it raises stands in the place of its result.
+    """
+    results: dict[int, R | Exception] = {}
+    groups: dict[Hashable, list[tuple[int, Q]]] = defaultdict(list)
+    for number, item in enumerate(items):
+        try:
+            key, ready = prepare(item)
+        except Exception as error:
+            results[number] = error
+            continue
+        groups[key].append((number, ready))
+    for group in groups.values():
+        found = in_batches([ready for _, ready in group], run, size=size)
+        results |= dict(zip((number for number, _ in group), found, strict=True))
+    return [results[number] for number in range(len(items))]
 
 
 def _halving(items: Sequence[T], run: Callable[[Sequence[T]], Sequence[R]]) -> list[R | Exception]:

@@ -1,10 +1,7 @@
 """Images from texts, by any pipeline that diffusers loads, the checkpoint's own among them."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
+from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
 from groundwatch.models.serving.images import png
 from groundwatch.models.serving.loading import device_of, dtype_of, loading, source
 from groundwatch.models.serving.parameters import Parameters
@@ -72,21 +69,14 @@ class Generator:
 
     def draw(self, orders: Sequence[GenerationRequest]) -> list[bytes | Exception]:
         """One PNG for each order, in order; an error in the place of one."""
-        results: dict[int, bytes | Exception] = {}
-        groups: dict[int, list[tuple[int, GenerationRequest]]] = defaultdict(list)
-        for number, order in enumerate(orders):
-            if not order.prompt.strip() or not 0 <= order.steps <= MAX_STEPS:
-                results[number] = Refused(
-                    "judge_rejected_request", f"a prompt and 0 to {MAX_STEPS} steps are needed"
-                )
-            elif len(order.prompt) > _CHARACTERS:
-                results[number] = Refused("prompt_too_long", f"{len(order.prompt)} characters")
-            else:
-                groups[order.steps].append((number, order))
-        for group in groups.values():
-            drawn = in_batches([order for _, order in group], self._draw, size=self._parameters.max_rows)
-            results |= dict(zip((number for number, _ in group), drawn, strict=True))
-        return [results[number] for number in range(len(orders))]
+        return in_groups(orders, self._group, self._draw, size=self._parameters.max_rows)
+
+    def _group(self, order: GenerationRequest) -> tuple[int, GenerationRequest]:
+        if not order.prompt.strip() or not 0 <= order.steps <= MAX_STEPS:
+            raise Refused("judge_rejected_request", f"a prompt and 0 to {MAX_STEPS} steps are needed")
+        if len(order.prompt) > _CHARACTERS:
+            raise Refused("prompt_too_long", f"{len(order.prompt)} characters")
+        return order.steps, order
 
     @torch.inference_mode()
     def _draw(self, orders: Sequence[GenerationRequest]) -> list[bytes]:

@@ -1,7 +1,5 @@
 """Images as models want them: decoded within limits, upright, RGB."""
 
-from __future__ import annotations
-
 import io
 
 from PIL import Image, ImageOps
@@ -33,7 +31,6 @@ def decode_all(images: tuple[bytes, ...], limits: Parameters) -> list[Image.Imag
 
 
 def png(image: Image.Image) -> bytes:
-    """The bytes of a PNG."""
     out = io.BytesIO()
     image.save(out, "PNG")
     return out.getvalue()

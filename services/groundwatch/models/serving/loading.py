@@ -1,7 +1,5 @@
 """Checkpoints into memory: device, type of number, digest; and errors that say what is wrong."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,5 @@
 """Answers about images: greedy by default, so that a question has one answer."""
 
-from __future__ import annotations
-
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +7,7 @@ import msgspec
 import torch
 
 from groundwatch.models.serving.conversation import Prepared, VisionLanguage
-from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
+from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
 from groundwatch.models.serving.images import decode_all
 from groundwatch.models.serving.parameters import Parameters
 
@@ -51,23 +48,9 @@ class Lvlm:
 
     def answer(self, questions: Sequence[Question]) -> list[Answer | Exception]:
         """One answer for each question, in order; `Refused`, `Exhausted` or a bug in the place of one."""
-        results: dict[int, Answer | Exception] = {}
-        groups: dict[Any, list[tuple[int, Question, Prepared]]] = defaultdict(list)
-        for number, question in enumerate(questions):
-            try:
-                prepared = self._prepare(question)
-            except Exception as error:
-                results[number] = error
-                continue
-            # Sampled answers are made alone: their dice must not depend on who else is asking.
-            alone = number if question.temperature > 0 else -1
-            groups[(alone, prepared.shape)].append((number, question, prepared))
-        for group in groups.values():
-            answers = in_batches(group, self._generate, size=self._parameters.max_rows)
-            results |= dict(zip((number for number, _, _ in group), answers, strict=True))
-        return [results[number] for number in range(len(questions))]
+        return in_groups(questions, self._prepare, self._generate, size=self._parameters.max_rows)
 
-    def _prepare(self, question: Question) -> Prepared:
+    def _prepare(self, question: Question) -> tuple[Any, tuple[Question, Prepared]]:
         if not question.prompt.strip() and not question.images:
             raise Refused("judge_rejected_request", "neither a prompt nor an image")
         if not 1 <= question.max_tokens <= self._parameters.max_tokens:
@@ -78,16 +61,19 @@ class Lvlm:
         if not 0 <= question.temperature <= MAX_TEMPERATURE:
             raise Refused("judge_rejected_request", f"temperature is {question.temperature}")
         images = decode_all(question.images, self._parameters)
-        return self.checkpoint.prepare(images, self.checkpoint.rendered(len(images), question.prompt))
+        prepared = self.checkpoint.prepare(images, self.checkpoint.rendered(len(images), question.prompt))
+        # Sampled answers are made alone: their dice must not depend on who else is asking.
+        alone = object() if question.temperature > 0 else None
+        return (alone, prepared.shape), (question, prepared)
 
     @torch.inference_mode()
-    def _generate(self, group: Sequence[tuple[int, Question, Prepared]]) -> list[Answer]:
+    def _generate(self, group: Sequence[tuple[Question, Prepared]]) -> list[Answer]:
         from transformers import LogitsProcessorList
 
         checkpoint = self.checkpoint
-        asked = checkpoint.batch([prepared for _, _, prepared in group])
+        asked = checkpoint.batch([prepared for _, prepared in group])
         start = asked["input_ids"].shape[1]
-        first = group[0][1]
+        first = group[0][0]
         room = checkpoint.limit - start
         watch = _NumbersOnly(len(group))
         dice: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
@@ -99,7 +85,7 @@ class Lvlm:
                 **asked,
                 **dice,
                 num_beams=1,
-                max_new_tokens=min(room, max(question.max_tokens for _, question, _ in group)),
+                max_new_tokens=min(room, max(question.max_tokens for question, _ in group)),
                 eos_token_id=checkpoint.ends or None,
                 pad_token_id=checkpoint.pad,
                 logits_processor=LogitsProcessorList([watch]),
@@ -109,7 +95,7 @@ class Lvlm:
         watch.check()
         return [
             self._read(row, question, prepared)
-            for row, (_, question, prepared) in zip(made.tolist(), group, strict=True)
+            for row, (question, prepared) in zip(made.tolist(), group, strict=True)
         ]
 
     def _read(self, row: list[int], question: Question, prepared: Prepared) -> Answer:

@@ -1,7 +1,5 @@
 """Parameters of a served model, from the strings of its `config.pbtxt`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -54,7 +52,6 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def folder(self) -> Path | None:
-        """The checkpoint's folder, when it is one."""
         path = Path(self.model_id)
         return path if path.is_dir() else None
 

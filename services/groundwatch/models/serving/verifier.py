@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import msgspec
 import torch
 
 from groundwatch.models.serving.conversation import Prepared, VisionLanguage
-from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
+from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
 from groundwatch.models.serving.images import decode_all
 from groundwatch.models.serving.parameters import SLOT, Parameters, wording
 
@@ -48,7 +47,6 @@ class Timing:
 class _Ready(msgspec.Struct, frozen=True, kw_only=True):
     """An inquiry as tokens: the shared prefix with its images, and the rest of each statement."""
 
-    number: int
     prefix: Prepared
     rests: list[list[int]]
 
@@ -88,20 +86,12 @@ class Verifier:
 
     def judge(self, inquiries: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
         """One finding for each inquiry, in order; `Refused`, `Exhausted` or a bug in the place of one."""
-        results: dict[int, EntailmentResult | Exception] = {}
-        groups: dict[Any, list[_Ready]] = defaultdict(list)
-        for number, inquiry in enumerate(inquiries):
-            try:
-                with self._noting("prepare"):
-                    ready = self._prepare(number, inquiry)
-            except Exception as error:
-                results[number] = error
-                continue
-            groups[(len(ready.prefix.ids), ready.prefix.shape)].append(ready)
-        for group in groups.values():
-            findings = in_batches(group, self._judge, size=self._parameters.max_rows)
-            results |= dict(zip((one.number for one in group), findings, strict=True))
-        return [results[number] for number in range(len(inquiries))]
+        return in_groups(inquiries, self._group, self._judge, size=self._parameters.max_rows)
+
+    def _group(self, inquiry: EntailmentRequest) -> tuple[Any, _Ready]:
+        with self._noting("prepare"):
+            ready = self._prepare(inquiry)
+        return (len(ready.prefix.ids), ready.prefix.shape), ready
 
     @torch.inference_mode()
     def judge_one_by_one(self, inquiry: EntailmentRequest) -> list[float]:
@@ -133,7 +123,7 @@ class Verifier:
             )
         return sorted(found)
 
-    def _prepare(self, number: int, inquiry: EntailmentRequest) -> _Ready:
+    def _prepare(self, inquiry: EntailmentRequest) -> _Ready:
         statements = inquiry.statements
         if not 1 <= len(statements) <= self._parameters.max_statements:
             raise Refused(
@@ -161,7 +151,7 @@ class Verifier:
             )
         checkpoint.check_length(cut + max(map(len, rests)))
         prefix = Prepared(ids=whole.ids[:cut], vision=whole.vision)
-        return _Ready(number=number, prefix=prefix, rests=rests)
+        return _Ready(prefix=prefix, rests=rests)
 
     @torch.inference_mode()
     def _judge(self, group: Sequence[_Ready]) -> list[EntailmentResult]:
@@ -241,7 +231,6 @@ class _Stopwatch:
 
 
 def _common(rows: Sequence[list[int]]) -> list[int]:
-    """What all rows begin with."""
     shortest = min(rows, key=len)
     for at, token in enumerate(shortest):
         if any(row[at] != token for row in rows):

@@ -5,8 +5,6 @@ passes is tried again within bounds and then handed back, what the operator must
 A model that keeps failing is left alone for a while.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import importlib
@@ -14,16 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeVar
 
-import msgspec
-
 from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking.breaker import Breaker
 from groundwatch.models.asking.calls import Calls
-from groundwatch.models.asking.retry_policy import CallKind, Fault, Patience
+from groundwatch.models.asking.retry_policy import CallKind, Fault, RetryPolicy
 from groundwatch.models.openai.settings import OnCall
-from groundwatch.models.replies import encodable
+from groundwatch.models.replies import Text, encodable
 from groundwatch.models.triton.replies import (
     BadReply,
     ModelIdentity,
@@ -46,14 +42,6 @@ WATCH_SECONDS = 5.0
 _PNG = b"\x89PNG\r\n\x1a\n"
 _ASKED = ("PROMPT_TEMPLATE", "SYSTEM_PROMPT", "YES", "NO")
 """Parameters of a served model that change what it is asked."""
-
-
-class Text(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model said. `cut_off`: it ran out of tokens."""
-
-    text: str
-    usage: Usage = Usage()
-    cut_off: bool = False
 
 
 class TritonModels:
@@ -197,7 +185,6 @@ class TritonModels:
         return [f"triton at {shown_address(self.settings.url)}: {what}" for what in found]
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._watcher is not None:
             self._watcher.cancel()
             self._watcher = None
@@ -207,20 +194,20 @@ class TritonModels:
 
     async def _call(self, model: str, inputs: Mapping[str, Any], read: Callable[[Any], tuple[T, Usage]]) -> T:
         settings = self.settings
-        patience = Patience(
+        policy = RetryPolicy(
             retries=settings.retries, seconds=settings.patience, first_wait=settings.first_wait
         )
         tensors = [self._tensor(name, values) for name, values in inputs.items()]
         (found, usage), seconds = await self._calls_to(model).persist(
-            lambda: self._request(model, tensors, read), patience
+            lambda: self._request(model, tensors, read), policy
         )
-        self._tell(CallKind.OK, seconds, usage)
+        self._record(CallKind.OK, seconds, usage)
         return found
 
     def _calls_to(self, model: str) -> Calls:
         if model not in self._calls:
             breaker = Breaker(failures=self.settings.breaker_failures, pause=self.settings.breaker_pause)
-            self._calls[model] = Calls(model, slots=self._slots, breaker=breaker, tell=self._tell)
+            self._calls[model] = Calls(model, slots=self._slots, breaker=breaker, record=self._record)
         return self._calls[model]
 
     async def _request(
@@ -279,7 +266,7 @@ class TritonModels:
         tensor.set_data_from_numpy(values)
         return tensor
 
-    def _tell(self, kind: CallKind, seconds: float, usage: Usage) -> None:
+    def _record(self, kind: CallKind, seconds: float, usage: Usage) -> None:
         if self._on_call is not None:
             self._on_call(kind.value, seconds, usage)
 

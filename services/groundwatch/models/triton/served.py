@@ -5,8 +5,6 @@ A server can load another checkpoint under the same name at any moment. So who a
 new name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable
@@ -56,11 +54,9 @@ class Served:
                 continue
 
     def problems(self) -> list[str]:
-        """What keeps the models from answering; empty when nothing does."""
         return self.models.problems()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self.models.close()
 
     async def _ask(self, name: str) -> None:

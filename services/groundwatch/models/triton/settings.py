@@ -1,7 +1,5 @@
 """How to reach Triton: apart from the client, which is heavy, since every service reads settings."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AfterValidator, Field

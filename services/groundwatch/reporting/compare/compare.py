@@ -5,8 +5,6 @@ rate stands how much of each side that is. Where several sets of judges judged a
 section of its own: scores of different judges are never pooled.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

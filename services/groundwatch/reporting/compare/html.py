@@ -1,10 +1,8 @@
 """A comparison as one HTML file with plots: nothing in it is fetched from anywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from typing import Any
 
-import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from groundwatch.reporting.compare.numbers import Difference
@@ -19,65 +17,7 @@ NAME = 24
 """Letters of a group's name that fit beside the axis."""
 
 
-class Tick(msgspec.Struct, frozen=True):
-    """A mark on an axis."""
-
-    x: float
-    label: str
-    kind: str
-
-
-class ForestRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A group's difference with its interval. `x`, `low`, `high` and `y` in units of the plot."""
-
-    name: str
-    aside: str
-    kind: str
-    whole: bool
-    x: float
-    y: float
-    low: float | None
-    high: float | None
-
-
-class Forest(msgspec.Struct, frozen=True, kw_only=True):
-    """Groups' differences on one axis with 0 in sight."""
-
-    height: int
-    ticks: list[Tick]
-    rows: list[ForestRow]
-    width: int = WIDTH
-    name_x: int = LEFT - 12
-    aside_x: int = WIDTH - RIGHT + 10
-
-
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """Responses that changed alike."""
-
-    kind: str
-    count: int
-    x: float
-    y: float
-    width: float
-    height: float
-    middle: float
-
-
-class Histogram(msgspec.Struct, frozen=True, kw_only=True):
-    """Responses by change of their share of facts not in the image; the unchanged are told, not drawn."""
-
-    unchanged: int
-    smaller: int
-    larger: int
-    bars: list[Bar]
-    ticks: list[Tick]
-    width: int = WIDTH
-    height: int = BARS + 40
-    axis: int = BARS + 18
-
-
 def html_report(found: Comparison) -> str:
-    """The report as a page that stands by itself."""
     return _environment().get_template("compare.html").render(found=found)
 
 
@@ -118,8 +58,8 @@ def _signed(one: Difference | None, scale: float, digits: int) -> tuple[str, str
     return f"{scale * one.value:+.{digits}f}", interval
 
 
-def _forest(groups: Sequence[GroupComparison]) -> Forest | None:
-    """None when no group has a difference."""
+def _forest(groups: Sequence[GroupComparison]) -> dict[str, Any] | None:
+    """Groups' differences on one axis with 0 in sight, in units of the plot; None when no group has one."""
     rated = [(group, group.rate) for group in groups if group.rate is not None]
     if not rated:
         return None
@@ -137,22 +77,33 @@ def _forest(groups: Sequence[GroupComparison]) -> Forest | None:
             kind += " worse" if one.low > 0 else " better" if one.high < 0 else ""
             low, high = x(100 * one.low), x(100 * one.high)
         rows.append(
-            ForestRow(
-                name=name_of(group),
-                aside=f"{value} ({interval})" if interval else value,
-                kind=kind,
-                whole=group.dimension == "all",
-                x=x(100 * one.value),
-                y=6 + ROW * number + ROW / 2,
-                low=low,
-                high=high,
-            )
+            {
+                "name": name_of(group),
+                "aside": f"{value} ({interval})" if interval else value,
+                "kind": kind,
+                "whole": group.dimension == "all",
+                "x": x(100 * one.value),
+                "y": 6 + ROW * number + ROW / 2,
+                "low": low,
+                "high": high,
+            }
         )
     ticks = [
-        Tick(x(reach * step / 2), f"{reach * step / 2:+g}" if step else "0", "grid" if step else "zero")
+        {
+            "x": x(reach * step / 2),
+            "label": f"{reach * step / 2:+g}" if step else "0",
+            "kind": "grid" if step else "zero",
+        }
         for step in range(-2, 3)
     ]
-    return Forest(height=ROW * len(rows) + 34, ticks=ticks, rows=rows)
+    return {
+        "height": ROW * len(rows) + 34,
+        "width": WIDTH,
+        "name_x": LEFT - 12,
+        "aside_x": WIDTH - RIGHT + 10,
+        "ticks": ticks,
+        "rows": rows,
+    }
 
 
 def _middle_cut(name: str) -> str:
@@ -162,7 +113,6 @@ def _middle_cut(name: str) -> str:
 
 
 def _rounded(count: int) -> str:
-    """A count that is no wider than its bar."""
     if count < 1_000:
         return f"{count}"
     unit, value = ("k", count / 1e3) if count < 999_500 else ("M", count / 1e6)
@@ -174,7 +124,8 @@ def _reach(largest: float) -> float:
     return next((step for step in (1, 2, 4, 10, 20, 40, 60) if largest <= step), 100)
 
 
-def _histogram(counts: Sequence[int]) -> Histogram:
+def _histogram(counts: Sequence[int]) -> dict[str, Any]:
+    """Responses by change of their share of facts not in the image; the unchanged are told, not drawn."""
     half = len(counts) // 2
     step = (WIDTH - 40) / len(counts)
     most = max((count for place, count in enumerate(counts) if place != half), default=0)
@@ -184,28 +135,31 @@ def _histogram(counts: Sequence[int]) -> Histogram:
             continue
         left, height = 20 + step * place, round(max(2.0, BARS * count / most), 1)
         bars.append(
-            Bar(
-                kind="better" if place < half else "worse",
-                count=count,
-                x=round(left + 1.5, 1),
-                y=round(18 + BARS - height, 1),
-                width=round(step - 3, 1),
-                height=height,
-                middle=round(left + step / 2, 1),
-            )
+            {
+                "kind": "better" if place < half else "worse",
+                "count": count,
+                "x": round(left + 1.5, 1),
+                "y": round(18 + BARS - height, 1),
+                "width": round(step - 3, 1),
+                "height": height,
+                "middle": round(left + step / 2, 1),
+            }
         )
     ticks = [
-        Tick(
-            round(20 + step * half + step / 2 + share * (step * half + step / 2), 1),
-            "unchanged" if share == 0 else f"{100 * share:+.0f} points",
-            {-1.0: "first", 1.0: "last"}.get(share, ""),
-        )
+        {
+            "x": round(20 + step * half + step / 2 + share * (step * half + step / 2), 1),
+            "label": "unchanged" if share == 0 else f"{100 * share:+.0f} points",
+            "kind": {-1.0: "first", 1.0: "last"}.get(share, ""),
+        }
         for share in (-1.0, -0.5, 0.0, 0.5, 1.0)
     ]
-    return Histogram(
-        unchanged=counts[half],
-        smaller=sum(counts[:half]),
-        larger=sum(counts[half + 1 :]),
-        bars=bars,
-        ticks=ticks,
-    )
+    return {
+        "unchanged": counts[half],
+        "smaller": sum(counts[:half]),
+        "larger": sum(counts[half + 1 :]),
+        "width": WIDTH,
+        "height": BARS + 40,
+        "axis": BARS + 18,
+        "bars": bars,
+        "ticks": ticks,
+    }

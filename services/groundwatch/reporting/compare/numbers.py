@@ -4,8 +4,6 @@ numpy is imported only when a number is asked for, so that a light installation 
 not at all: its import would take longer than the comparison.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -53,7 +51,6 @@ def bootstrap_ratios(
     *,
     seed: int = 0,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
 ) -> list[tuple[float | None, float | None, Difference | None]]:
     """Two ratios and their paired difference for each group, by percentiles over resampled units.
 
@@ -89,14 +86,11 @@ def bootstrap_ratios(
                 # Not by BLAS: its threads spin while they wait, and here others want the cores.
                 found = np.einsum("ru,gu->rg", mine, across[group])
                 drawn[group, start : start + len(found)] = found
-    return [
-        _ratios(np, across[group].sum(axis=1), drawn[group], len(rows[group]), level)
-        for group in range(groups)
-    ]
+    return [_ratios(np, across[group].sum(axis=1), drawn[group], len(rows[group])) for group in range(groups)]
 
 
 def _ratios(
-    np: Any, sums: Any, drawn: Any, present: int, level: float
+    np: Any, sums: Any, drawn: Any, present: int
 ) -> tuple[float | None, float | None, Difference | None]:
     first = float(sums[0] / sums[1]) if sums[1] else None
     second = float(sums[2] / sums[3]) if sums[3] else None
@@ -107,7 +101,7 @@ def _ratios(
     if present < 2 or not len(kept):
         return first, second, Difference(value=value)
     found = np.sort(kept[:, 2] / kept[:, 3] - kept[:, 0] / kept[:, 1])
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     # A value beyond all resamples comes of rounding alone, where nothing varies.
     return first, second, Difference(value=value, low=min(float(low), value), high=max(float(high), value))
 

@@ -62,7 +62,6 @@ class RunOutcome(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def scored(self) -> bool:
-        """Whether it has a score."""
         return self.outcome is OutcomeKind.SCORED
 
 
@@ -166,7 +165,6 @@ def facts(first: RunOutcome, second: RunOutcome, categories: Sequence[str]) -> t
 
 
 def total_of(found: Mapping[str, Facts]) -> Facts:
-    """Over all categories."""
     sums = Facts()
     for one in found.values():
         sums.refuted_first += one.refuted_first

@@ -1,7 +1,5 @@
 """A comparison as tables for people; what does not fit 80 columns is in `--json` and the HTML report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from groundwatch.reporting.compare.numbers import Difference
@@ -117,17 +115,14 @@ def _table(found: Comparison, section: SectionComparison) -> Table:
 
 
 def name_of(group: GroupComparison) -> str:
-    """The group's name, such as `model heron-7b`."""
     return "all" if group.dimension == "all" else f"{group.dimension} {group.name}"
 
 
 def percent(share: float | None) -> str:
-    """A share of 1."""
     return "–" if share is None else f"{share:.1%}"
 
 
 def difference(one: Difference | None, scale: float, digits: int) -> Text:
-    """A difference over its interval, in two lines."""
     if one is None:
         return lines("–")
     value = f"{scale * one.value:+.{digits}f}"

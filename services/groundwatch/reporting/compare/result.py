@@ -1,7 +1,5 @@
 """What comparing two runs found, to be read or written as JSON. Pure."""
 
-from __future__ import annotations
-
 import msgspec
 
 from groundwatch.reporting.compare.numbers import RESAMPLES, Difference, Verdicts
@@ -97,7 +95,6 @@ class SectionComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> GroupComparison:
-        """All paired responses."""
         return self.groups[0]
 
 

@@ -3,8 +3,6 @@
 Numbers only; the words are ours. Each file `table-*.json` in a method's package is a `PublishedTable`.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -94,7 +92,6 @@ class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @cache
 def tables() -> tuple[PublishedTable, ...]:
-    """Every table, by protocol and number."""
     decoder = msgspec.json.Decoder(PublishedTable)
     found = [
         decoder.decode(file.read_bytes())

@@ -1,7 +1,5 @@
 """Published tables with the user's rows for people: inside 80 columns, the user's rows marked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.reporting.published.comparison import Cell, ComparedGroup, ComparedRow, ComparedTable

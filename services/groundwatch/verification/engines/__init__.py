@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
@@ -10,6 +9,7 @@ from groundwatch.models.openai.settings import OnCall
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.verification.engines.base import VerificationEngine
+from groundwatch.verification.engines.looking import LoadImage
 
 if TYPE_CHECKING:
     from groundwatch.verification.engines.similarity import SimilarityEngine
@@ -18,9 +18,6 @@ DEFAULT = "embedded"
 
 VISUAL = VisualSettings()
 TRITON = TritonSettings()
-
-LoadImage = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Takes a SHA-256; gives the bytes and media type. Raises `LookupError` when no such image is stored."""
 
 
 def build(

@@ -1,7 +1,5 @@
 """What every verification engine is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -32,9 +30,7 @@ class VerificationEngine(Protocol):
 
     batch: int
 
-    def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """Who judges when this engine works for this protocol."""
-        ...
+    def judge(self, protocol: EvaluationProtocol) -> Judge: ...
 
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
@@ -42,6 +38,4 @@ class VerificationEngine(Protocol):
         """One result for each event, in order; an error stands in the place of its event's result."""
         ...
 
-    async def close(self) -> None:
-        """Let go of connections and threads."""
-        ...
+    async def close(self) -> None: ...

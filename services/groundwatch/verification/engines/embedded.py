@@ -1,7 +1,5 @@
 """Each protocol's own embedded judge: what verification does where settings name no engine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, MissingExtraError, Unavailable
@@ -31,7 +29,6 @@ class EmbeddedEngine:
         }
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """Who judges this protocol's claims."""
         return self._of(protocol).judge(protocol)
 
     async def verify(
@@ -47,7 +44,6 @@ class EmbeddedEngine:
             return [away] * len(extracted)
 
     async def close(self) -> None:
-        """Close all of them."""
         for engine in self._engines.values():
             await engine.close()
 

@@ -1,11 +1,10 @@
 """What the engines that look at images share: which images, which statements, what a probability means."""
 
-from __future__ import annotations
-
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from groundwatch.errors import Unscorable
+from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ClaimsExtracted, Decision, ResponseRecorded, Usage, Verdict
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import NOT_JUDGED, Verification
@@ -20,20 +19,49 @@ Raises `LookupError` or `FileNotFoundError` for an image that is not there.
 """
 
 
-async def look(response: ResponseRecorded, load_image: LoadImage) -> tuple[Image, ...]:
-    """The response's images, which are all that is looked at: a reference is never read here.
+class OneByOne:
+    """Base of engines that ask a model about each response by itself, all of a batch at once."""
 
-    Raises `Unscorable`: nothing_to_look_at without an image, missing_image for one that is gone.
-    """
-    if not response.images:
-        raise Unscorable("nothing_to_look_at", "no image, and this judge reads no reference")
-    images = []
-    for name in response.images:
+    batch = 1
+
+    def __init__(self, load_image: LoadImage) -> None:
+        self._load_image = load_image
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Verification | GroundwatchError]:
+        """One result for each event, in order. No claims need no call.
+
+        `Unscorable` is missing_image, nothing_to_look_at, or what the model made it.
+        """
+        return await asyncio.gather(*(self._verify(event, protocol) for event in extracted))
+
+    async def _verify(
+        self, event: ClaimsExtracted, protocol: EvaluationProtocol
+    ) -> Verification | GroundwatchError:
+        if not event.claims:
+            return Verification()
         try:
-            images.append(await load_image(name))
-        except (LookupError, FileNotFoundError) as error:
-            raise Unscorable("missing_image", name) from error
-    return tuple(images)
+            return await self._judge(event, await self._look(event.response), protocol)
+        except GroundwatchError as error:
+            return error
+
+    async def _judge(
+        self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
+    ) -> Verification:
+        raise NotImplementedError
+
+    async def _look(self, response: ResponseRecorded) -> Sequence[Image]:
+        """The response's images, which are all that is looked at: a reference is never read here."""
+        if not response.images:
+            raise Unscorable("nothing_to_look_at", "no image, and this judge reads no reference")
+        images = []
+        for name in response.images:
+            try:
+                images.append(await self._load_image(name))
+            except (LookupError, FileNotFoundError) as error:
+                raise Unscorable("missing_image", name) from error
+        return images
 
 
 def statements(event: ClaimsExtracted, protocol: EvaluationProtocol) -> list[str]:

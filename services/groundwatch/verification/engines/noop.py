@@ -1,7 +1,5 @@
 """An engine that supports every claim without looking: for measuring everything around engines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError
@@ -22,9 +20,8 @@ class NoopVerificationEngine:
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        """A supported verdict for every claim."""
         supported = Verdict(decision=Decision.SUPPORTED)
         return [Verification(verdicts=(supported,) * len(event.claims)) for event in extracted]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        pass

@@ -42,9 +42,7 @@ class Encoder(Protocol):
 
     name: str
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors, one row for each text."""
-        ...
+    def encode(self, texts: Sequence[str]) -> Vectors: ...
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,11 +149,10 @@ class SimilarityEngine:
             return await asyncio.to_thread(lambda: [self._verify(event) for event in extracted])
 
     async def warm_up(self) -> None:
-        """Load the model, which takes seconds."""
         await asyncio.to_thread(self._encoder.encode, ["warm-up"])
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        pass
 
     def _verify(self, event: ClaimsExtracted) -> Verification | GroundwatchError:
         reference = event.response.reference

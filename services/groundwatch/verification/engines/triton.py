@@ -4,9 +4,6 @@ The image and the prompt around the statements are read once for all of them, wh
 every fact affordable.
 """
 
-from __future__ import annotations
-
-import asyncio
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, Unscorable
@@ -15,7 +12,14 @@ from groundwatch.models.triton.client import TritonModels
 from groundwatch.models.triton.served import Served
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.looking import LoadImage, look, statements, verdict, verification
+from groundwatch.verification.engines.looking import (
+    Image,
+    LoadImage,
+    OneByOne,
+    statements,
+    verdict,
+    verification,
+)
 
 VERSION = "1"
 """Part of the judge's name: raised when the same model could be asked in another way."""
@@ -24,20 +28,19 @@ OF_ONE_STATEMENT = ("prompt_too_long", "not_finite", "judge_rejected_request")
 """Reasons that one statement may be to blame for: the others are then asked for without it."""
 
 
-class TritonVerificationEngine:
-    """Decides on each claim by P(yes) of the verifier that Triton serves.
+class TritonVerificationEngine(OneByOne):
+    """Decides on each claim by P(yes) of the verifier that Triton serves, in one request for each event.
 
-    A statement is supported when P(yes) is `threshold` or more. No reference is read, and no text of the
-    prompt comes from here: the served model has its own, which its identity tells.
+    A statement is supported when P(yes) is `threshold` or more; one that could not be judged among others is
+    undecided. No reference is read, and no text of the prompt comes from here: the served model has its own,
+    which its identity tells.
     """
 
-    batch = 1
-
     def __init__(self, models: TritonModels, load_image: LoadImage, *, threshold: float = 0.5) -> None:
+        super().__init__(load_image)
         self._models = models
         self._name = models.settings.verifier
         self._served = Served(models, [self._name])
-        self._load_image = load_image
         self._threshold = threshold
         self.at_once = models.settings.concurrency
 
@@ -49,48 +52,35 @@ class TritonVerificationEngine:
             version=f"{VERSION}-{self._threshold:g}",
         )
 
+    async def warm_up(self) -> None:
+        await self._served.warm_up()
+
+    def problems(self) -> list[str]:
+        return self._models.problems()
+
+    async def close(self) -> None:
+        await self._models.close()
+
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        """One result for each event, in order; each event is one request.
-
-        `Unscorable` is missing_image, nothing_to_look_at, unreadable_image, or, when no statement could be
-        judged, what the model made it. One that could not be judged among others is undecided.
-        """
+        """One result for each event, in order, by who answers under the model's name now."""
         try:
             await self._served.confirm(self._name)
         except GroundwatchError as error:
             return [error for _ in extracted]
-        return await asyncio.gather(*(self._verify(event, protocol) for event in extracted))
+        return await super().verify(extracted, protocol)
 
-    async def warm_up(self) -> None:
-        """Ask who answers, and begin to watch it."""
-        await self._served.warm_up()
-
-    def problems(self) -> list[str]:
-        """Why the verifier cannot be asked; empty when it can."""
-        return self._served.problems()
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._served.close()
-
-    async def _verify(
-        self, event: ClaimsExtracted, protocol: EvaluationProtocol
-    ) -> Verification | GroundwatchError:
-        if not event.claims:
-            return Verification()
+    async def _judge(
+        self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
+    ) -> Verification:
+        pictures, asked = [data for data, _ in images], statements(event, protocol)
         try:
-            images = [data for data, _ in await look(event.response, self._load_image)]
-            asked = statements(event, protocol)
-            try:
-                found = await self._models.verify(images, asked)
-            except Unscorable as error:
-                if error.reason not in OF_ONE_STATEMENT or len(asked) == 1:
-                    raise
-                return await self._one_by_one(images, asked)
-        except GroundwatchError as error:
-            return error
+            found = await self._models.verify(pictures, asked)
+        except Unscorable as error:
+            if error.reason not in OF_ONE_STATEMENT or len(asked) == 1:
+                raise
+            return await self._one_by_one(pictures, asked)
         return Verification(
             verdicts=tuple(verdict(one, self._threshold) for one in found), usage=Usage(calls=1)
         )

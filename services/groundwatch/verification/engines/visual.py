@@ -4,18 +4,23 @@ Visual entailment as FaithScore asks it (section 3.4), with the probability of y
 log-probabilities. What is judged is data: it is fenced, and only yes or no can come back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 
-from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.errors import Unscorable
 from groundwatch.events import ClaimsExtracted, Decision, Judge, Usage, Verdict
 from groundwatch.models.openai.yes_no import YesNo, YesNoModel
 from groundwatch.protocols import prompts
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.looking import Image, LoadImage, look, statements, verdict, verification
+from groundwatch.verification.engines.looking import (
+    Image,
+    LoadImage,
+    OneByOne,
+    statements,
+    verdict,
+    verification,
+)
 
 PACKAGE = "groundwatch.verification"
 VERSION = "1"
@@ -25,18 +30,17 @@ EVEN = 0.5
 """The threshold that a bare word keeps to: whoever says yes finds it likelier than no."""
 
 
-class VisualVerificationEngine:
+class VisualVerificationEngine(OneByOne):
     """Decides on each claim by P(yes) of a model behind an OpenAI-compatible endpoint.
 
     A statement is supported when P(yes) is `threshold` or more. An endpoint without log-probabilities gives
     words, which stand for verdicts at the threshold 0.5 alone; at any other it cannot judge (no_logprobs).
+    All statements are asked at once; one that could not be judged among others is undecided.
     """
 
-    batch = 1
-
     def __init__(self, model: YesNoModel, load_image: LoadImage, *, threshold: float = EVEN) -> None:
+        super().__init__(load_image)
         self._model = model
-        self._load_image = load_image
         self._threshold = threshold
         self._prompt = prompts.load(PACKAGE, "visual")
 
@@ -49,44 +53,27 @@ class VisualVerificationEngine:
             version=f"{VERSION}-{self._threshold:g}",
         )
 
-    async def verify(
-        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
-    ) -> Sequence[Verification | GroundwatchError]:
-        """One result for each event, in order; all statements are asked at once.
-
-        `Unscorable` is missing_image, nothing_to_look_at, or, when no statement could be judged, what the
-        replies made it. One that could not be judged among others is undecided.
-        """
-        return await asyncio.gather(*(self._verify(event, protocol) for event in extracted))
-
     async def close(self) -> None:
-        """Close the model's connections."""
         await self._model.close()
 
-    async def _verify(
-        self, event: ClaimsExtracted, protocol: EvaluationProtocol
-    ) -> Verification | GroundwatchError:
-        if not event.claims:
-            return Verification()
-        try:
-            images = await look(event.response, self._load_image)
-            found = await asyncio.gather(
-                *(self._decide(statement, images) for statement in statements(event, protocol)),
-                return_exceptions=True,
-            )
-            verdicts: list[Verdict | Unscorable] = []
-            usage = Usage()
-            for one in found:
-                if isinstance(one, Unscorable):
-                    verdicts.append(one)
-                elif isinstance(one, BaseException):
-                    raise one
-                else:
-                    verdicts.append(one[0])
-                    usage += one[1]
-            return verification(verdicts, usage)
-        except GroundwatchError as error:
-            return error
+    async def _judge(
+        self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
+    ) -> Verification:
+        found = await asyncio.gather(
+            *(self._decide(statement, images) for statement in statements(event, protocol)),
+            return_exceptions=True,
+        )
+        verdicts: list[Verdict | Unscorable] = []
+        usage = Usage()
+        for one in found:
+            if isinstance(one, Unscorable):
+                verdicts.append(one)
+            elif isinstance(one, BaseException):
+                raise one
+            else:
+                verdicts.append(one[0])
+                usage += one[1]
+        return verification(verdicts, usage)
 
     async def _decide(self, statement: str, images: Sequence[Image]) -> tuple[Verdict, Usage]:
         said = await self._model.ask(self._prompt.system, self._prompt.fill(statement=statement), images)

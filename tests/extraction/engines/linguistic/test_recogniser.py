@@ -9,8 +9,8 @@ pytest.importorskip("textblob")
 import numpy as np
 from tests.support.cases import cases
 
-from groundwatch.extraction.engines.linguistic.hedges import hedged
 from groundwatch.extraction.engines.linguistic.outline import outline
+from groundwatch.extraction.engines.linguistic.patterns import hedged
 from groundwatch.extraction.engines.linguistic.recogniser import (
     WIDTH,
     Coefficients,

@@ -1,3 +1,1 @@
 """FaithScore's first step without an LLM: a recogniser and a decomposer for the CPU."""
-
-from __future__ import annotations

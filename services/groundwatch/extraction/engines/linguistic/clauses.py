@@ -1,7 +1,5 @@
 """From phrases to facts: who does what to what, and where."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.extraction.engines.linguistic import rendering as r
@@ -14,11 +12,17 @@ from groundwatch.extraction.engines.linguistic.lookahead import (
     list_follows,
     spot_follows,
 )
-from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb, starts_clause
+from groundwatch.extraction.engines.linguistic.phrases import (
+    Noun,
+    Verb,
+    is_person,
+    read_nouns,
+    read_verb,
+    starts_clause,
+)
 from groundwatch.extraction.engines.linguistic.predicates import Predicates
-from groundwatch.extraction.engines.linguistic.rendering import Fact
+from groundwatch.extraction.engines.linguistic.rendering import AtomicFact
 from groundwatch.extraction.engines.linguistic.tagging import Token
-from groundwatch.extraction.engines.linguistic.things import is_person, is_thing
 
 _EXCEPT = frozenset({"without", "instead of", "rather than", "except", "other than", "despite"})
 _GUESSING = frozenset({"could", "might", "may", "would", "should", "must", "will"})
@@ -30,8 +34,7 @@ _SENSED = frozenset(
 class Reader(Predicates):
     """Reads the sub-sentences of one answer in order and remembers what they were about."""
 
-    def read(self, tokens: Sequence[Token], *, opens_sentence: bool) -> list[Fact]:
-        """The facts of the next sub-sentence, in order."""
+    def read(self, tokens: Sequence[Token], *, opens_sentence: bool) -> list[AtomicFact]:
         self._entities.facts, self._tokens, self._at = [], tokens, 0
         self._last, self._governed, self._focus, self._begins = [], False, None, False
         self._waiting, self._host, self._verb = False, [], ""
@@ -162,7 +165,7 @@ class Reader(Predicates):
         if nouns and nouns[0].lemma in w.PICTURES:
             self._at = end
             for thing in things:
-                if is_thing(thing):
+                if thing.is_thing:
                     middle = f"{r.be(thing)} {state.lower} {where.lower}"
                     self._entities.say(r.relation(thing, middle, nouns[0], r.OTHER))
 
@@ -259,12 +262,12 @@ class Reader(Predicates):
             bool(holders) and holders[0].lemma in w.FOCUSES and holders == self._subjects and not self._last
         )
         if not holders or listed:
-            if targets and preposition in w.PLACES and (is_thing(targets[0]) or targets[0].lemma in w.SIDES):
+            if targets and preposition in w.PLACES and (targets[0].is_thing or targets[0].lemma in w.SIDES):
                 self._place = (preposition, targets[0])
             return
         if preposition in w.PLACES and not self._focus:
             for target in targets or nouns[:1]:
                 self._locate(holders, preposition, target)
             self._host, self._host_near = holders, preposition in w.CLOSE
-        self._follow([target for target in targets if is_thing(target)], governed=True)
+        self._follow([target for target in targets if target.is_thing], governed=True)
         self._subjects = [*self._subjects, *self._entities.introduce(joined)]

@@ -13,7 +13,7 @@ from groundwatch.errors import GroundwatchError, InputError, MissingExtraError, 
 from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.linguistic import recogniser
-from groundwatch.extraction.engines.linguistic.decomposer import decompose
+from groundwatch.extraction.engines.linguistic.decomposer import as_claims, atomic_facts
 from groundwatch.extraction.engines.linguistic.outline import Unit, outline
 from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
@@ -70,11 +70,10 @@ class LinguisticEngine:
             return await asyncio.to_thread(self._extract, responses, protocol.rules)
 
     async def warm_up(self) -> None:
-        """Load the embedding model, which takes seconds."""
         await asyncio.to_thread(self._embedder.encode, ["warm-up"])
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        pass
 
     def _extract(
         self, responses: Sequence[ResponseRecorded], rules: ExtractionRules
@@ -82,14 +81,13 @@ class LinguisticEngine:
         if rules.from_answer is not None:
             return [_read(response, rules.from_answer) for response in responses]
         return [
-            msgspec.structs.replace(found, claims=rules.from_facts(found.claims))
+            msgspec.structs.replace(found, claims=as_claims(rules.from_facts(found.claims)))
             if isinstance(found, Extraction)
             else found
             for found in self.facts(responses)
         ]
 
     def facts(self, responses: Sequence[ResponseRecorded]) -> list[Extraction | GroundwatchError]:
-        """Sub-sentences and atomic facts."""
         outlines = [outline(response.answer) for response in responses]
         readable = [units if len(units) <= UNIT_LIMIT else () for units in outlines]
         vectors = self._embedder.encode([unit.text for units in readable for unit in units])
@@ -108,7 +106,7 @@ class LinguisticEngine:
         descriptive = [bool(chance >= 0.5) for chance in chances]
         return Extraction(
             units=tuple(_labelled(unit, float(chance)) for unit, chance in zip(units, chances, strict=True)),
-            claims=decompose([unit.text for unit in units], descriptive),
+            claims=atomic_facts([unit.text for unit in units], descriptive),
         )
 
 

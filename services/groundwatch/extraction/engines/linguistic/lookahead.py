@@ -1,7 +1,5 @@
 """What the words further on say about the phrase just read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.extraction.engines.linguistic import words as w
@@ -41,7 +39,6 @@ def is_subject(tokens: Sequence[Token], at: int, nouns: Sequence[Noun]) -> bool:
 
 
 def is_plural(nouns: Sequence[Noun]) -> bool:
-    """Whether their verb is a plural."""
     return len(nouns) > 1 or any(noun.plural for noun in nouns)
 
 

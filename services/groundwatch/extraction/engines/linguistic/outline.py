@@ -1,7 +1,5 @@
 """An answer's sub-sentences with the little context that their labels depend on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec
@@ -21,7 +19,6 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 def outline(answer: str) -> tuple[Unit, ...]:
-    """Cut an answer into its units."""
     return place(answer, split(answer))
 
 

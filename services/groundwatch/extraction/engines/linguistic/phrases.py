@@ -42,6 +42,54 @@ class Noun(msgspec.Struct):
         """Whether its last two words are one name: a "tank top" is no top of a tank."""
         return len(self.nouns) > 1 and f"{self.nouns[-2].lower()} {self.lemma}" in w.COMPOUNDS
 
+    @property
+    def core(self) -> Noun:
+        """ "a group of people" is people."""
+        noun = self
+        while noun.of is not None and (
+            noun.lemma in w.SHELLS | w.PICTURES or (noun.lemma in w.SPOTS and not noun.is_thing)
+        ):
+            if noun.of.pronoun and noun.lemma in w.PICTURES:
+                return noun
+            noun = noun.of
+        return noun
+
+    @property
+    def counted(self) -> bool:
+        """Whether it has a number worth a fact."""
+        return bool(self.number) and self.number not in {"one", "1"}
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is "display" in "on display": no thing, for all its looks."""
+        if self.determiner or self.number or self.plural or self.adjectives or self.possessor is not None:
+            return False
+        return len(self.nouns) == 1 and self.head not in w.MASS
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is the picture itself rather than a thing in it."""
+        return self.lemma in w.PICTURES
+
+    @property
+    def is_thing(self) -> bool:
+        """Whether it can be seen in the picture: no view, no place in it, nothing abstract."""
+        if self.determiner in {"no", "any"}:
+            return False
+        if self.lemma in w.AREAS:
+            return len(self.nouns) > 1 or not w.POSITIONAL.issuperset(self.adjectives)
+        if self.is_compound:
+            return True
+        if self.lemma in w.PICTURES | w.SPOTS | w.QUALITIES:
+            return False
+        return bool(self.nouns) and not w.abstract(self.lemma)
+
+    @property
+    def is_frameless_side(self) -> bool:
+        """ "on the left side", of nothing that is named: no place that could be checked."""
+        owned = self.of is not None or self.possessor is not None or self.determiner in w.POSSESSIVES
+        return self.lemma in w.SIDES and not owned
+
 
 class Verb(msgspec.Struct):
     """A verb group. `shape`: be, ing, en (past participle), finite, to; `bare` without an auxiliary."""
@@ -54,8 +102,22 @@ class Verb(msgspec.Struct):
 
     @property
     def lemma(self) -> str:
-        """The infinitive."""
         return w.verb(self.word) or self.word
+
+
+def is_person(nouns: Sequence[Noun]) -> bool:
+    return bool(nouns) and w.person(nouns[0].lemma)
+
+
+def says_something(subject: Noun, verb: Verb) -> bool:
+    """ "The purpose includes a book", "these colours feature a man": only the book and the man are there."""
+    unseen = w.abstract(subject.lemma) or subject.lemma in w.QUALITIES
+    return not (unseen and verb.lemma in w.SHOWING | {"have"})
+
+
+def names_it_again(subject: Noun, noun: Noun) -> bool:
+    """ "The room is a living room": the living room has been stated."""
+    return noun.lemma == subject.lemma and len(noun.nouns) > 1
 
 
 def read_nouns(tokens: Sequence[Token], at: int, *, subject: bool = False) -> tuple[list[Noun], int]:

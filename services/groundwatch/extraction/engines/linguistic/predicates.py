@@ -1,17 +1,21 @@
 """What a verb says of its subjects."""
 
-from __future__ import annotations
-
 from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.lookahead import (
     LISTING,
     picture_follows,
 )
-from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, read_verb
+from groundwatch.extraction.engines.linguistic.phrases import (
+    Noun,
+    Verb,
+    is_person,
+    names_it_again,
+    read_nouns,
+    read_verb,
+)
 from groundwatch.extraction.engines.linguistic.reading import Reading
 from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES
-from groundwatch.extraction.engines.linguistic.things import is_person, is_picture, is_thing, names_it_again
 
 _AS_IF = frozenset({"like", "as"})
 _NOTICED = frozenset({"seen", "pictured", "found", "spotted", "noticed", "observed"})
@@ -26,7 +30,7 @@ class Predicates(Reading):
         if verb.lemma in w.RESEMBLING and (token := self._peek()) is not None and token.lower in _AS_IF:
             self._at = len(self._tokens)
             return
-        frame = any(is_picture(subject) or subject.lemma in w.FOCUSES for subject in subjects)
+        frame = any(subject.is_picture or subject.lemma in w.FOCUSES for subject in subjects)
         if frame and verb.shape != "en" and not self._focus:
             nouns, self._at = read_nouns(self._tokens, self._at)
             found = self._entities.introduce(nouns)
@@ -95,7 +99,7 @@ class Predicates(Reading):
         self._at = end
         found = self._entities.introduce(targets, governed=True, besides=subjects)
         self._relate(subjects, verb, found, token.lower)
-        self._follow([target for target in found if is_thing(target)], governed=True)
+        self._follow([target for target in found if target.is_thing], governed=True)
         self._host, self._host_near = subjects, token.lower in w.CLOSE
         return True
 
@@ -105,7 +109,7 @@ class Predicates(Reading):
             adverb = f" {token.lower}"
             self._at += 1
         for subject in subjects:
-            if not is_picture(subject):
+            if not subject.is_picture:
                 self._entities.say(r.relation(subject, r.phrase(verb, subject) + adverb, None, r.OTHER))
         self._last = []
 
@@ -117,7 +121,7 @@ class Predicates(Reading):
         nouns, self._at = read_nouns(self._tokens, self._at)
         found = self._entities.introduce(nouns)
         for noun in found:
-            if is_thing(noun):
+            if noun.is_thing:
                 self._entities.say(r.focus(noun, head))
         self._subjects, self._focus = found, None
         self._follow(found)
@@ -153,7 +157,7 @@ class Predicates(Reading):
         self._at = at
         if not self._complement(subjects, adjectives):
             for subject in subjects:
-                if not is_picture(subject):
+                if not subject.is_picture:
                     self._describe(subject, adjectives)
 
     def _describe(self, subject: Noun, adjectives: list[str]) -> None:
@@ -174,7 +178,7 @@ class Predicates(Reading):
                     self._entities.say(r.focus(subject, noun))
             for noun in found:
                 told = noun.lemma in w.FOCUSES or names_it_again(subject, noun)
-                if is_thing(noun) and not told and noun.plural == subject.plural:
+                if noun.is_thing and not told and noun.plural == subject.plural:
                     self._entities.say(r.relation(subject, r.be(subject), noun, r.OTHER))
 
     def _complement(self, subjects: list[Noun], adjectives: list[str]) -> bool:
@@ -189,8 +193,8 @@ class Predicates(Reading):
         found = self._entities.introduce(targets, governed=True)
         for subject in subjects:
             for target in found:
-                if not is_picture(subject):
+                if not subject.is_picture:
                     middle = f"{r.be(subject)} {' and '.join(adjectives)} {token.lower}"
                     self._entities.say(r.relation(subject, middle, target))
-        self._follow([target for target in found if is_thing(target)], governed=True)
+        self._follow([target for target in found if target.is_thing], governed=True)
         return True

@@ -1,22 +1,19 @@
 """Where a reader of clauses stands: what was just read, what the clause is about, and what is said of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.entities import Entities
 from groundwatch.extraction.engines.linguistic.lookahead import read_governed
-from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb, read_nouns, starts_clause
-from groundwatch.extraction.engines.linguistic.tagging import Token
-from groundwatch.extraction.engines.linguistic.things import (
-    is_bare,
-    is_frameless_side,
-    is_picture,
-    is_thing,
+from groundwatch.extraction.engines.linguistic.phrases import (
+    Noun,
+    Verb,
+    read_nouns,
     says_something,
+    starts_clause,
 )
+from groundwatch.extraction.engines.linguistic.tagging import Token
 
 
 class Reading:
@@ -79,18 +76,18 @@ class Reading:
         targets = [self._entities.memory.resolve(noun, things) for noun in nouns]
         for thing in things:
             for target in targets:
-                if is_thing(thing) and is_thing(target):
+                if thing.is_thing and target.is_thing:
                     self._entities.say(r.relation(thing, f"{r.be(thing)} {comparison}", target))
         self._follow(targets, governed=True)
         self._subjects = [*self._subjects, *self._entities.introduce(joined)]
 
     def _locate(self, things: list[Noun], preposition: str, target: Noun) -> None:
-        if is_picture(target) or w.abstract(target.lemma) or is_bare(target):
+        if target.is_picture or w.abstract(target.lemma) or target.is_bare:
             return
         for thing in things:
-            if is_frameless_side(target) and not _may_be_aside(thing, target):
+            if target.is_frameless_side and not _may_be_aside(thing, target):
                 continue
-            if is_thing(thing):
+            if thing.is_thing:
                 self._entities.say(r.relation(thing, f"{r.be(thing)} {preposition}", target))
 
     def _own(self, owners: list[Noun], things: list[Noun]) -> None:
@@ -100,13 +97,13 @@ class Reading:
                     continue
                 if thing.determiner in w.POSSESSIVES and owner.possessor is not None:
                     owner = owner.possessor
-                if is_thing(owner) and (is_thing(thing) or thing.lemma in w.QUALITIES):
+                if owner.is_thing and (thing.is_thing or thing.lemma in w.QUALITIES):
                     self._entities.say(r.owns(owner, thing))
 
     def _relate(self, subjects: list[Noun], verb: Verb, objects: list[Noun], preposition: str = "") -> None:
         link = f" {preposition}" if preposition else ""
         for subject in subjects:
-            if is_picture(subject) or not says_something(subject, verb):
+            if subject.is_picture or not says_something(subject, verb):
                 continue
             for target in objects:
                 if (w.abstract(target.lemma) and not preposition) or target.lemma in w.MANNERS:

@@ -6,7 +6,7 @@ vectors of the sub-sentence, of the first sub-sentence of its sentence and the m
 cues of the sub-sentence, its predecessor, its sentence and its sentence so far, where it stands, and its
 grammar.
 The scales weigh the groups against each other under one regularisation. A sentence that opens with a plain
-guess is analytical whatever the regression says (`hedges`).
+guess is analytical whatever the regression says (`patterns`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ from __future__ import annotations
 import importlib.resources
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from groundwatch.extraction.engines.linguistic.cues import COUNT, FINER_COUNT, cues, finer_cues
-from groundwatch.extraction.engines.linguistic.grammar import COUNT as GRAMMAR
-from groundwatch.extraction.engines.linguistic.grammar import grammar
-from groundwatch.extraction.engines.linguistic.hedges import DESCRIPTIVE, hedged
+from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.outline import Unit
+from groundwatch.extraction.engines.linguistic.patterns import (
+    COUNT,
+    FINER_COUNT,
+    HEDGED_CHANCE,
+    cues,
+    finer_cues,
+    hedged,
+)
+from groundwatch.extraction.engines.linguistic.tagging import NOUNS, tag
+from groundwatch.language.lexicon import singular
 from groundwatch.models.embeddings import DIMENSIONS
 
 if TYPE_CHECKING:
@@ -36,11 +44,12 @@ if TYPE_CHECKING:
 COEFFICIENTS = "recogniser.json"
 _VECTOR_SCALE = 4.0
 _PLACES = 11
+_GRAMMAR = 20
 _GRAMMAR_SCALE = 1.5
 DENSE = 3 * DIMENSIONS
 """The columns that hold vectors come first."""
 
-WIDTH = DENSE + 4 * COUNT + FINER_COUNT + _PLACES + GRAMMAR
+WIDTH = DENSE + 4 * COUNT + FINER_COUNT + _PLACES + _GRAMMAR
 
 
 class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +77,10 @@ class Recogniser:
         scores = features(units, vectors) @ self._weights + self._bias
         chances: Probabilities = 1.0 / (1.0 + np.exp(-np.clip(scores, -30.0, 30.0)))
         guesses = [unit.sentence == index and hedged(unit.text) for index, unit in enumerate(units)]
-        return np.where(guesses, np.minimum(chances, DESCRIPTIVE), chances)
+        return np.where(guesses, np.minimum(chances, HEDGED_CHANCE), chances)
 
 
 def shipped() -> Recogniser:
-    """The recogniser that comes with the package."""
     return Recogniser(msgspec.json.decode(shipped_bytes(), type=Coefficients))
 
 
@@ -98,6 +106,44 @@ def features(units: Sequence[Unit], vectors: Vectors) -> Rows:
     speech = np.array([grammar(unit.text) for unit in units]) * _GRAMMAR_SCALE
     dense = np.hstack([vectors, opening, mean]) * _VECTOR_SCALE
     return np.hstack([dense, own, before, sentence, where, speech, so_far, finer])
+
+
+@lru_cache(maxsize=4096)
+def grammar(text: str) -> tuple[float, ...]:
+    """Parts of speech that occur, with which one it begins, and the share of abstract nouns; 0.0 to 1.0.
+
+    Descriptions name things with participles ("standing", "placed"); analysis names abstractions and has
+    modals, infinitives and verbs such as "suggest".
+    """
+    tokens = tag(text)
+    tags = [token.tag for token in tokens]
+    present = set(tags)
+    nouns = [singular(token.lower) for token in tokens if token.tag in NOUNS]
+    abstract = sum(w.abstract(noun) or noun in w.QUALITIES for noun in nouns)
+    verbs = {w.verb(token.lower) for token in tokens if token.tag.startswith("VB")}
+    first = tags[0] if tags else ""
+    return (
+        min(abstract, 3) / 3,
+        float(bool(nouns)),
+        abstract / max(1, len(nouns)),
+        float("MD" in present),
+        float("VBG" in tags[:2]),
+        float("VBN" in present),
+        float("EX" in present),
+        float(bool(present & {"VBZ", "VBP"})),
+        float("BE" in present),
+        float(bool(present & {"VB", "TO"})),
+        float(first == "IN"),
+        float(first == "DT"),
+        float(first == "PRP"),
+        float(first == "W"),
+        float(first == "SUB"),
+        float(bool(verbs & w.INTERPRETING)),
+        float(bool(verbs & w.SHOWING)),
+        float(bool(verbs & w.DONE_BY_PEOPLE)),
+        float(not any(one.startswith("V") or one in {"BE", "HV", "MD"} for one in tags)),
+        float("JJR" in present),
+    )
 
 
 def _sentence(units: Sequence[Unit], unit: Unit) -> slice:

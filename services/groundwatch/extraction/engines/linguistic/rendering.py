@@ -1,60 +1,69 @@
 """Facts as the annotators write them: "There is a boy." "The boy is wearing a shirt." "The shirt is red."."""
 
-from __future__ import annotations
-
-import msgspec
-
+from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb
 
 ENTITY, RELATION, COLOR, COUNT, OTHER = "entity", "relation", "color", "count", "other"
 
 
-class Fact(msgspec.Struct, frozen=True):
-    """A sentence with FaithScore's category of it."""
+class AtomicFact(Claim, frozen=True, kw_only=True):
+    """A sentence, FaithScore's category of it, and what it is made of: "The boy", "is wearing", "a shirt".
 
-    text: str
-    category: str
+    An entity has an `object` alone; its number stands in `object` and the entity in `subject`.
+    """
+
+    subject: str = ""
+    relation: str = ""
+    object: str = ""
 
 
-def there_is(noun: Noun) -> Fact:
-    """The entity itself."""
+def _fact(subject: str, relation: str, object_: str, category: str) -> AtomicFact:
+    text = f"{subject} {relation} {object_}".rstrip()
+    return AtomicFact(text=f"{text}.", category=category, subject=subject, relation=relation, object=object_)
+
+
+def there_is(noun: Noun) -> AtomicFact:
     either = f" or {indefinite(noun.alternative)}" if noun.alternative is not None else ""
-    return Fact(f"There {be(noun)} {indefinite(noun)}{either}.", ENTITY)
+    thing = f"{indefinite(noun)}{either}"
+    return AtomicFact(text=f"There {be(noun)} {thing}.", category=ENTITY, object=thing)
 
 
-def there_are_so_many(noun: Noun) -> Fact:
-    """The entity with its number."""
-    other = " other" if noun.other else ""
-    return Fact(f"There {be(noun)} {noun.number}{other} {name(noun)}.", COUNT)
+def there_are_so_many(noun: Noun) -> AtomicFact:
+    thing = f"{'other ' if noun.other else ''}{name(noun)}"
+    return AtomicFact(
+        text=f"There {be(noun)} {noun.number} {thing}.",
+        category=COUNT,
+        subject=thing,
+        relation=be(noun),
+        object=noun.number,
+    )
 
 
-def attribute(noun: Noun, adjectives: list[str]) -> Fact:
-    """What the entity is like."""
+def attribute(noun: Noun, adjectives: list[str]) -> AtomicFact:
     category = COLOR if any(word in w.COLORS for word in adjectives) else OTHER
-    return Fact(f"{_The(noun)} {be(noun)} {' and '.join(adjectives)}.", category)
+    return _fact(_The(noun), be(noun), " and ".join(adjectives), category)
 
 
-def owns(owner: Noun, thing: Noun) -> Fact:
-    """A part or a possession."""
-    has = "have" if owner.plural else "has"
-    return Fact(f"{_The(owner)} {has} {indefinite(thing)}.", RELATION)
+def owns(owner: Noun, thing: Noun) -> AtomicFact:
+    return _fact(_The(owner), "have" if owner.plural else "has", indefinite(thing), RELATION)
 
 
-def relation(subject: Noun, middle: str, target: Noun | None, category: str = RELATION) -> Fact:
+def relation(subject: Noun, middle: str, target: Noun | None, category: str = RELATION) -> AtomicFact:
     """ "The boy is" + "sitting on" + "a bench"."""
-    tail = f" {mention(target)}" if target is not None else ""
+    tail = mention(target) if target is not None else ""
     if target is not None and target.alternative is not None:
         tail += f" or {mention(target.alternative)}"
-    return Fact(f"{_The(subject)} {middle}{tail}.", category)
+    return _fact(_The(subject), middle, tail, category)
 
 
-def focus(noun: Noun, what: Noun) -> Fact:
+def focus(noun: Noun, what: Noun) -> AtomicFact:
     """What the picture is about: "The clock is the main object in the image."."""
     of = " in the image"
     if what.of is not None and what.of.nouns:
         of = f" of {mention(what.of)}"
-    return Fact(f"{_The(noun)} {be(noun)} the {' '.join([*what.adjectives, *what.nouns])}{of}.", OTHER)
+    main = f"the {' '.join([*what.adjectives, *what.nouns])}{of}"
+    return _fact(_The(noun), be(noun), main, OTHER)
 
 
 def phrase(verb: Verb, subject: Noun) -> str:
@@ -73,7 +82,6 @@ def phrase(verb: Verb, subject: Noun) -> str:
 
 
 def mention(noun: Noun) -> str:
-    """An entity inside a relation."""
     if noun.determiner == "the" and noun.nouns:
         other = "other " if noun.other else ""
         return f"the {other}{name(noun)}"
@@ -133,5 +141,4 @@ def _The(noun: Noun) -> str:  # noqa: N802
 
 
 def be(noun: Noun) -> str:
-    """ "is" or "are"."""
     return "are" if noun.plural else "is"

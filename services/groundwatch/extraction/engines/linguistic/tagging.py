@@ -5,8 +5,6 @@ corrections here are for what captions do otherwise: "features" is a verb there,
 "be" follow nouns.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """How many there are: what a reference's numbers say about a claimed one."""
 
-from __future__ import annotations
-
 from groundwatch.language.statements import Number
 from groundwatch.verification.engines.reference.knowledge import Knowledge
 

@@ -1,7 +1,5 @@
 """The verification engine around the reference judge."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 
@@ -39,7 +37,7 @@ class ReferenceEngine:
         return results
 
     async def close(self) -> None:
-        """Nothing is held."""
+        pass
 
     def _verify(self, event: ClaimsExtracted) -> Verification | GroundwatchError:
         reference = event.response.reference

@@ -5,8 +5,6 @@ atom refutes the claim, and it is supported when everything that it asserts is. 
 granted can only refute it. The rules for atoms are in `rules`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from groundwatch.events import Decision
@@ -31,7 +29,6 @@ _OPPOSITE = {
 
 
 def rule(text: str, known: Knowledge) -> Ruling:
-    """Decide the claim `text`."""
     read = statement(text)
     stated = _stated(read, known)
     if stated is not None:

@@ -1,7 +1,5 @@
 """A reference, read once and indexed so that a claim's atoms find what speaks of them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """How two relations bear on each other: one implies the other, or rules it out."""
 
-from __future__ import annotations
-
 from groundwatch.language.lexicon import Lexicon
 from groundwatch.language.statements import Atom, Exists, Has, Number, Relates
 
@@ -40,7 +38,6 @@ def _predicate(known: Relates, claim: Relates, words: Lexicon, *, strict: bool) 
 
 
 def same_predicate(known: Relates, claim: Relates) -> bool:
-    """Whether both say the same verb with the same preposition."""
     return known.verb == claim.verb and known.preposition == claim.preposition
 
 

@@ -1,7 +1,5 @@
 """The rule for each kind of atom: what supports it, what refutes it, and what leaves it open."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from groundwatch.events import Decision
