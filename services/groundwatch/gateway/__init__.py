@@ -1,4 +1,4 @@
-"""The outside world's door: intake over HTTP, live scores, pages."""
+"""The outside world's way in: intake over HTTP and gRPC, live scores, pages."""
 
 from groundwatch.gateway.service import GatewayService
 

@@ -1,4 +1,4 @@
-"""Reading two runs from the streams to compare them: the command line and the gRPC door call `compare`.
+"""Reading two runs from the streams to compare them: the command line and the gRPC server call `compare`.
 
 The smaller run is held in memory, about 1 KB for a response, and the larger one goes by. Where the smaller
 is a small part of the larger, its responses are looked up instead, so that a replay of a sample is compared
@@ -147,7 +147,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
     sides, unreadable = OutcomeTable(), 0
     kept: dict[str, RunOutcome] = {}
     async for read in _outcomes(bus, small, wanted):
-        event = _said(read.data)
+        event = _decoded(_SAID, read.data)
         if event is None:
             unreadable += 1
         elif wanted.takes(event):
@@ -172,7 +172,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
         if name not in kept and wanted.open:
             theirs[name.partition(".")[0]] += 1
             continue
-        event = _said(read.data)
+        event = _decoded(_SAID, read.data)
         if event is None:
             unreadable += 1
             continue
@@ -304,7 +304,7 @@ async def _with_claims(
     told = []
     for one in changed:
         subjects = [outcome_subject(run, protocol, one.key) for run in (first, second)]
-        both = [_decoded(read.data) async for read in _last(bus, OUTCOMES, subjects)]
+        both = [_decoded(_SCORED, read.data) async for read in _last(bus, OUTCOMES, subjects)]
         claims = changed_claims(both[0], both[1]) if len(both) == 2 and both[0] and both[1] else ()
         told.append(msgspec.structs.replace(one, claims=claims))
     return tuple(told)
@@ -318,15 +318,8 @@ def _key(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _said(data: bytes) -> SaidOutcome | None:
+def _decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T | None:
     try:
-        return _SAID.decode(data)
-    except UNDECODED:
-        return None
-
-
-def _decoded(data: bytes) -> ResponseScored | None:
-    try:
-        return _SCORED.decode(data)
+        return decoder.decode(data)
     except UNDECODED:
         return None

@@ -1,8 +1,8 @@
-"""A describer, a painter and an eye that need no model: for tests, dry runs and nothing else.
+"""A captioner, a generator and an encoder that need no model: for tests, dry runs and nothing else.
 
-They close the circle of a chain. The describer names the colours of a grid of cells, the painter paints
-the cells that a text names, the eye compares pixels. All are deterministic, and the describer overlooks the
-last coloured cell that it sees, so that every round loses something and no two rounds are alike.
+They close the circle of a chain. The captioner names the colours of a grid of cells, the generator paints
+the cells that a text names, the encoder compares pixels. All are deterministic, and the captioner overlooks
+the last coloured cell that it sees, so that every round loses something and no two rounds are alike.
 """
 
 import io
@@ -57,7 +57,7 @@ def paint(text: str) -> bytes:
 
 
 def embed(data: bytes) -> tuple[float, ...]:
-    """What the eye sees of an image: a vector that is never zero.
+    """What the encoder sees of an image: a vector that is never zero.
 
     Raises `ValueError` for bytes that are no image.
     """

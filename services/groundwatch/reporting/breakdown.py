@@ -13,7 +13,7 @@ import msgspec
 from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.reporting.cells import number, rate, share
 from groundwatch.reporting.tally import decisions, fingerprint
-from groundwatch.statistics.intervals import Interval
+from groundwatch.statistics.intervals import Interval, RunningSums
 from groundwatch.statistics.sampling import (
     WeightedMoments,
     WeightedSums,
@@ -31,7 +31,7 @@ DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
 SCORE_BOUNDS = (0.0, 1.0)
 
 
-class Sums(msgspec.Struct):
+class Sums(RunningSums):
     """What a row needs of its responses, whatever their number.
 
     By category a response counts where it has decided facts of that category, and `score` is the
@@ -46,12 +46,6 @@ class Sums(msgspec.Struct):
     decided: int = 0
     facts: WeightedSums = msgspec.field(default_factory=WeightedSums)
     score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
-
-    def merge(self, other: Sums) -> None:
-        for name in ("responses", "scored", "unscored", "declined", "eligible", "decided"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.facts.merge(other.facts)
-        self.score.merge(other.score)
 
 
 class Group(msgspec.Struct, frozen=True):

@@ -131,7 +131,7 @@ class WeightedMean(RunningSums):
         return self.total / self.weights if self.n else None
 
 
-class Bin(msgspec.Struct):
+class Bin(RunningSums):
     """Responses that have something in common, such as their length."""
 
     responses: int = 0
@@ -144,11 +144,6 @@ class Bin(msgspec.Struct):
         self.facts.add(refuted, decided, weight)
         if score is not None:
             self.score.add(score, weight)
-
-    def merge(self, other: Bin) -> None:
-        self.responses += other.responses
-        self.score.merge(other.score)
-        self.facts.merge(other.facts)
 
 
 class Tally:

@@ -58,11 +58,15 @@ class Moments(msgspec.Struct):
 
 
 class RunningSums(msgspec.Struct):
-    """Sums that are merged by adding each."""
+    """Sums that are merged by adding each, and what is itself merged."""
 
     def merge(self, other: Self) -> None:
         for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            mine, others = getattr(self, name), getattr(other, name)
+            if isinstance(mine, msgspec.Struct):
+                mine.merge(others)  # type: ignore[attr-defined]
+            else:
+                setattr(self, name, mine + others)
 
 
 class RatioSums(RunningSums):

@@ -1,4 +1,4 @@
-"""Who calls, alike at every door: tokens of tenants, from a file that may change while the gateway runs."""
+"""Who calls, over HTTP and gRPC alike: tenants' tokens, from a file that may change meanwhile."""
 
 import hashlib
 import time

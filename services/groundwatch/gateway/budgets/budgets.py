@@ -43,7 +43,7 @@ Key = tuple[str, str, str]
 
 
 class BudgetState:
-    """One budget with its meters and what was spent of it."""
+    """One budget with its counters and what was spent of it."""
 
     def __init__(self, name: str, budget: Budget, store: KeyValue, clock: Callable[[], float]) -> None:
         self.name = name
@@ -59,13 +59,13 @@ class BudgetState:
         return (ORDINARY, SUSPICIOUS) if self.budget.reserve else ("",)
 
     @property
-    def meters(self) -> list[LeasedCounter]:
+    def counters(self) -> list[LeasedCounter]:
         found = [self.minute] if self.budget.responses_per_minute is not None else []
         return [*found, self.day] if self.budget.by_day else found
 
     def probability(self, stratum: str, now: float) -> float:
         """With which probability a response of the stratum is judged, as far as the budget goes."""
-        return min((meter.probability(stratum, now) for meter in self.meters), default=1.0)
+        return min((counter.probability(stratum, now) for counter in self.counters), default=1.0)
 
     def today(self, now: float) -> Spent:
         day = int(now // DAY)
@@ -168,8 +168,8 @@ class Budgets:
             async with asyncio.timeout(TICK_SECONDS):
                 await self._synchronise()
                 for state in self._states.values():
-                    for meter in state.meters:
-                        await self._tried(meter.give_back(meter.withdraw()))
+                    for counter in state.counters:
+                        await self._tried(counter.give_back(counter.withdraw()))
 
     @property
     def problem(self) -> str:
@@ -193,19 +193,19 @@ class Budgets:
             return False
         now = self.clock()
         return any(
-            meter.dry(now)
+            counter.dry(now)
             for protocol in protocols
             if (state := self.state(tenant, model, protocol)) is not None
-            for meter in state.meters
+            for counter in state.counters
         )
 
     async def lease(self, tenant: str, model: str, protocols: tuple[str, ...]) -> None:
         """Lease what these need, many responses at once. Where that fails nothing more is judged for now."""
         for protocol in protocols:
             state = self.state(tenant, model, protocol)
-            for meter in state.meters if state is not None else ():
-                if meter.dry(self.clock()):
-                    await self._tried(meter.lease(self.clock()))
+            for counter in state.counters if state is not None else ():
+                if counter.dry(self.clock()):
+                    await self._tried(counter.lease(self.clock()))
 
     def charge(self, event: ResponseScored, sequence: int) -> None:
         """Count what an outcome of live traffic has cost."""
@@ -264,8 +264,8 @@ class Budgets:
         assert self._store is not None or budget is None
         state = self._states.get(name)
         if state is not None and state.budget != budget:
-            for meter in state.meters:
-                self._return(meter)
+            for counter in state.counters:
+                self._return(counter)
         if budget is None:
             self._budgets.pop(name, None)
             self._states.pop(name, None)
@@ -282,8 +282,8 @@ class Budgets:
         self._scopes.clear()
         logger.info("budgets.changed", budget=name, removed=budget is None)
 
-    def _return(self, meter: LeasedCounter) -> None:
-        task = asyncio.ensure_future(self._tried(meter.give_back(meter.withdraw())))
+    def _return(self, counter: LeasedCounter) -> None:
+        task = asyncio.ensure_future(self._tried(counter.give_back(counter.withdraw())))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
@@ -296,9 +296,9 @@ class Budgets:
     async def _synchronise(self) -> None:
         """Tell the others what came here, and write down what was spent."""
         for state in list(self._states.values()):
-            for meter in state.meters:
-                meter.turn(self.clock())
-                await self._tried(meter.publish())
+            for counter in state.counters:
+                counter.turn(self.clock())
+                await self._tried(counter.publish())
             if state.changed:
                 state.changed = False
                 await self._tried(self._write(state))

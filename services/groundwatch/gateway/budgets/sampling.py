@@ -23,8 +23,8 @@ class Held(msgspec.Struct, frozen=True):
 
     def undo(self) -> None:
         """The response was there before, or will never be: it used nothing."""
-        for meter, window in self.windows:
-            meter.undo(self.stratum, window, taken=self.taken)
+        for counter, window in self.windows:
+            counter.undo(self.stratum, window, taken=self.taken)
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +93,11 @@ def decide(
         if not taken:
             declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
         windows = []
-        for meter in state.meters:
-            windows.append((meter, meter.turn(now)))
-            meter.see(stratum)
+        for counter in state.counters:
+            windows.append((counter, counter.turn(now)))
+            counter.see(stratum)
             if taken:
-                meter.take(stratum)
+                counter.take(stratum)
         held.append(Held(stratum, taken, tuple(windows)))
     return Decided(declined=declined, drawn=drawn, held=tuple(held))
 

@@ -1,4 +1,4 @@
-"""The gRPC door: the same core as HTTP, behind proto/groundwatch/v1/monitor.proto."""
+"""The gRPC server: the same core as HTTP, behind proto/groundwatch/v1/monitor.proto."""
 
 from groundwatch.gateway.grpc.server import GrpcServer
 

@@ -1,4 +1,4 @@
-"""The gateway's door for HTTP: thin translations between requests and what `Intake` and `Live` do."""
+"""The gateway's HTTP API: thin translations between requests and what `Intake` and `Live` do."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who may pass at the HTTP door: before anything is read of a request, its token."""
+"""Who may call the HTTP API: before anything is read of a request, its token."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""Recording responses, whatever door they came through: HTTP and gRPC call this.
+"""Recording responses, over HTTP and gRPC alike.
 
 A response is recorded once its event is in the stream, under a subject that its tenant and id make and
 that holds one event for ever. So the answer to "is this a repeat?" is the server's own, and stays right

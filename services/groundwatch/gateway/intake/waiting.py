@@ -1,4 +1,4 @@
-"""How long a caller waits for the streams, at any door."""
+"""How long a caller waits for the streams."""
 
 import asyncio
 import contextlib

@@ -67,31 +67,31 @@ class Generator:
         if isinstance(found := self.draw([GenerationRequest(prompt="a", steps=2)])[0], Exception):
             raise CheckpointError(f"{self._parameters.model_id} cannot draw: {found}")
 
-    def draw(self, orders: Sequence[GenerationRequest]) -> list[bytes | Exception]:
-        """One PNG for each order, in order; an error in the place of one."""
-        return in_groups(orders, self._group, self._draw, size=self._parameters.max_rows)
+    def draw(self, requests: Sequence[GenerationRequest]) -> list[bytes | Exception]:
+        """One PNG for each request, in order; an error in the place of one."""
+        return in_groups(requests, self._group, self._draw, size=self._parameters.max_rows)
 
-    def _group(self, order: GenerationRequest) -> tuple[int, GenerationRequest]:
-        if not order.prompt.strip() or not 0 <= order.steps <= MAX_STEPS:
+    def _group(self, request: GenerationRequest) -> tuple[int, GenerationRequest]:
+        if not request.prompt.strip() or not 0 <= request.steps <= MAX_STEPS:
             raise Refused("judge_rejected_request", f"a prompt and 0 to {MAX_STEPS} steps are needed")
-        if len(order.prompt) > _CHARACTERS:
-            raise Refused("prompt_too_long", f"{len(order.prompt)} characters")
-        return order.steps, order
+        if len(request.prompt) > _CHARACTERS:
+            raise Refused("prompt_too_long", f"{len(request.prompt)} characters")
+        return request.steps, request
 
     @torch.inference_mode()
-    def _draw(self, orders: Sequence[GenerationRequest]) -> list[bytes]:
+    def _draw(self, requests: Sequence[GenerationRequest]) -> list[bytes]:
         parameters = self._parameters
         options: dict[str, Any] = {}
-        if steps := orders[0].steps or parameters.steps:
+        if steps := requests[0].steps or parameters.steps:
             options["num_inference_steps"] = steps
         if parameters.image_size:
             options |= {"height": parameters.image_size, "width": parameters.image_size}
         if parameters.guidance >= 0:
             options["guidance_scale"] = parameters.guidance
         made = self._pipeline(
-            prompt=[order.prompt for order in orders],
+            prompt=[request.prompt for request in requests],
             # Each has its own dice, on the CPU: up to rounding the same image in any batch, on any device.
-            generator=[torch.Generator("cpu").manual_seed(order.seed) for order in orders],
+            generator=[torch.Generator("cpu").manual_seed(request.seed) for request in requests],
             output_type="np",
             **options,
         )

@@ -45,7 +45,7 @@ class Timing:
 
 
 class _Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """An inquiry as tokens: the shared prefix with its images, and the rest of each statement."""
+    """A request as tokens: the shared prefix with its images, and the rest of each statement."""
 
     prefix: Prepared
     rests: list[list[int]]
@@ -79,27 +79,27 @@ class Verifier:
         self._frame = _common(self.checkpoint.tokens([self._asked(1, one) for one in _PROBES]))
 
     def warm_up(self, image: bytes) -> None:
-        """One inquiry, so that the first user does not wait; refuses a checkpoint that cannot judge."""
+        """One request, so that the first user does not wait; refuses a checkpoint that cannot judge."""
         found = self.judge([EntailmentRequest(images=(image,), statements=_PROBES)])[0]
         if isinstance(found, Exception):
             raise CheckpointError(f"{self._parameters.model_id} cannot judge: {found}")
 
-    def judge(self, inquiries: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
-        """One finding for each inquiry, in order; `Refused`, `Exhausted` or a bug in the place of one."""
-        return in_groups(inquiries, self._group, self._judge, size=self._parameters.max_rows)
+    def judge(self, requests: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
+        """One result for each request, in order; `Refused`, `Exhausted` or a bug in the place of one."""
+        return in_groups(requests, self._group, self._judge, size=self._parameters.max_rows)
 
-    def _group(self, inquiry: EntailmentRequest) -> tuple[Any, _Ready]:
+    def _group(self, request: EntailmentRequest) -> tuple[Any, _Ready]:
         with self._noting("prepare"):
-            ready = self._prepare(inquiry)
+            ready = self._prepare(request)
         return (len(ready.prefix.ids), ready.prefix.shape), ready
 
     @torch.inference_mode()
-    def judge_one_by_one(self, inquiry: EntailmentRequest) -> list[float]:
+    def judge_one_by_one(self, request: EntailmentRequest) -> list[float]:
         """The same by one forward pass for each statement, everything anew: what `judge` must agree with."""
         checkpoint = self.checkpoint
         found = []
-        for statement in inquiry.statements:
-            images = decode_all(inquiry.images, self._parameters)
+        for statement in request.statements:
+            images = decode_all(request.images, self._parameters)
             asked = checkpoint.batch([checkpoint.prepare(images, self._asked(len(images), statement))])
             logits = checkpoint.model(**asked, logits_to_keep=1).logits[:, -1]
             found += self._probabilities(logits)
@@ -123,19 +123,19 @@ class Verifier:
             )
         return sorted(found)
 
-    def _prepare(self, inquiry: EntailmentRequest) -> _Ready:
-        statements = inquiry.statements
+    def _prepare(self, request: EntailmentRequest) -> _Ready:
+        statements = request.statements
         if not 1 <= len(statements) <= self._parameters.max_statements:
             raise Refused(
                 "judge_rejected_request",
                 f"{len(statements)} statements; this model takes 1 to {self._parameters.max_statements}",
             )
-        if not inquiry.images:
+        if not request.images:
             raise Refused("judge_rejected_request", "statements without an image")
         if empty := [at for at, text in enumerate(statements) if not text.strip()]:
             raise Refused("judge_rejected_request", f"statement {empty[0]} is empty")
         checkpoint = self.checkpoint
-        images = decode_all(inquiry.images, self._parameters)
+        images = decode_all(request.images, self._parameters)
         asked = [self._asked(len(images), text) for text in statements]
         if (longest := max(map(len, asked))) > 40 * checkpoint.limit:
             raise Refused("prompt_too_long", f"a statement makes a prompt of {longest} characters")
@@ -163,13 +163,13 @@ class Verifier:
         with self._noting("statements"):
             for start in range(0, len(rows), size):
                 found += self._score(cache, rows[start : start + size], last=start + size >= len(rows))
-        findings, at = [], 0
+        results, at = [], 0
         for one in group:
             tokens = len(one.prefix.ids) + sum(map(len, one.rests))
             mine = tuple(found[at : at + len(one.rests)])
-            findings.append(EntailmentResult(probabilities=mine, tokens=tokens))
+            results.append(EntailmentResult(probabilities=mine, tokens=tokens))
             at += len(one.rests)
-        return findings
+        return results
 
     def _prefill(self, group: Sequence[_Ready]) -> Any:
         asked = self.checkpoint.batch([one.prefix for one in group])
