@@ -33,6 +33,8 @@ from groundwatch.protocols.trihe.protocol import TriHe
         ("other", ("The trucks", "are parked", ""), ("trucks", "are", "parked")),
         ("other", ("The chairs", "spread out", ""), ("chairs", "is", "spreading out")),
         ("count", ("hens", "are", "two"), ("hens", "are", "two")),
+        ("count", ("birds", "are", "a few"), ("birds", "are", "a few")),
+        ("other", ("The person", "has left", ""), None),
         ("entity", ("", "", "a dog"), None),
     ],
 )

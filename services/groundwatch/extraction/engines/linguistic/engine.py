@@ -19,7 +19,7 @@ from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol, Extracted, ExtractionRules
 
-VERSION = "9"
+VERSION = "10"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
 
 UNIT_LIMIT = 5_000

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import words as w
-from groundwatch.extraction.engines.linguistic.rendering import COLOR, OTHER, AtomicFact
+from groundwatch.extraction.engines.linguistic.rendering import COLOR, COUNT, OTHER, AtomicFact
 from groundwatch.protocols.trihe.scoring import Triplet
 from groundwatch.protocols.trihe.wording import claim_of
 
@@ -20,18 +20,21 @@ def triplets(facts: Sequence[AtomicFact]) -> tuple[Claim, ...]:
     """The triplets of one answer, each once, in the facts' order and with their sub-sentences."""
     found: dict[Triplet, Claim] = {}
     for fact in facts:
-        if fact.subject:
-            triplet = _triplet(fact)
+        if fact.subject and (triplet := _triplet(fact)):
             found.setdefault(triplet, claim_of(triplet, unit=fact.unit))
     return tuple(found.values())
 
 
-def _triplet(fact: AtomicFact) -> Triplet:
+def _triplet(fact: AtomicFact) -> Triplet | None:
     """ "The birds fly away" is ("birds", "is", "flying away"), in the words of scene graphs."""
     subject, (verb, *rest) = _without_article(fact.subject), fact.relation.split()
+    if fact.category == COUNT:
+        return subject, verb, fact.object
     if fact.category in (COLOR, OTHER) and verb in _BE:
         return subject, verb, _without_article(" ".join([*rest, fact.object]).strip())
     if not fact.object:
+        if verb in w.AUXILIARIES:
+            return None
         return subject, "is", " ".join([w.inflect(w.verb(verb), "VBG"), *rest])
     relation = rest if verb in _BE and rest and rest[0] != "not" else [verb, *rest]
     return subject, " ".join(relation), _without_article(fact.object)
