@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
+from nats.js import JetStreamContext
 from pydantic import ValidationError
 from tests.support.secured import Secured, secured
 
@@ -86,6 +88,27 @@ async def test_a_tenant_has_ages_of_its_own(bus: Bus, clean_streams: None):
     ledger = await audit(bus.js)
     assert ledger.balanced
     assert (ledger.expired, ledger.orphans, ledger.scored, ledger.in_flight) == (1, 0, 1, 1)
+
+
+async def test_a_round_that_breaks_off_leaves_no_orphans(
+    bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch
+):
+    await live(bus, "long", "short")
+
+    async def overwrite(js: JetStreamContext, stream: str, old: Sequence[int]) -> int:
+        removed = await whole(js, stream, old)
+        if removed:
+            raise TimeoutError
+        return removed
+
+    whole = retention.overwrite
+    monkeypatch.setattr(retention, "overwrite", overwrite)
+    ages = Ages(responses=INSTANT, outcomes=INSTANT)
+    with pytest.raises(TimeoutError):
+        await enforce(bus.js, RetentionSettings(responses=30, tenants={"short": ages}), Stores())
+    assert len(await held(bus, OUTCOMES)) == 2
+    ledger = await audit(bus.js)
+    assert (ledger.balanced, ledger.expired, ledger.orphans) == (True, 1, 0)
 
 
 async def test_without_its_mark_a_lone_outcome_is_an_orphan(bus: Bus, clean_streams: None):

@@ -66,13 +66,11 @@ async def enforce(
     """One round. Raises what NATS raises."""
     now = time.time()
     expired: Counter[str] = Counter()
-    for name, stream in STREAMS.items():
-        old = await _too_old(js, name, stream, settings, now)
-        expired[stream] += len(old) if dry_run else await overwrite(js, stream, old)
     if not dry_run:
         for tenant, ages in settings.tenants.items():
             if ages.responses:
-                # The audit takes outcomes of older responses for expired, and not for orphans.
+                # First of all: the audit takes outcomes of older responses for expired, and not for orphans,
+                # even when this round does not come to its end.
                 cut = Tombstone(
                     kind="retention",
                     name=tombstone_name("retention", tenant),
@@ -80,6 +78,9 @@ async def enforce(
                     settled=True,
                 )
                 await tombstones.write(js, cut)
+    for name, stream in STREAMS.items():
+        old = await _too_old(js, name, stream, settings, now)
+        expired[stream] += len(old) if dry_run else await overwrite(js, stream, old)
     if settings.images:
         expired["images"] += await _unnamed_images(js, now - settings.images * DAY, dry_run=dry_run)
     again = Counter[str]() if dry_run else await _sweep_again(js, stores, now)
