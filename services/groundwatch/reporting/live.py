@@ -10,6 +10,7 @@ from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weigh
 from groundwatch.terminal import Group, RenderableType, Table, Text, styled
 
 LATEST = 6
+WIDTH = 10
 RECENT = 40
 """Responses over which the trend is shown."""
 
@@ -46,10 +47,10 @@ class ModelLine:
         """Facts not in the image by decided facts, over the latest responses."""
         return _rate(self.recent)
 
-    def sparkline(self, width: int = 10) -> str:
+    def sparkline(self) -> str:
         """The rate over the latest responses, oldest first; a full bar is 50 % or more."""
         steps = list(self.history)
-        size = max(1, -(-len(steps) // width))
+        size = max(1, -(-len(steps) // WIDTH))
         rates = [_rate(steps[start : start + size]) for start in range(0, len(steps), size)]
         return "".join(BARS[min(8, round((rate or 0) * 16))] for rate in rates)
 

@@ -105,16 +105,12 @@ class Report:
         self,
         *,
         by: str = "",
-        change_level: float = CHANGE_LEVEL,
-        seed: int = 0,
         most: int | None = None,
         kept: Callable[[], Container[str]] = tuple,
     ) -> None:
         self._tallies: dict[tuple[str, str, str, str], dict[tuple[tuple[str, str], ...], Tally]] = {}
         self._names = Names(most, kept)
         self._by = by
-        self._change_level = change_level
-        self._seed = seed
 
     def add(self, event: ResponseScored) -> None:
         if folded := self._names.add(event.model):
@@ -214,7 +210,7 @@ class Report:
             by_answer_words=_bins(tally.lengths, LENGTH_STARTS),
             by_entities=_bins(tally.entities, ENTITY_STARTS),
             change=_numbered(
-                find_change(list(tally.history.pairs()), level=self._change_level, seed=self._seed),
+                find_change(list(tally.history.pairs()), level=CHANGE_LEVEL),
                 tally.history.forgotten,
             ),
             group=group,

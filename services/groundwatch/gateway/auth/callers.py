@@ -63,12 +63,12 @@ class Caller(msgspec.Struct, frozen=True):
             raise NotAllowed("other_tenant", message, field=field)
         return self.only
 
-    def tenants(self, asked: Iterable[str], field: str = "tenants") -> tuple[str, ...]:
+    def tenants(self, asked: Iterable[str]) -> tuple[str, ...]:
         """The same for a list, where none means all."""
         wanted = tuple(asked)
         if self.only is None:
             return wanted
-        return tuple(self.tenant(one, field) for one in wanted) or (self.only,)
+        return tuple(self.tenant(one, "tenants") for one in wanted) or (self.only,)
 
     def owner(self, asked: str, name: str) -> str | Refused:
         """The tenant whose response `name` is, or its refusal: of many, each ends on its own."""

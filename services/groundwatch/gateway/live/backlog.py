@@ -37,9 +37,9 @@ class Backlog(SupervisedTask):
         """Take nothing more: who is asked from now on refuses."""
         self._closing = True
 
-    def sent(self, number: int = 1) -> None:
+    def sent(self) -> None:
         """Count what was recorded since the last look."""
-        self._sent += number
+        self._sent += 1
 
     @property
     def problem(self) -> str:
