@@ -6,14 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from importlinter.application.use_cases import create_report, read_user_options
 from importlinter.cli import lint_imports
-from typer.main import get_command
+from tests.support.command_tree import leaves
 
 import groundwatch
-from groundwatch.cli import app
+from groundwatch.protocols import registry
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(groundwatch.__file__).parent
@@ -34,6 +33,36 @@ def test_imports_keep_the_contracts(capsys, monkeypatch):
 def test_no_file_is_a_house_of_its_own():
     lines = {str(path.relative_to(SOURCE)): len(path.read_text("utf-8").splitlines()) for path in FILES}
     assert {path: number for path, number in lines.items() if number > MAX_LINES} == {}
+
+
+BY_NAME = {
+    "evaluation/miniature.py": "knows what is true of an answer for the numbers of each of these",
+    "evaluation/promises.py": "the promises are about these",
+    "runtime/settings/sections.py": "the protocol that a gateway judges by when nobody says which",
+}
+"""Who may know a protocol by its name besides the protocol itself, and why."""
+
+
+def test_nobody_knows_a_protocol_by_its_name():
+    """All else asks the protocols that are found, so one that is added has all that others have."""
+    found = {}
+    names = {*registry.names(), *registry.methods()}
+    folders = (path for path in (SOURCE / "protocols").iterdir() if path.is_dir())
+    packages = {f"groundwatch.protocols.{path.name}" for path in folders}
+    for path in FILES:
+        name = path.relative_to(SOURCE).as_posix()
+        own = ".".join(("groundwatch", *name.split("/")[:2]))
+        tree = ast.parse(path.read_text("utf-8"))
+        imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        for node in ast.walk(tree):
+            imported |= {one.name for one in node.names} if isinstance(node, ast.Import) else set()
+        known = {one for one in imported if ".".join(one.split(".")[:3]) in packages - {own}}
+        if own not in packages:
+            known |= {text for _, text in texts(tree) if text in names}
+        if known:
+            found[name] = sorted(known)
+    assert {name: known for name, known in found.items() if name not in BY_NAME} == {}
+    assert BY_NAME.keys() == found.keys(), "these know none any more"
 
 
 PRINTING = {"terminal.py", "cli/output.py", "termination.py"}
@@ -124,7 +153,7 @@ def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def test_what_an_error_names_is_an_option_of_some_command():
-    known = {parameter.name for command in commands() for parameter in command.params}
+    known = {parameter.name for _, command in leaves() for parameter in command.params}
     named = {
         (f"{path.relative_to(SOURCE)}:{node.lineno}", argument.value)
         for path in FILES
@@ -135,15 +164,3 @@ def test_what_an_error_names_is_an_option_of_some_command():
     }
     assert {name for _, name in named} >= {"since", "folder", "allow_gap"}
     assert {(where, name) for where, name in named if name not in known} == set()
-
-
-def commands() -> Iterator[Any]:
-    """Every command of the command line."""
-    waiting = [get_command(app)]
-    while waiting:
-        command = waiting.pop()
-        children = getattr(command, "commands", None)
-        if children is None:
-            yield command
-        else:
-            waiting += children.values()

@@ -17,7 +17,6 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.evaluation.faithscore import Agreement, agreement, labelled_units, predicted
 from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.linguistic import recogniser
@@ -33,6 +32,7 @@ from groundwatch.extraction.engines.linguistic.recogniser import (
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
+from groundwatch.protocols.faithscore.validation import Agreement, agreement, labelled_units, predicted
 
 REGULARISATION = 0.2
 """scikit-learn's C, chosen by cross-validation: accuracy is flat within 0.4 points from 0.1 to 0.5."""

@@ -92,7 +92,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
             [captioning.models.osprey]
             base_url = "http://osprey:8000/v1/chat/completions"
             model = "x"
-            [faithscore.weights]
+            [protocols.faithscore.weights]
             entties = 2
             [retry]
             attempts = 0
@@ -117,7 +117,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
         f"{file}: setting 'gateway.sampling[0].rate': must be at most 1",
         f"{file}: setting 'verification.concurrency': must be at least 0",
         f"{file}: setting 'matching.llm': engine llm needs at least base_url and model here",
-        f"{file}: setting 'faithscore.weights.entties': no such category",
+        f"{file}: setting 'protocols.faithscore.weights.entties': no such category",
         f"{file}: setting 'gateway.protocols[1]': no protocol 'faitscore'; known are ",
         f"{file}: setting 'gateway.sampling[1].protocol': no protocol 'valr'; known are ",
         "setting 'nats.url': 'http://…@x:4222' is no address such as nats://host:4222",

@@ -175,7 +175,7 @@ def test_tri_he_tells_wrong_use_and_wrong_files(images: Path, tmp_path: Path):
     named = ("--url", "http://127.0.0.1:9", "--model", "m")
     out = tmp_path / "bench.json"
     for arguments, kind, told in (
-        ([images, "--out", out], UsageError, "--url and --model"),
+        ([images, "--out", out], UsageError, "(--url, --model)"),
         ([images, "--out", out, "--url", "ftp://x", "--model", "m"], UsageError, "base_url"),
         ([tmp_path / "none", "--out", out, *named], UsageError, "is not a folder"),
         ([tmp_path / "empty", "--out", out, *named], UsageError, "holds no image"),

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
-from typer.main import get_command
-
-from groundwatch.cli import app
+from tests.support.command_tree import leaves
 
 TREE = {
     *("up", "demo", "serve", "submit", "watch", "report", "compare", "query", "audit", "score", "probe"),
@@ -29,22 +26,13 @@ MEANINGS = {"run": str, "from": str, "since": str, "until": str, "out": Path, "f
 """A run's name, a stage, times, a file, a folder."""
 
 
-def leaves(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    children = getattr(command, "commands", None)
-    if children is None:
-        yield name.strip(), command
-        return
-    for key, child in children.items():
-        yield from leaves(child, f"{name} {key}")
-
-
 def test_the_tree_is_as_it_is_described():
-    assert {name for name, _ in leaves(get_command(app))} == TREE
+    assert {name for name, _ in leaves()} == TREE
 
 
 def test_an_option_has_one_meaning():
     wrong = []
-    for name, command in leaves(get_command(app)):
+    for name, command in leaves():
         kinds = get_type_hints(inspect.unwrap(command.callback))
         for parameter in command.params:
             option = parameter.opts[0]
@@ -59,9 +47,9 @@ def test_an_option_has_one_meaning():
 def test_every_command_and_option_says_what_it_is_for():
     silent = [
         f"{name} {parameter.opts[0]}"
-        for name, command in leaves(get_command(app))
+        for name, command in leaves()
         for parameter in command.params
         if not getattr(parameter, "help", "")
     ]
     assert silent == []
-    assert [name for name, command in leaves(get_command(app)) if not command.help] == []
+    assert [name for name, command in leaves() if not command.help] == []

@@ -11,6 +11,7 @@ from groundwatch.cli import app
 from groundwatch.errors import UsageError
 from groundwatch.evaluation import planted
 from groundwatch.events import Reference
+from groundwatch.protocols import registry
 from groundwatch.protocols.planted import Kind
 
 pytest.importorskip("sentence_transformers")
@@ -56,7 +57,7 @@ def test_exchanged_sizes_are_found_in_whole_answers():
 def test_every_protocol_is_told_by_kind():
     done = run("validate", "planted", "--answers", 4)
     assert done.exit_code == 0, done.output
-    for name in planted.SEES:
+    for name in planted.chosen(None):
         assert name in done.stdout
 
 
@@ -75,8 +76,8 @@ def test_a_reference_reads_as_each_protocol_wants_it():
         triplets=(("dogs", "count", "two"), ("dogs", "is", "black"), ("dogs", "behind", "bench")),
         complete=True,
     )
-    objects = {name: planted.reference_for(name, reference).objects for name in planted.SEES}
+    objects = {name: registry.get(name).planted_reference(reference).objects for name in planted.chosen(None)}
     assert objects["chair"] == ("dog", "dogs", "bench")
     assert objects["valor-attribute-object"] == ("(black, dogs)", "(black, dogs)")
     assert objects["valor-relation-positional"] == ("dogs is behind bench",)
-    assert planted.reference_for("faithscore", reference) is reference
+    assert registry.get("faithscore").planted_reference(reference) is reference

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from groundwatch.errors import UsageError
+from groundwatch.miniature.graph import triplets
 from groundwatch.miniature.statements import holds
 from groundwatch.miniature.world import Scene, scenes
 from groundwatch.probing import benchmarks, world
@@ -53,7 +54,7 @@ def test_pope_asks_what_is_so() -> None:
 
 def test_triplets_hold() -> None:
     for one in shown():
-        for subject, relation, target in world.triplets(one):
+        for subject, relation, target in triplets(one):
             if relation == "is":
                 text = f"The {subject} is {target}."
             elif relation in ("in", "on"):

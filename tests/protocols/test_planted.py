@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.events import Reference
-from groundwatch.protocols.faithscore.subsentences import split
+from groundwatch.language.subsentences import split
 from groundwatch.protocols.planted import RATES, Caption, Kind, base, plant
 
 REFERENCE = Reference(

@@ -16,11 +16,11 @@ import numpy as np
 from tools.recogniser import cross_validate, cross_validated_labels, folds, train
 
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.faithscore import labels_agreement, predicted
 from groundwatch.events import Label
 from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, shipped
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
+from groundwatch.protocols.faithscore.validation import labels_agreement, predicted
 
 ANNOTATION = Path(__file__).parents[3] / "shared" / "data" / "faithscore" / "annotation.jsonl"
 needs_annotation = pytest.mark.skipif(not ANNOTATION.exists(), reason=f"no annotated answers at {ANNOTATION}")

@@ -13,8 +13,8 @@ from groundwatch import __version__, termination
 from groundwatch.cli import (
     admin,
     budget,
+    carried,
     compare,
-    dataset,
     demo,
     erase,
     ledger,
@@ -74,22 +74,13 @@ replays = group(
 )
 validations = group(
     "How far the judges agree with people, or with what is known to be true.",
-    validate.Validations,
-    faithscore=validate.faithscore,
-    valor=validate.valor,
-    tri_he=validate.tri_he,
+    carried.Validations,
     annotators=validate.annotators,
     verdicts=validate.verdicts,
     planted=validate.planted,
     miniature=validate.miniature,
 )
-datasets = group(
-    "Build benchmarks as their papers built them.",
-    pope=dataset.pope,
-    vlm2=dataset.vlm2,
-    valor=dataset.valor,
-    tri_he=dataset.tri_he,
-)
+datasets = group("Build benchmarks as their papers built them.", carried.Datasets)
 administration = group(
     "Prepare a system, look after it, and remove what must go.",
     provision=admin.provision_command,

@@ -19,6 +19,7 @@ from groundwatch.addresses import concealed
 from groundwatch.errors import OpenedFolderError
 from groundwatch.reporting import PublishedComparison, render_published
 from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress
+from groundwatch.statistics.intervals import Interval
 from groundwatch.system.folders import PROVISION
 from groundwatch.terminal import (
     Console,
@@ -139,14 +140,22 @@ def render_numbers(result: Mapping[str, object], console: Console) -> None:
     table.add_column("name")
     table.add_column("value", justify="right")
     for name, value in _flat(result):
-        shown = "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
-        table.add_row(name, shown)
+        table.add_row(name, _number(value))
     console.print(table)
+
+
+_INTERVAL = frozenset(Interval.__struct_fields__)
+
+
+def _number(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{value['value']:.4f} ({value['low']:.4f} to {value['high']:.4f}, n = {value['n']})"
+    return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
     for name, value in result.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value.keys() != _INTERVAL:
             yield from _flat(value, f"{above}{name}: ")
         else:
             yield f"{above}{name}", value

@@ -18,7 +18,6 @@ from groundwatch.probing.canary import Canary, RoundTold
 from groundwatch.probing.probe import Plan, Probed, flat, probe
 from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
-from groundwatch.protocols.genception.chain import DEFAULT_LENGTH, MAX_LENGTH
 from groundwatch.protocols.suite import Suite
 from groundwatch.reporting import render
 from groundwatch.runtime.services.run import stopping
@@ -76,8 +75,8 @@ def probe_command(
         ),
     ] = None,
     t: Annotated[
-        int, typer.Option("--t", min=1, max=MAX_LENGTH, help="genception: rounds of a chain.")
-    ] = DEFAULT_LENGTH,
+        int | None, typer.Option("--t", min=1, help="genception: rounds of a chain.", show_default=False)
+    ] = None,
     engine: Annotated[str, typer.Option(help="Who finds claims. By default as in settings.")] = "",
     judge: Annotated[str, typer.Option(help="Who judges them. By default as in settings.")] = "",
     api_key_env: Annotated[
@@ -130,12 +129,15 @@ def probe_command(
     settings = prepare(config)
     configure_protocols(settings)
     found, source = suite_of(suite, benchmark, images)
-    chains = registry.method(suite).chain is not None
-    if submit and chains:
+    chains = registry.method(suite).chain
+    if t is not None and (chains is None or t > chains.max_length):
+        why = "has no rounds" if chains is None else f"has at most {chains.max_length} rounds"
+        raise UsageError(f"--t {t}: {suite} {why}")
+    if submit and chains is not None:
         raise UsageError(
             f"--submit sends answers, and chains have none: record them with the protocol {suite}"
         )
-    if strategy is not Strategy.DIRECT and chains:
+    if strategy is not Strategy.DIRECT and chains is not None:
         raise UsageError("--strategy: a chain's descriptions are asked for directly")
     plan = Plan(
         target=Target(

@@ -13,11 +13,10 @@ from groundwatch.cli.output import Bars, print_json, render_numbers, show_publis
 from groundwatch.errors import UsageError
 from groundwatch.evaluation.judging import judge_file, read_responses, with_engines
 from groundwatch.protocols import registry
-from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.base import load
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.reporting import PublishedComparison, Report, render
 from groundwatch.runtime.delivery.recording import limits
-from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import prepare, run
 from groundwatch.terminal import Console
 
@@ -116,17 +115,24 @@ def score(
         _count(protocol, request, as_json)
         return
     settings = with_engines(prepare(config), engine, judge)
+    registry.configure(settings.protocols)
     if published and by:
         raise UsageError("--published and --by do not go together")
     beside = PublishedComparison(protocol) if published else None
-    if protocol == "valor":
+    method = registry.methods().get(protocol)
+    if method is not None and method.file_judge:
         if by or published:
-            option = "--by" if by else "--published"
-            raise UsageError(f"{option} needs one of VALOR's protocols, such as valor-object-existence")
-        _score_valor(file, subset, annotation, out, settings, as_json)
+            option, one = "--by" if by else "--published", method.protocols[0].name
+            raise UsageError(f"{option} needs one of the protocols of {protocol}, such as {one}")
+        judge_files = load(method.file_judge)
+        with Bars() as bars:
+            result = run(
+                judge_files(
+                    file, subset=subset, annotation=annotation, out=out, settings=settings, progress=bars.tell
+                )
+            )
+        print_json(result) if as_json else render_numbers(result, Console())
         return
-    if settings.faithscore.weights:
-        registry.configure(FaithScore(settings.faithscore.weights))
     found = registry.get(protocol)
     responses = read_responses(found.name, file, annotation, limits(settings.gateway.intake))
     report = Report(by=by)
@@ -165,32 +171,3 @@ def _numbers(text: str) -> tuple[int, ...] | None:
     if found[0] < 1:
         raise UsageError(f"--tokens {text}: write numbers from 1 up with commas, such as 10,20,50")
     return tuple(found)
-
-
-def _score_valor(
-    file: Path,
-    subset: str | None,
-    annotation: Path | None,
-    out: Path | None,
-    settings: Settings,
-    as_json: bool,
-) -> None:
-    from groundwatch.evaluation.valor import score_valor
-    from groundwatch.extraction import engines as extraction
-    from groundwatch.matching import engines as matching
-    from groundwatch.protocols.valor.files import SUBSETS, subset_of
-
-    if subset is None:
-        raise UsageError(f"valor needs --subset: one of {SUBSETS}")
-    with Bars() as bars:
-        scored = score_valor(
-            file,
-            subset_of(subset),
-            annotation,
-            lambda: extraction.build(settings.extraction),
-            matching.build(settings.matching),
-            out,
-            partial(bars.tell, f"judging with valor, {subset}"),
-        )
-        result = run(scored)
-    print_json(result) if as_json else render_numbers(result, Console())

@@ -25,6 +25,7 @@ from groundwatch.cli.past import HistoryByOption, asks_history, show_history
 from groundwatch.client.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
+from groundwatch.protocols import registry
 from groundwatch.reporting import PublishedComparison, Report, render
 from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.reporting.live import LiveView
@@ -43,7 +44,9 @@ RunningOption = Annotated[
 
 
 def submit(
-    file: Annotated[Path, typer.Argument(help="Recorded responses (JSONL), or FaithScore's annotations.")],
+    file: Annotated[
+        Path, typer.Argument(help="Recorded responses (JSON lines), or answers in a published format.")
+    ],
     to: Annotated[
         str,
         typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.", show_default=False),
@@ -83,6 +86,7 @@ def submit(
                 tenant=tenant,
                 images=images or (),
                 max_image_bytes=settings.gateway.intake.max_image_bytes,
+                published=registry.published_answers(file),
             )
             async with sender:
                 task = progress.add_task("sending", total=sender.total)

@@ -16,7 +16,7 @@ import msgspec
 from groundwatch.addresses import shown_address
 from groundwatch.client.formats import converted
 from groundwatch.errors import UNDECODED, InputError, UsageError
-from groundwatch.protocols.faithscore.annotation import annotated_response, is_annotation, read_annotations
+from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.stores.image_reading import ImageFolders
 
 BATCH = 250
@@ -64,13 +64,15 @@ class Sender:
         tenant: str = "",
         images: Sequence[Path] = (),
         max_image_bytes: int = MAX_IMAGE_BYTES,
+        published: Sequence[ResponseRecorded] | None = None,
     ) -> None:
+        """`published` are the file's answers where it is in a format that gateways do not take."""
         self._path = path
         self._images = ImageFolders([path.parent, *images], max_bytes=max_image_bytes)
         self._model = model
         self._shown = shown_address(gateway)
         self._tenant = tenant
-        self._annotated = is_annotation(path)
+        self._published = published
         self.total = sum(1 for _ in self._lines())
         self.result = Sent(errors=[])
         try:
@@ -110,9 +112,8 @@ class Sender:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Every line with its number, in the gateway's format."""
-        if self._annotated:
-            for number, annotated in enumerate(read_annotations(self._path), start=1):
-                response = annotated_response(number, annotated)
+        if self._published is not None:
+            for number, response in enumerate(self._published, start=1):
                 if self._model:
                     response = msgspec.structs.replace(
                         response, id=f"{self._model}-{response.id}", model=self._model

@@ -70,7 +70,7 @@ def by_model(models: Sequence[ModelReport]) -> dict[str, dict[str, Any]]:
         told = {
             "rate": rate.value if rate else None,
             "interval": [rate.low, rate.high] if rate else None,
-            "faithscore": msgspec.to_builtins(model.score),
+            "score": msgspec.to_builtins(model.score),
             "responses": model.responses,
             "scored": model.scored,
             "unscored": model.unscored,

@@ -1,4 +1,4 @@
-"""Files that are judged: recorded responses, or FaithScore's annotations."""
+"""Files that are judged: recorded responses, or answers in a published format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from groundwatch.client.formats import converted
 from groundwatch.errors import FileFormatError, InputError, UsageError
 from groundwatch.events import ResponseRecorded
-from groundwatch.protocols.faithscore.annotation import annotated_response, is_annotation, read_annotations
+from groundwatch.protocols import registry
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file, read_record
 from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_reading import read_image_file
@@ -27,16 +27,15 @@ class Responses:
     def __init__(self, path: str | Path, limits: Limits = DEFAULT_LIMITS) -> None:
         self._path = path
         self._limits = limits
-        self._annotated = is_annotation(path)
+        self._published = registry.published_answers(Path(path))
         self._count = sum(1 for _ in self)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[ResponseRecorded]:
-        if self._annotated:
-            for number, annotated in enumerate(read_annotations(self._path), start=1):
-                yield annotated_response(number, annotated)
+        if self._published is not None:
+            yield from self._published
             return
         lines = converted(Path(self._path))
         records = (

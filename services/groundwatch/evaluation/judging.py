@@ -9,11 +9,10 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.benchmarks import annotated_responses, answered_benchmark
 from groundwatch.evaluation.inputs import ImageFolder, Responses, no_images
 from groundwatch.events import ResponseRecorded, ResponseScored
+from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
-from groundwatch.protocols.trihe.published import is_benchmark
 from groundwatch.records import Limits
 from groundwatch.replay.judging import Judging, judging_stage
 from groundwatch.runtime.settings import Settings
@@ -38,11 +37,12 @@ def read_responses(
     protocol: str, file: Path, annotation: Path | None, limits: Limits
 ) -> Sequence[ResponseRecorded] | Responses:
     """What the file holds, with a benchmark's annotation where there is one."""
-    if annotation is not None:
-        return annotated_responses(protocol, file, annotation, lambda path: Responses(path, limits))
-    if protocol == "tri-he" and is_benchmark(file):
-        return answered_benchmark(file)
-    return Responses(file, limits)
+    if annotation is None:
+        return Responses(file, limits)
+    annotate = registry.method(protocol).annotate
+    if annotate is None:
+        raise UsageError(f"{protocol} takes no annotation of a benchmark", "annotation")
+    return annotate(file, annotation, lambda path: Responses(path, limits))
 
 
 async def judge_file(
@@ -62,8 +62,6 @@ async def judge_file(
     loader = no_images if images is None else ImageFolder(images, settings.gateway.intake).load
     verifies = judging_stage(protocol) is Stage.VERIFICATION
     chosen = settings.verification if verifies else settings.matching
-    if protocol.name == "tri-he" and not chosen.engine:
-        chosen = chosen.model_copy(update={"engine": "similarity"})
     judging = Judging(
         protocol,
         extraction.build(settings.extraction),

@@ -19,7 +19,9 @@ import msgspec
 from groundwatch.errors import GroundwatchError, Unscorable, UsageError
 from groundwatch.events import ClaimsExtracted, Judge, Reference, ResponseRecorded, ResponseScored, Verdict
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
+from groundwatch.generation.similarity import cosine
 from groundwatch.matching.engines.semantic import SemanticEngine
+from groundwatch.miniature.graph import objects, triplets
 from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.reading import Truth, truth
 from groundwatch.miniature.world import Scene, missing_partners, png, scenes
@@ -29,10 +31,9 @@ from groundwatch.models.serving.generator import GenerationRequest, Generator
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
-from groundwatch.probing.world import objects, triplets
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.genception.scoring import gc_at, similarity
+from groundwatch.protocols.genception.scoring import gc_at
 from groundwatch.replay.judging import Judging
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.statistics import agreement
@@ -324,7 +325,7 @@ def chains(folder: Path, names: Sequence[str], number: int, progress: Progress) 
             )
             pictures = _all(drawn)
             for at, vector in enumerate(_all(encoder.encode(pictures))):
-                found[at].append(similarity(vectors[at], vector))
+                found[at].append(cosine(vectors[at], vector))
         scores = [score for one in found if (score := gc_at(one, CHAIN)) is not None]
         told[name] = fmean(scores)
     return told

@@ -7,7 +7,7 @@ that the scenes also list, which would tell the judge what to look for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -16,14 +16,12 @@ import msgspec
 from groundwatch.demo.scenes import Scene, load_scenes
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Reference, ResponseRecorded, ResponseScored
-from groundwatch.language.numbers import NUMBER_WORDS
+from groundwatch.language.subsentences import Span, split
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
-from groundwatch.protocols.faithscore.subsentences import Span, split
-from groundwatch.protocols.planted import RATES, Caption, Kind, PlantedAnswer, plant
+from groundwatch.protocols.planted import Caption, Kind, PlantedAnswer, plant
 from groundwatch.protocols.planted_sizes import Ranking, comparable, rank
-from groundwatch.protocols.valor.features import pair_text
 from groundwatch.replay.judging import Judging, judging_stage
 from groundwatch.runtime.settings import RetrySettings, StageSettings
 from groundwatch.statistics.intervals import Interval, wilson
@@ -34,35 +32,6 @@ T = TypeVar("T")
 SEED = 7
 DETAILS = (2, 3, 4)
 """How many sentences may follow a caption's first one."""
-
-ALL = frozenset({""})
-"""Stands for a claim of any category."""
-
-Categories = Mapping[Kind, frozenset[str]]
-
-
-def _each(categories: Mapping[str, Sequence[Kind]]) -> Categories:
-    return {kind: frozenset({category}) for category, kinds in categories.items() for kind in kinds}
-
-
-SEES: dict[str, Categories] = {
-    "faithscore": _each(
-        {
-            "entity": [Kind.OBJECT, Kind.THING],
-            "color": [Kind.COLOR, Kind.CLOTHING],
-            "count": [Kind.COUNT],
-            "relation": [Kind.POSITION, Kind.ACTION],
-        }
-    ),
-    "valor-object-existence": _each({"object": [Kind.OBJECT, Kind.THING]}),
-    "valor-attribute-object": _each({"attribute": [Kind.COLOR, Kind.COUNT]}),
-    "valor-attribute-people": _each({"attribute": [Kind.CLOTHING]}),
-    "valor-relation-positional": _each({"relation": [Kind.POSITION]}),
-    "valor-relation-comparative": _each({"rank": [Kind.COMPARISON]}),
-    "chair": _each({"object": [Kind.OBJECT]}),
-    "tri-he": dict.fromkeys(RATES, ALL),
-}
-"""The kinds that a protocol claims to see, and the categories of its claims that speak of each."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +58,7 @@ def planted_answers(count: int, seed: int = SEED) -> list[PlantedAnswer]:
 
 def chosen(protocol: str | None) -> list[str]:
     """The protocols to look at; `UsageError` for one that claims to see nothing that is planted."""
-    known = [name for name in SEES if name in registry.names()]
+    known = [name for name in registry.names() if registry.get(name).sees]
     if protocol is None:
         return known
     found = registry.get(protocol).name
@@ -105,7 +74,7 @@ async def planted(
     engines = _Engines()
     found: list[Found] = []
     for name in protocols:
-        if Kind.COMPARISON in SEES[name]:
+        if Kind.COMPARISON in registry.get(name).sees:
             rankings = planted_rankings(len(answers))
             responses = [_ranking_response(number, one) for number, one in enumerate(rankings)]
             found.append(_ranked(name, rankings, await _judged(responses, name, engines, progress)))
@@ -115,12 +84,12 @@ async def planted(
                 id=str(number),
                 model="planted",
                 answer=one.answer,
-                reference=reference_for(name, one.reference),
+                reference=registry.get(name).planted_reference(one.reference),
             )
             for number, one in enumerate(answers)
         ]
         outcomes = await _judged(responses, name, engines, progress)
-        found += [_found(name, kind, answers, outcomes) for kind in SEES[name]]
+        found += [_found(name, kind, answers, outcomes) for kind in registry.get(name).sees]
     return found
 
 
@@ -143,22 +112,6 @@ def report(answers: Sequence[PlantedAnswer], found: Sequence[Found]) -> dict[str
     }
 
 
-def reference_for(protocol: str, reference: Reference) -> Reference:
-    """What a caption's reference reads like for a protocol: features for VALOR, names for CHAIR."""
-    told = [triplet for triplet in reference.triplets if triplet[1] not in ("is", "count")]
-    match protocol:
-        case "chair" | "valor-object-existence":
-            ends = [end for subject, _, thing in told for end in (subject, thing)]
-            return Reference(objects=tuple(dict.fromkeys([*reference.objects, *ends])), complete=True)
-        case "valor-attribute-object" | "valor-attribute-people":
-            return Reference(objects=tuple(_pairs(reference)), complete=True)
-        case "valor-relation-positional":
-            texts = (_sentence(*triplet) for triplet in told)
-            return Reference(objects=tuple(dict.fromkeys(texts)), complete=True)
-        case _:
-            return reference
-
-
 class _Engines:
     """The embedded engines, each made once for all protocols: their models take seconds to load."""
 
@@ -170,16 +123,11 @@ class _Engines:
 
         self.extraction = extraction.build(StageSettings(engine="linguistic"))
         self._matching = matching.build(StageSettings(engine="semantic"))
-        self._verification = {
-            name: verification.build(StageSettings(engine=name), load_image=no_images)
-            for name in ("reference", "similarity")
-        }
+        self._verification = verification.build(StageSettings(), load_image=no_images)
 
     def judge(self, protocol: EvaluationProtocol) -> VerificationEngine | MatchingEngine:
         """The embedded default of the protocol."""
-        if judging_stage(protocol) is Stage.MATCHING:
-            return self._matching
-        return self._verification[protocol.verifier]
+        return self._matching if judging_stage(protocol) is Stage.MATCHING else self._verification
 
 
 async def _judged(
@@ -202,8 +150,8 @@ def _found(
         spans = split(answer.answer)
         refuted = [claim for claim in outcome.claims if claim.decision is Decision.REFUTED]
         flagged = _units(spans, [outcome.units[claim.unit] for claim in refuted])
-        own = SEES[protocol][kind]
-        speaking = [claim for claim in refuted if own is ALL or claim.category in own]
+        own = registry.get(protocol).sees[kind]
+        speaking = [claim for claim in refuted if not own or claim.category in own]
         wrong = _units(spans, [outcome.units[claim.unit] for claim in speaking])
         mine = [one.unit for one in answer.planted if one.kind is kind]
         clean = _untouched(answer)
@@ -266,25 +214,6 @@ def _caption(scene: Scene, random: Random) -> Caption:
     known = scene.reference
     reference = msgspec.structs.replace(known, facts=tuple(fact for fact in known.facts if fact.holds))
     return Caption(tuple(piece.text for piece in taken), reference)
-
-
-def _pairs(reference: Reference) -> list[str]:
-    counts = {
-        subject: NUMBER_WORDS[number]
-        for subject, relation, number in reference.triplets
-        if relation == "count" and number in NUMBER_WORDS
-    }
-    return [
-        pair_text(value, subject)
-        for subject, relation, value in reference.triplets
-        if relation == "is"
-        for _ in range(counts.get(subject, 1))
-    ]
-
-
-def _sentence(subject: str, relation: str, thing: str) -> str:
-    finite = relation.split()[0].endswith("s") and relation.split()[0] not in ("across",)
-    return f"{subject} {relation} {thing}" if finite else f"{subject} is {relation} {thing}"
 
 
 def _any(items: Sequence[T], random: Random) -> T:

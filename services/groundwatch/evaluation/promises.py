@@ -26,6 +26,7 @@ from groundwatch.events import ResponseScored
 from groundwatch.protocols.faithscore.scoring import CATEGORIES
 from groundwatch.statistics.alarm import ModelAlarm, Rule
 from groundwatch.system.models import MINIATURE
+from groundwatch.terminal import Group, Table, box, styled
 
 TRIALS = 20
 """Streams that the alarm is tried on."""
@@ -166,3 +167,47 @@ async def measure(scenes: int, progress: Progress) -> dict[str, Any]:
     models = await judge_models(MINIATURE, scenes, progress)
     gc = chains(MINIATURE, GRADED, min(scenes, SEEDS_OF_CHAINS), progress)
     return measured(models, gc) | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def show(found: dict[str, Any]) -> Group:
+    """The same as tables."""
+    models = Table(box=box.SIMPLE_HEAD)
+    for name in ("model", "facts not in the image: true", "estimated", "error (95 %)", "r", "GC@3"):
+        models.add_column(name, justify="left" if name == "model" else "right")
+    for name, one in found["faithscore"]["by_model"].items():
+        error = one["error"]
+        models.add_row(
+            name,
+            f"{one['true']:.2%}",
+            f"{one['estimated']:.2%}",
+            f"{error['value']:+.2%} ({error['low']:+.2%} to {error['high']:+.2%})",
+            f"{one['pearson']['value']:.3f}" if one["pearson"] else "–",
+            f"{found['genception']['gc_at_3'][name]:.3f}",
+        )
+    responses = Table(box=box.SIMPLE_HEAD)
+    for name in ("per response, all models", "Pearson (95 %)", "Spearman", "Kendall", "n"):
+        responses.add_column(name, justify="left" if name.startswith("per") else "right")
+    for name, one in (
+        ("FaithScore", found["faithscore"]["per_response"]),
+        ("VALOR faithfulness", found["valor"]["faithfulness"]),
+        ("VALOR coverage", found["valor"]["coverage"]),
+        ("Tri-HE", found["tri_he"]["per_response"]),
+    ):
+        r = one["pearson"]
+        responses.add_row(
+            name,
+            f"{r['value']:.3f} ({r['low']:.3f} to {r['high']:.3f})" if r else "–",
+            *(f"{one[key]['value']:.3f}" if one[key] else "–" for key in ("spearman", "kendall")),
+            str(one["n"]),
+        )
+    promises = Table(box=box.SIMPLE_HEAD)
+    for name in ("promise", "wanted", "found", "holds"):
+        promises.add_column(name)
+    for name, one in found["promises"].items():
+        value = one["found"]
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        promises.add_row(
+            name.replace("_", " "), one["promised"], shown, "yes" if one["holds"] else styled(("no", "red"))
+        )
+    title = f"The monitor against the known truth of {found['scenes']} scenes for each model"
+    return Group(title, "", models, responses, promises, f"{found['seconds']:.0f} s")

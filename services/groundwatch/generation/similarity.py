@@ -6,7 +6,6 @@ import math
 
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.generation.engines.base import Vector
-from groundwatch.protocols.genception.scoring import similarity
 
 
 def cosine(seed: Vector, made: Vector) -> float:
@@ -17,9 +16,9 @@ def cosine(seed: Vector, made: Vector) -> float:
     """
     if len(seed) != len(made):
         raise InputError(f"vectors of {len(seed)} and {len(made)} numbers")
-    if not math.isfinite(math.hypot(*seed) * math.hypot(*made)):
+    norms = math.hypot(*seed) * math.hypot(*made)
+    if not math.isfinite(norms):
         raise Unscorable("no_similarity", "an image's vector is not finite")
-    try:
-        return similarity(seed, made)
-    except ValueError as error:
-        raise Unscorable("no_similarity", str(error)) from error
+    if not norms:
+        raise Unscorable("no_similarity", "an embedding without length has no direction")
+    return max(-1.0, min(1.0, math.fsum(a * b for a, b in zip(seed, made, strict=True)) / norms))

@@ -19,7 +19,6 @@ from groundwatch.generation.similarity import cosine
 from groundwatch.probing.asking import ATTEMPTS, LONGEST_PAUSE, Asker, why
 from groundwatch.probing.runfile import Answer, Round, RunFile
 from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.protocols.genception import chain as chains
 from groundwatch.protocols.suite import Question
 from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
@@ -65,7 +64,7 @@ class Chains:
     async def walk(self, question: Question) -> ChainRun:
         """Every round that is not done yet, from one seed image."""
         response = question.response(self._model)
-        tags = {**response.tags, chains.LENGTH_TAG: str(self._length)}
+        tags = {**response.tags, self._protocol.length_tag: str(self._length)}
         response = msgspec.structs.replace(response, tags=tags, recorded_at=time.time())
         prompt = self._protocol.description_prompt(response)
         chain = ChainAdvanced(response=response, protocol=self._protocol.name, length=self._length)

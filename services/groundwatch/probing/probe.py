@@ -21,7 +21,6 @@ from groundwatch.probing.runfile import Answer, Header, Judged, RunFile
 from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.protocols.genception.chain import DEFAULT_LENGTH
 from groundwatch.protocols.suite import Question, Suite, sample
 from groundwatch.replay.judging import Judging, judging_stage
 from groundwatch.reporting import Report
@@ -44,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = Strategy.DIRECT
     limit: int | None = None
     seed: int = 0
-    length: int = DEFAULT_LENGTH
+    length: int | None = None
     engine: str = ""
     judge: str = ""
 
@@ -259,6 +258,7 @@ async def _chains(
 ) -> Probed:
     from groundwatch.generation.engines import DEFAULT, build
 
+    length = plan.length or protocol.default_length
     if (settings.generation.engine or DEFAULT) == "none":
         raise UsageError("a chain needs an image generator: set 'generation.engine' to triton or openai")
     painter = build(settings.generation, images=settings.images, triton=settings.triton)
@@ -271,7 +271,7 @@ async def _chains(
             protocol,
             run,
             settings.gateway.intake,
-            length=plan.length,
+            length=length,
             pause=PAUSE,
         )
         walks: list[ChainRun] = await _ask(questions, chains.walk, plan, lambda walk: walk.answer, tell)
@@ -286,7 +286,7 @@ async def _chains(
         left_out=dict(suite.left_out),
         answers=tuple(walk.answer for walk in walks),
         outcomes=tuple(outcomes),
-        figures=protocol.figures(whole, plan.length),
+        figures=protocol.figures(whole, length),
     )
 
 

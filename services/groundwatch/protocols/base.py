@@ -6,10 +6,11 @@ A protocol does no input or output and knows no broker. Adding one means adding 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -23,10 +24,16 @@ from groundwatch.events import (
     Decision,
     Judge,
     Match,
+    Reference,
     ResponseRecorded,
     SubSentence,
     Verdict,
 )
+from groundwatch.protocols import prompts
+from groundwatch.protocols.prompts import Step, combined_digest
+
+if TYPE_CHECKING:
+    from groundwatch.protocols.planted import Kind
 
 
 class Stage(StrEnum):
@@ -38,19 +45,6 @@ class Stage(StrEnum):
     MATCHING = "matching"
     VERIFICATION = "verification"
     SCORING = "scoring"
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to an LLM: its prompt, already filled in, and the JSON Schema its reply must meet.
-
-    `system` holds the instructions; `user` holds the data that is judged, fenced by the prompt file so
-    that it cannot be mistaken for instructions.
-    """
-
-    name: str
-    system: str
-    user: str
-    schema: dict[str, object]
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +86,20 @@ class EvaluationProtocol:
     """What the services ask of a protocol; each one says what it does of this.
 
     `verifier` is who verifies its claims where settings name no engine: "reference", "similarity" or an
-    engine class of its own as "module:attribute". Without `rules` only an LLM extracts its claims.
+    engine class of its own as "module:attribute". Without `rules` only an LLM extracts its claims. `sees`
+    are the kinds of planted hallucinations that it claims to see, with the categories of its claims that
+    speak of each; no category stands for all.
     """
 
     name: str
     route: ClassVar[tuple[Stage, ...]]
     rules: ExtractionRules | None = None
     verifier: ClassVar[str] = "reference"
+    sees: Mapping[Kind, frozenset[str]] = MappingProxyType({})
+
+    def planted_reference(self, reference: Reference) -> Reference:
+        """What the complete reference of a caption reads like for this protocol."""
+        return reference
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Turn judgements into numbers.
@@ -107,13 +108,19 @@ class EvaluationProtocol:
         """
         raise InputError(f"{self.name} scores no claims")
 
+    package: ClassVar[str] = ""
+    """Where its prompt files lie."""
+
+    prompt_files: Mapping[Stage, tuple[str, ...]] = MappingProxyType({})
+    """Those that an LLM engine uses at a stage."""
+
+    extraction_steps: ClassVar[int] = 0
+    """How many LLM calls the extraction takes at most, asked in order."""
+
     def prompt_digest(self, stage: Stage) -> str:
         """Digest of every prompt that an LLM engine uses at this stage; empty where it asks nothing."""
-        return ""
-
-    def extraction_steps(self) -> int:
-        """How many LLM calls the extraction takes at most, asked in order."""
-        return 0
+        names = self.prompt_files.get(stage, ())
+        return combined_digest(prompts.load(self.package, name) for name in names) if names else ""
 
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
@@ -192,9 +199,16 @@ class MatchingQuestions(Protocol):
 
 
 class ChainProtocol(EvaluationProtocol):
-    """A protocol whose route goes round captioning and generation, until its chain is long enough."""
+    """A protocol whose route goes round captioning and generation, until its chain is long enough.
+
+    A response's tag `length_tag` says how many rounds its chain has.
+    """
 
     route: ClassVar[tuple[Stage, ...]] = (Stage.CAPTIONING, Stage.GENERATION, Stage.SCORING)
+    length_tag: ClassVar[str] = "t"
+    default_length: ClassVar[int] = 3
+    max_length: ClassVar[int] = 20
+    """Beyond it an event that carries every description could outgrow what a message may hold."""
 
     def start(self, response: ResponseRecorded) -> ChainAdvanced:
         """The chain that a recorded response asks for, with no round done.

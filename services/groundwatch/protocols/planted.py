@@ -18,8 +18,8 @@ import msgspec
 from groundwatch.events import Reference
 from groundwatch.language.lexicon import singular
 from groundwatch.language.numbers import NUMBER_WORDS
-from groundwatch.protocols.chair.objects import vocabulary
-from groundwatch.protocols.faithscore.subsentences import split
+from groundwatch.language.subsentences import split
+from groundwatch.protocols.coco import vocabulary
 
 T = TypeVar("T")
 
@@ -38,6 +38,22 @@ class Kind(StrEnum):
     POSITION = "position"
     ACTION = "action"
     COMPARISON = "comparison"
+
+
+def by_kind(categories: Mapping[str, Sequence[Kind]]) -> Mapping[Kind, frozenset[str]]:
+    """`EvaluationProtocol.sees` from the kinds that claims of each category speak of."""
+    return {kind: frozenset({category}) for category, kinds in categories.items() for kind in kinds}
+
+
+def related(reference: Reference) -> list[tuple[str, str, str]]:
+    """The reference's triplets that relate two things."""
+    return [triplet for triplet in reference.triplets if triplet[1] not in ("is", "count")]
+
+
+def named_things(reference: Reference) -> Reference:
+    """Of a caption's reference only what is there, for protocols that look for names."""
+    ends = [end for subject, _, thing in related(reference) for end in (subject, thing)]
+    return Reference(objects=tuple(dict.fromkeys([*reference.objects, *ends])), complete=True)
 
 
 RATES: Mapping[Kind, float] = {

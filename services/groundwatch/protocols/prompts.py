@@ -11,13 +11,14 @@ import functools
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from importlib import resources
 from typing import TypeVar
 
 import msgspec
 
-from groundwatch.events import digest
+from groundwatch.events import Reference, digest
 
 T = TypeVar("T")
 
@@ -29,10 +30,29 @@ _OPENS = re.compile(
 )
 _CLOSES = re.compile(r"[>＞](?=[>＞])")
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+NOTHING_KNOWN = "(nothing: look at what is attached)"
+
 FENCE = "2"
 """Raised when the same text would stand otherwise in a prompt: it is part of each prompt's digest."""
 
 _SCHEMA_NOTES = ("title", "description", "default")
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to an LLM: its prompt, already filled in, and the JSON Schema its reply must meet.
+
+    `system` holds the instructions; `user` holds the data that is judged, fenced by the prompt file so
+    that it cannot be mistaken for instructions.
+    """
+
+    name: str
+    system: str
+    user: str
+    schema: dict[str, object]
+
+
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the forms of replies: strict, as their schemas are."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +69,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         Filled in one pass, so that data which looks like a slot stays as it is.
         """
         return _SLOT.sub(lambda slot: fence(slot[1], data[slot[1]]), self.user)
+
+    def step(self, form: type[Form], **data: str) -> Step:
+        """The question with its data, to be answered in this form."""
+        return Step(name=self.name, system=self.system, user=self.fill(**data), schema=reply_schema(form))
 
 
 @functools.cache
@@ -93,8 +117,35 @@ def taken_apart(text: str) -> str:
 
 def numbered(texts: Iterable[tuple[int, str]]) -> str:
     """A list with its numbers, each text on one line as a JSON string, so that no text can forge an item."""
-    lines = [f"{index}: {json.dumps(' '.join(text.split()), ensure_ascii=False)}" for index, text in texts]
-    return "\n".join(lines) or "(none)"
+    return "\n".join(f"{index}: {quoted(text)}" for index, text in texts) or "(none)"
+
+
+def quoted(text: str) -> str:
+    """The text on one line, as a JSON string."""
+    return json.dumps(" ".join(text.split()), ensure_ascii=False)
+
+
+def described(reference: Reference | None) -> str:
+    """The reference line by line, its texts as JSON strings, so that none can pass for another line."""
+    if reference is None:
+        return NOTHING_KNOWN
+    lines = [f"complete: {'yes' if reference.complete else 'no'}"]
+    lines += [f"{'true' if fact.holds else 'false'}: {quoted(fact.text)}" for fact in reference.facts]
+    lines += [f"object: {quoted(name)}" for name in reference.objects]
+    lines += [f"triplet: {' '.join(map(quoted, triplet))}" for triplet in reference.triplets]
+    return "\n".join(lines)
+
+
+def account(what: str, given: list[int], number: int) -> None:
+    """Raises `ValueError` unless each index below `number` is given exactly once."""
+    expected = set(range(number))
+    for indexes, fault in (
+        (set(given) - expected, "does not exist"),
+        ({index for index, times in Counter(given).items() if times > 1}, "is there twice"),
+        (expected.difference(given), "is missing"),
+    ):
+        if indexes:
+            raise ValueError(f"{what} {min(indexes)} {fault} ({len(indexes)} such)")
 
 
 def reply_schema(form: type[msgspec.Struct]) -> dict[str, object]:

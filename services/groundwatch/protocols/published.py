@@ -1,4 +1,4 @@
-"""Reading files that the works publish: JSON documents and JSON lines, errors with file, line and key.
+"""Files that the works publish: JSON documents and JSON lines, errors with file, line and key.
 
 Nothing but JSON is ever read; a pickle is recognised by its first byte and refused.
 """
@@ -6,15 +6,18 @@ Nothing but JSON is ever read; a pickle is recognised by its first byte and refu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, FileFormatError
+from groundwatch.errors import UNDECODED, FileFormatError, UsageError
 
 T = TypeVar("T")
+
+UNNAMED_MODEL = "annotated"
+"""Published files do not always say which model gave an answer."""
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _PICKLE = b"\x80"
@@ -92,6 +95,14 @@ def json_members(path: Path) -> list[Piece]:
     data = read_bytes(path)
     raws = _decode(path, data, dict[str, msgspec.Raw], "a JSON object")
     return _place(data, list(raws.items()))
+
+
+def write_lines(path: Path, lines: Iterable[object]) -> None:
+    """Write JSON lines; raises `UsageError` where that is not possible."""
+    try:
+        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _decode(path: Path, data: bytes, kind: type[T], name: str) -> T:

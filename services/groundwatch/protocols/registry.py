@@ -8,15 +8,21 @@ from __future__ import annotations
 import functools
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from pydantic import create_model
 
 from groundwatch import protocols
 from groundwatch.errors import UsageError
+from groundwatch.events import ResponseRecorded
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.method import Method
+from groundwatch.section import Section
 
 GROUP = "groundwatch.protocols"
 
@@ -27,11 +33,7 @@ _configured: dict[str, EvaluationProtocol] = {}
 @functools.cache
 def methods() -> dict[str, Method]:
     """All of them by name, in alphabetical order; raises `UsageError` for a plug-in that is wrong."""
-    found = {}
-    for package in pkgutil.iter_modules(protocols.__path__, f"{protocols.__name__}."):
-        if package.ispkg:
-            method: Method = import_module(package.name).METHOD
-            found[method.name] = method
+    found = _built_in()
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         method = _plugged(point)
         taken = {name for one in found.values() for name in _names_of(one)}
@@ -66,16 +68,44 @@ def get(name: str) -> EvaluationProtocol:
     return found
 
 
-def configure(protocol: EvaluationProtocol) -> None:
-    """Let this one be found under its name from now on: a protocol made from settings at start."""
-    _configured[protocol.name] = protocol
+def published_answers(path: Path) -> Sequence[ResponseRecorded] | None:
+    """The answers in a file of some method's own format; None for a file in none of them."""
+    for one in methods().values():
+        if one.answers is not None and (answers := one.answers(path)) is not None:
+            return answers
+    return None
+
+
+def settings_model() -> type[Section]:
+    """The section `protocols` of the settings: a section for each method that has settings.
+
+    A plug-in that is wrong has none; whoever asks for `methods` is told.
+    """
+    try:
+        found = methods()
+    except UsageError:
+        found = _built_in()
+    sections: dict[str, Any] = {
+        name.replace("-", "_"): (method.settings, method.settings())
+        for name, method in found.items()
+        if method.settings
+    }
+    model: type[Section] = create_model("ProtocolSettings", __base__=Section, **sections)
+    return model
+
+
+def configure(settings: Section) -> None:
+    """Let protocols be found as the section `protocols` of the settings has them."""
+    for _, section in settings:
+        for protocol in section.protocols():
+            _configured[protocol.name] = protocol
 
 
 @contextmanager
 def registered(protocol: EvaluationProtocol) -> Iterator[EvaluationProtocol]:
-    """`configure` for the length of a `with` block: for tests and benchmarks."""
+    """Let this one be found under its name for the length of a `with` block: for tests and benchmarks."""
     before = _configured.get(protocol.name)
-    configure(protocol)
+    _configured[protocol.name] = protocol
     try:
         yield protocol
     finally:
@@ -83,6 +113,15 @@ def registered(protocol: EvaluationProtocol) -> Iterator[EvaluationProtocol]:
             del _configured[protocol.name]
         else:
             _configured[protocol.name] = before
+
+
+def _built_in() -> dict[str, Method]:
+    found = {}
+    for package in pkgutil.iter_modules(protocols.__path__, f"{protocols.__name__}."):
+        if package.ispkg:
+            method: Method = import_module(package.name).METHOD
+            found[method.name] = method
+    return found
 
 
 @functools.cache

@@ -15,7 +15,6 @@ from groundwatch.matching import engines as matching
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
-from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.replay.judging import Judging, Made, judging_stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import find_protocol
@@ -40,7 +39,7 @@ class Engines:
         self._matching: MatchingEngine | None = None
         self._judging: dict[str, Judging | GroundwatchError] = {}
         self._building = asyncio.Lock()
-        registry.configure(FaithScore(settings.faithscore.weights))
+        registry.configure(settings.protocols)
         # Said before anything is read: a name nobody knows, a part that is not installed.
         if start is Stage.EXTRACTION:
             self._extraction = extraction.build(settings.extraction)

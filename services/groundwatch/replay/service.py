@@ -106,16 +106,16 @@ class ReplayService:
                 await asyncio.wait_for(self._stopped.wait(), LOOK_SECONDS)
 
     def _waits(self, run: Run) -> bool:
-        """Whether it is ours to work at. Runs of other weights wait: a process has one set."""
+        """Whether it is ours to work at. Runs of other protocols' settings wait: a process has one set."""
         now = time.time()
-        weights = run.spec.settings.get("faithscore")
+        protocols = run.spec.settings.get("protocols")
         return (
             state_of(run, now) == "unattended"
             and now - run.updated_at > GRACE_SECONDS
             and run.name not in self._working
             and len(self._working) < AT_ONCE
             and self._unable.get(run.nonce, 0.0) < time.monotonic()
-            and all(one.spec.settings.get("faithscore") == weights for one, _ in self._working.values())
+            and all(one.spec.settings.get("protocols") == protocols for one, _ in self._working.values())
         )
 
     def _take_up(self, run: Run) -> None:

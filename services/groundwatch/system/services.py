@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
-from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.settings import Settings
@@ -81,4 +80,4 @@ def metrics_for(settings: Settings) -> Metrics:
 
 def configure_protocols(settings: Settings) -> None:
     """Give protocols their settings."""
-    registry.configure(FaithScore(weights=settings.faithscore.weights))
+    registry.configure(settings.protocols)

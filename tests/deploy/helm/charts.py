@@ -124,7 +124,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                 "generation": {"engine": "openai", "llm": {"base_url": "https://d.example/v1", "model": "d"}},
                 "triton": {"url": "triton.models.svc:8001"},
                 "gateway": {"sampling": [{"rate": 0.1, "tenant": 'a "quoted" one'}, {"rate": 1}]},
-                "faithscore": {"weights": {"count": 2, "color": 0.5}},
+                "protocols": {"faithscore": {"weights": {"count": 2, "color": 0.5}}},
             },
             "apiKeys": {"OSPREY_KEY": {"secret": "osprey", "key": "key"}},
             "networkPolicy": {

@@ -126,7 +126,7 @@ def test_settings_arrive_as_they_are_written(tmp_path: Path) -> None:
         (1, ""),
     ]
     assert settings.captioning.models["osprey 13b"].base_url == "https://osprey.example:8443/v1"
-    assert settings.faithscore.weights == {"count": 2, "color": 0.5}
+    assert settings.protocols.faithscore.weights == {"count": 2, "color": 0.5}
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if name != "external-nats"])

@@ -14,7 +14,7 @@ from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.protocols import registry
-from groundwatch.protocols.valor.agreement import matching_accuracy, read_gold
+from groundwatch.protocols.valor.validation import matching_accuracy, read_gold
 from groundwatch.runtime.settings import StageSettings
 
 GOLD = Path(__file__).parents[2] / "data" / "valor_matching_gold.jsonl"

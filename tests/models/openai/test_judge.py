@@ -16,8 +16,7 @@ from groundwatch.events import Usage
 from groundwatch.models.asking.retry_policy import MAX_RETRY_AFTER, CallKind, retry_after
 from groundwatch.models.openai.judge import ChatModel, Completion
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.protocols.base import Step
-from groundwatch.protocols.prompts import fence, numbered
+from groundwatch.protocols.prompts import Step, fence, numbered
 
 SCHEMA: dict[str, object] = {
     "type": "object",

@@ -17,8 +17,8 @@ from groundwatch.events import (
     ResponseRecorded,
 )
 from groundwatch.protocols import registry
-from groundwatch.protocols.chair.objects import vocabulary
 from groundwatch.protocols.chair.protocol import ChairProtocol, read
+from groundwatch.protocols.coco import vocabulary
 from groundwatch.runtime.delivery.outcomes import outcome_of
 
 CHAIR = ChairProtocol()
@@ -102,7 +102,7 @@ def test_it_scores_no_verified_claims_and_asks_no_llm():
     with pytest.raises(InputError, match="matched"):
         CHAIR.score(ClaimsVerified(extracted=event, judge=JUDGE))
     for ask in (
-        CHAIR.extraction_steps,
+        lambda: CHAIR.extraction_step(0, event.response, ()),
         lambda: CHAIR.verification_step(event.response, event.claims),
         lambda: CHAIR.read_verification({}, event.claims),
     ):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
-from groundwatch.errors import InputError, SettingsError
+from groundwatch.errors import InputError
 from groundwatch.events import (
     Claim,
     ClaimsExtracted,
@@ -19,6 +20,7 @@ from groundwatch.events import (
 )
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.faithscore.settings import FaithScoreSettings
 
 ANSWER = "A red cat sleeps."
 JUDGE = Judge(engine="test")
@@ -48,8 +50,14 @@ def test_it_is_an_evaluation_protocol():
 def test_weights_enter_equation_1():
     assert FaithScore().score(VERIFIED).score == 0.5
     assert FaithScore(weights={"color": 3.0}).score(VERIFIED).score == 1.5
-    with pytest.raises(SettingsError, match="colour"):
-        FaithScore(weights={"colour": 3.0})
+    (weighted,) = FaithScoreSettings(weights={"color": 3.0}).protocols()
+    assert weighted.score(VERIFIED).score == 1.5
+
+
+@pytest.mark.parametrize("weights", [{"colour": 1.0}, {"color": -1.0}, {"color": float("nan")}])
+def test_wrong_weights_are_refused(weights: dict[str, float]):
+    with pytest.raises(ValidationError, match=r"weights\.colou?r"):
+        FaithScoreSettings(weights=weights)
 
 
 def test_matches_are_not_verdicts():
@@ -65,7 +73,7 @@ def test_every_llm_stage_has_a_prompt_digest():
 
 def test_the_questions_are_asked_in_order():
     protocol = FaithScore()
-    assert protocol.extraction_steps() == 2
+    assert protocol.extraction_steps == 2
     first = protocol.extraction_step(0, EXTRACTED.response, ())
     assert first is not None and ANSWER[:16] in first.user
     reply = {"labels": [{"index": 0, "label": "descriptive"}]}

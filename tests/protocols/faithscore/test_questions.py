@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 from groundwatch.events import Claim, Decision, KnownFact, Label, Reference, ResponseRecorded, SubSentence
 from groundwatch.protocols import prompts
-from groundwatch.protocols.base import Stage, Step
-from groundwatch.protocols.faithscore import questions
-from groundwatch.protocols.prompts import fence, load, numbered, read_reply, reply_schema
+from groundwatch.protocols.base import Stage
+from groundwatch.protocols.faithscore import questions as forms
+from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.prompts import Step, fence, load, numbered, read_reply, reply_schema
 
 ANSWER = "A red ball lies on the grass, and a dog sleeps. It may be tired."
 RESPONSE = ResponseRecorded(id="1", model="m", answer=ANSWER, prompt="What is here?")
 LABELS = ["descriptive", "descriptive", "analytical"]
 CLAIMS = (Claim(text="There is a ball.", category="entity"), Claim(text="The ball is red.", category="color"))
 PACKAGE = "groundwatch.protocols.faithscore"
+QUESTIONS = FaithScore()
 
 
 def labels_reply(*pairs: tuple[int, str]) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def verdicts_reply(*pairs: tuple[int, str]) -> dict[str, Any]:
 
 @pytest.fixture
 def units() -> tuple[SubSentence, ...]:
-    found, claims = questions.read_extraction(0, labels_reply(*enumerate(LABELS)), RESPONSE, ())
+    found, claims = QUESTIONS.read_extraction(0, labels_reply(*enumerate(LABELS)), RESPONSE, ())
     assert claims == ()
     return found
 
@@ -52,7 +54,7 @@ def blocks(user: str) -> dict[str, str]:
 
 
 def test_recognition_shows_question_answer_and_numbered_pieces() -> None:
-    step = asked(questions.extraction_step(0, RESPONSE, ()))
+    step = asked(QUESTIONS.extraction_step(0, RESPONSE, ()))
     assert step.name == "recognise"
     assert blocks(step.user) == {
         "question": "What is here?",
@@ -65,7 +67,7 @@ def test_labels_give_units_where_the_answer_has_them(units: tuple[SubSentence, .
     assert [unit.label for unit in units] == [Label.DESCRIPTIVE, Label.DESCRIPTIVE, Label.ANALYTICAL]
     assert all(ANSWER[unit.start : unit.end] == unit.text for unit in units)
     shuffled = labels_reply((2, "analytical"), (0, "descriptive"), (1, "descriptive"))
-    assert questions.read_extraction(0, shuffled, RESPONSE, ())[0] == units
+    assert QUESTIONS.read_extraction(0, shuffled, RESPONSE, ())[0] == units
 
 
 @pytest.mark.parametrize(
@@ -84,20 +86,20 @@ def test_labels_give_units_where_the_answer_has_them(units: tuple[SubSentence, .
 )
 def test_labels_that_do_not_add_up_are_no_labels(reply: object, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        questions.read_extraction(0, reply, RESPONSE, ())
+        QUESTIONS.read_extraction(0, reply, RESPONSE, ())
 
 
 def test_decomposition_shows_only_descriptive_pieces(units: tuple[SubSentence, ...]) -> None:
-    step = asked(questions.extraction_step(1, RESPONSE, units))
+    step = asked(QUESTIONS.extraction_step(1, RESPONSE, units))
     assert step.name == "decompose"
     assert blocks(step.user)["descriptive"] == '0: "A red ball lies on the grass"\n1: "and a dog sleeps"'
 
 
 def test_nothing_to_ask_asks_nothing(units: tuple[SubSentence, ...]) -> None:
     silent = ResponseRecorded(id="1", model="m", answer=" ... !")
-    assert questions.extraction_step(0, silent, ()) is None
-    assert questions.extraction_step(1, silent, ()) is None
-    assert questions.extraction_step(1, RESPONSE, units[2:]) is None
+    assert QUESTIONS.extraction_step(0, silent, ()) is None
+    assert QUESTIONS.extraction_step(1, silent, ()) is None
+    assert QUESTIONS.extraction_step(1, RESPONSE, units[2:]) is None
 
 
 def test_facts_come_in_order_once_and_with_their_unit(units: tuple[SubSentence, ...]) -> None:
@@ -108,7 +110,7 @@ def test_facts_come_in_order_once_and_with_their_unit(units: tuple[SubSentence, 
         (0, "entity", "there is a ball"),
         (1, "entity", "There is a ball."),
     )
-    kept, claims = questions.read_extraction(1, reply, RESPONSE, units)
+    kept, claims = QUESTIONS.read_extraction(1, reply, RESPONSE, units)
     assert kept == units
     assert [(claim.unit, claim.category, claim.text) for claim in claims] == [
         (0, "entity", "There is a ball."),
@@ -131,7 +133,7 @@ def test_facts_of_nowhere_are_no_facts(
     fact: tuple[int, str, str], wrong: str, units: tuple[SubSentence, ...]
 ) -> None:
     with pytest.raises(ValueError, match=wrong):
-        questions.read_extraction(1, facts_reply(fact), RESPONSE, units)
+        QUESTIONS.read_extraction(1, facts_reply(fact), RESPONSE, units)
 
 
 def test_verification_leaves_the_reference_out_where_there_is_an_image() -> None:
@@ -144,8 +146,8 @@ def test_verification_leaves_the_reference_out_where_there_is_an_image() -> None
     seen = ResponseRecorded(id="1", model="m", answer=ANSWER, images=("00",), reference=reference)
     told = ResponseRecorded(id="1", model="m", answer=ANSWER, reference=reference)
 
-    with_image = blocks(questions.verification_step(seen, CLAIMS).user)
-    without = blocks(questions.verification_step(told, CLAIMS).user)
+    with_image = blocks(QUESTIONS.verification_step(seen, CLAIMS).user)
+    without = blocks(QUESTIONS.verification_step(told, CLAIMS).user)
 
     assert with_image["reference"] == "(nothing: look at what is attached)"
     assert without["reference"].splitlines() == [
@@ -159,9 +161,9 @@ def test_verification_leaves_the_reference_out_where_there_is_an_image() -> None
 
 
 def test_verdicts_are_read_in_the_facts_order() -> None:
-    verdicts = questions.read_verification(verdicts_reply((1, "refuted"), (0, "supported")), CLAIMS)
+    verdicts = QUESTIONS.read_verification(verdicts_reply((1, "refuted"), (0, "supported")), CLAIMS)
     assert [verdict.decision for verdict in verdicts] == [Decision.SUPPORTED, Decision.REFUTED]
-    assert questions.read_verification({"verdicts": []}, ()) == ()
+    assert QUESTIONS.read_verification({"verdicts": []}, ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -176,32 +178,32 @@ def test_verdicts_are_read_in_the_facts_order() -> None:
 )
 def test_verdicts_that_do_not_add_up_are_no_verdicts(pairs: list[tuple[int, str]], wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        questions.read_verification(verdicts_reply(*pairs), CLAIMS)
+        QUESTIONS.read_verification(verdicts_reply(*pairs), CLAIMS)
 
 
 def test_the_digest_is_over_the_prompts_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    extraction = questions.prompt_digest(Stage.EXTRACTION)
-    verification = questions.prompt_digest(Stage.VERIFICATION)
+    extraction = QUESTIONS.prompt_digest(Stage.EXTRACTION)
+    verification = QUESTIONS.prompt_digest(Stage.VERIFICATION)
     assert len({extraction, verification}) == 2
-    assert questions.prompt_digest(Stage.SCORING) == ""
+    assert QUESTIONS.prompt_digest(Stage.SCORING) == ""
 
     changed = load(PACKAGE, "verify")
     other = prompts.Prompt(name="verify", system=changed.system, user=changed.user, digest="other")
-    monkeypatch.setattr(questions, "load", lambda package, name: other)
-    assert questions.prompt_digest(Stage.VERIFICATION) != verification
+    monkeypatch.setattr(prompts, "load", lambda package, name: other)
+    assert QUESTIONS.prompt_digest(Stage.VERIFICATION) != verification
 
 
 @pytest.mark.parametrize("name", ["recognise", "decompose", "verify"])
 def test_the_examples_in_the_prompts_meet_their_own_schema(name: str) -> None:
-    forms = {
-        "recognise": questions._Labels,
-        "decompose": questions._Facts,
-        "verify": questions._Verdicts,
+    of_prompt = {
+        "recognise": forms._Labels,
+        "decompose": forms._Facts,
+        "verify": forms._Verdicts,
     }
     examples = re.findall(r"^Reply: `(.+)`$", load(PACKAGE, name).system, re.MULTILINE)
     assert len(examples) >= 2
     for example in examples:
-        read_reply(json.loads(example), forms[name])
+        read_reply(json.loads(example), of_prompt[name])
 
 
 def test_schemas_are_fit_for_strict_mode() -> None:
@@ -218,7 +220,7 @@ def test_schemas_are_fit_for_strict_mode() -> None:
             for inner in node:
                 walk(inner)
 
-    for form in (questions._Labels, questions._Facts, questions._Verdicts):
+    for form in (forms._Labels, forms._Facts, forms._Verdicts):
         schema = reply_schema(form)
         assert schema["type"] == "object"
         walk(schema)
@@ -234,7 +236,7 @@ HOSTILE = st.lists(
 @given(HOSTILE, HOSTILE)
 def test_no_text_leaves_its_fence(answer: str, question: str) -> None:
     response = ResponseRecorded(id="1", model="m", answer=f"x {answer}", prompt=question)
-    step = asked(questions.extraction_step(0, response, ()))
+    step = asked(QUESTIONS.extraction_step(0, response, ()))
     assert list(blocks(step.user)) == ["question", "answer", "sub_sentences"]
     assert "{{" not in re.sub(r"<<<(\w+) (\w{16})\n.*?\n\2 \1>>>", "", step.user, flags=re.DOTALL)
     assert len(re.findall("<<<", step.user)) == len(re.findall(">>>", step.user)) == 3

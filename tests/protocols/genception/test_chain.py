@@ -54,7 +54,7 @@ def test_it_is_known_as_a_protocol_of_chains():
 
 def test_a_chain_starts_from_the_one_image_of_a_response():
     started = GenCeption().start(chain_response("c", SEED, tags={}))
-    assert (started.length, started.steps, started.protocol) == (chains.DEFAULT_LENGTH, (), "genception")
+    assert (started.length, started.steps, started.protocol) == (GenCeption.default_length, (), "genception")
     with pytest.raises(Unscorable, match="nothing_to_look_at"):
         GenCeption().start(chain_response("c", ""))
     with pytest.raises(InputError, match="from one image, not from 2"):

@@ -19,7 +19,6 @@ from groundwatch.protocols.genception.scoring import (
     mean_gc,
     overall,
     ranks,
-    similarity,
 )
 
 LEADERBOARD = Path(__file__).parents[4] / "shared" / "data" / "genception" / "leaderboard.json"
@@ -98,18 +97,6 @@ def test_drift_says_how_many_chains_it_rests_on(found):
 def test_nothing_drifts_nowhere():
     assert drift([]) == []
     assert mean_gc([], 1) is None
-
-
-@given(st.lists(st.floats(-100, 100), min_size=3, max_size=3).filter(lambda v: sum(x * x for x in v) > 1e-6))
-def test_cosines(vector):
-    assert similarity(vector, vector) == pytest.approx(1)
-    assert similarity(vector, [-x for x in vector]) == pytest.approx(-1)
-    assert -1 <= similarity(vector, [1, 2, 3]) <= 1
-
-
-def test_a_zero_vector_has_no_cosine():
-    with pytest.raises(ValueError, match="no direction"):
-        similarity([0, 0], [1, 0])
 
 
 def test_the_weighted_rank_of_table_2():

@@ -108,7 +108,7 @@ def test_the_works_own_results_have_no_places(tmp_path: Path):
 
 def test_nothing_judged_gives_no_numbers(tmp_path: Path):
     file = tmp_path / "none.jsonl"
-    declined = {"id": "1", "protocol": "tri-he", "outcome": "declined"}
+    declined = {"id": "1", "model": "m", "protocol": "tri-he", "outcome": "declined"}
     file.write_text(json.dumps(declined) + "\n")
     found = json.loads(run(file, "--share", 0.2, "--json").stdout)
     assert found["overall"]["overall"]["hallu_q"] is None and found["pairs"]["frequent"] == 0
@@ -132,7 +132,7 @@ def test_wrong_use_and_wrong_files_are_told(outcomes: Path, tmp_path: Path):
     for changes, told in (
         ({"protocol": "pope"}, "key 'protocol': expected tri-he, not pope"),
         ({"claims": 3}, "key 'claims'"),
-        ({"claims": [{"decision": "maybe"}]}, "key 'decision'"),
+        ({"claims": [{"decision": "maybe"}]}, "key 'claims[0]"),
         ({"tags": []}, "key 'tags'"),
         ({"outcome": None}, "key 'outcome'"),
     ):

@@ -20,7 +20,7 @@ from groundwatch.events import (
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.trihe.protocol import TriHe, judged_triplets
-from groundwatch.protocols.trihe.wording import blame, blamed, claim_of, triplet_of
+from groundwatch.protocols.triplets import blame, blamed, claim_of, triplet_of
 
 PROTOCOL = TriHe()
 RESPONSE = ResponseRecorded(
@@ -115,9 +115,9 @@ def test_verdicts_name_the_wrong_part():
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (judged(("yes", "none")), "claim 1 is there 0 times"),
+        (judged(("yes", "none")), "claim 1 is missing"),
         (judged(("yes", "none"), ("no", "none")), "no wrong part is named"),
-        (judged(*[("yes", "none")] * 3), "3 judgements for 2 claims"),
+        (judged(*[("yes", "none")] * 3), "claim 2 does not exist"),
         (judged(("maybe", "none"), ("no", "none")), "supported"),
     ],
 )

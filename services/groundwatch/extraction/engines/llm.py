@@ -52,7 +52,7 @@ class LlmExtractionEngine:
         units: tuple[SubSentence, ...] = ()
         claims: tuple[Claim, ...] = ()
         usage = Usage()
-        for index in range(protocol.extraction_steps()):
+        for index in range(protocol.extraction_steps):
             step = protocol.extraction_step(index, response, units)
             if step is None:
                 continue

@@ -19,15 +19,15 @@ from groundwatch.language.nouns.statements import compare_pair, compare_relation
 from groundwatch.matching.engines.base import Matching
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.valor.features import (
+from groundwatch.protocols.features import (
     ATTRIBUTE,
     RANK,
     RELATION,
     Features,
     attribute_pairs,
+    plain,
     read_written,
 )
-from groundwatch.protocols.valor.scoring import plain
 
 VERSION = "2"
 

@@ -11,7 +11,7 @@ from groundwatch.models.asking.retry_policy import CallKind
 from groundwatch.models.openai.answers import Answer
 from groundwatch.models.openai.endpoint import Endpoint, Image, Message, user_message
 from groundwatch.models.replies import encodable, last_valid
-from groundwatch.protocols.base import Step
+from groundwatch.protocols.prompts import Step
 
 _SHOWN_AGAIN = 8_000
 

@@ -19,7 +19,7 @@ from groundwatch.models.openai.endpoint import Image, Message, user_message
 from groundwatch.models.openai.judge import ChatModel
 from groundwatch.models.openai.settings import ChatSettings, OnCall
 from groundwatch.models.replies import encodable
-from groundwatch.protocols.base import Step
+from groundwatch.protocols.prompts import Step
 
 LEAST_MASS = 0.1
 """What must fall to yes and no together: below it the model is not answering the question."""

@@ -16,12 +16,16 @@ from groundwatch.events import (
     Judge,
     Label,
     Match,
+    Reference,
+    ResponseRecorded,
     SubSentence,
 )
+from groundwatch.language.subsentences import split
 from groundwatch.protocols.base import ExtractionRules, MatchedProtocol, Score, Stage
-from groundwatch.protocols.chair.objects import classes_of, list_digest, vocabulary
 from groundwatch.protocols.chair.scoring import Caption, chair
-from groundwatch.protocols.faithscore.subsentences import split
+from groundwatch.protocols.coco import classes_of, list_digest, vocabulary
+from groundwatch.protocols.planted import Kind, by_kind, named_things
+from groundwatch.protocols.prompts import Step
 
 OBJECT = "object"
 """The category of every claim."""
@@ -40,6 +44,11 @@ class ChairProtocol(MatchedProtocol):
     name = "chair"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
     rules = ExtractionRules(from_answer=lambda response: read(response.answer))
+    extraction_steps = 1
+    sees = by_kind({OBJECT: [Kind.OBJECT]})
+
+    def planted_reference(self, reference: Reference) -> Reference:
+        return named_things(reference)
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Every number of CHAIR for one response; `Unscorable` when it mentions no COCO class.
@@ -89,7 +98,9 @@ class ChairProtocol(MatchedProtocol):
             if _class(claim) in there
         )
 
-    def extraction_steps(self) -> int:
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
         raise InputError(NO_LIST)
 
 

@@ -1,5 +1,15 @@
+from groundwatch.protocols.faithscore.annotation import read_answers
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.faithscore.settings import FaithScoreSettings
 from groundwatch.protocols.faithscore.tally import TALLY
 from groundwatch.protocols.method import Method
 
-METHOD = Method(name=FaithScore.name, protocols=(FaithScore(),), tally=TALLY, package=__name__)
+METHOD = Method(
+    name=FaithScore.name,
+    protocols=(FaithScore(),),
+    settings=FaithScoreSettings,
+    tally=TALLY,
+    answers=read_answers,
+    validation=f"{__name__}.validation:validate",
+    package=__name__,
+)

@@ -12,9 +12,7 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, FileFormatError
 from groundwatch.events import KnownFact, Label, Reference, ResponseRecorded
-
-UNNAMED_MODEL = "annotated"
-"""The published annotations do not say which model gave an answer."""
+from groundwatch.protocols.published import UNNAMED_MODEL
 
 
 class AnnotatedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,3 +105,10 @@ def annotated_response(number: int, annotated: AnnotatedAnswer) -> ResponseRecor
         ),
         tags={"image": annotated.image},
     )
+
+
+def read_answers(path: Path) -> list[ResponseRecorded] | None:
+    """The annotated answers as recorded responses; None for a file of another kind."""
+    if not is_annotation(path):
+        return None
+    return [annotated_response(number, one) for number, one in enumerate(read_annotations(path), start=1)]

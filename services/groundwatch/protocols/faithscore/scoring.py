@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from groundwatch.errors import InputError, SettingsError, Unscorable
+from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import ClaimsVerified, Decision, Label
 from groundwatch.protocols.base import Score
 from groundwatch.protocols.words import count_words
@@ -38,17 +38,6 @@ class Fact(msgspec.Struct, frozen=True):
     category: str
     unit: int
     decision: Decision
-
-
-def check_weights(weights: Mapping[str, float]) -> Mapping[str, float]:
-    """Complete weights given per category with 1; raises `SettingsError` naming the wrong key."""
-    for category, weight in weights.items():
-        where = f"setting 'faithscore.weights.{category}'"
-        if category not in CATEGORIES:
-            raise SettingsError(f"{where}: no such category; there are {', '.join(CATEGORIES)}")
-        if not (math.isfinite(weight) and weight >= 0):
-            raise SettingsError(f"{where}: must be a finite number of at least 0, not {weight}")
-    return MappingProxyType({**EQUAL_WEIGHTS, **weights})
 
 
 class _Counted:

@@ -8,6 +8,6 @@ METHOD = Method(
     protocols=(GenCeption(),),
     tally=TALLY,
     suite=read_suite,
-    world="groundwatch.probing.world:genception",
+    world=f"{__name__}.world:questions",
     package=__name__,
 )

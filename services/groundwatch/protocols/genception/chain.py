@@ -10,13 +10,10 @@ import math
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import ChainAdvanced, ResponseRecorded
 from groundwatch.protocols import prompts
+from groundwatch.protocols.base import ChainProtocol
 
 PACKAGE = "groundwatch.protocols.genception"
-LENGTH_TAG = "t"
 CATEGORY_TAG = "category"
-DEFAULT_LENGTH = 3
-MAX_LENGTH = 20
-"""Beyond it an event that carries every description could outgrow what a message may hold."""
 
 
 def start(response: ResponseRecorded, protocol: str) -> ChainAdvanced:
@@ -33,11 +30,10 @@ def start(response: ResponseRecorded, protocol: str) -> ChainAdvanced:
 
 def length_of(response: ResponseRecorded) -> int:
     """T, from the response's tag. Raises `InputError` when the tag is no such number."""
-    told = response.tags.get(LENGTH_TAG, str(DEFAULT_LENGTH))
-    if not (told.isascii() and told.isdigit() and len(told) < 5 and 1 <= int(told) <= MAX_LENGTH):
-        raise InputError(
-            f"tag '{LENGTH_TAG}' is {told[:20]!r}, not a number of rounds from 1 to {MAX_LENGTH}"
-        )
+    tag, longest = ChainProtocol.length_tag, ChainProtocol.max_length
+    told = response.tags.get(tag, str(ChainProtocol.default_length))
+    if not (told.isascii() and told.isdigit() and len(told) < 5 and 1 <= int(told) <= longest):
+        raise InputError(f"tag '{tag}' is {told[:20]!r}, not a number of rounds from 1 to {longest}")
     return int(told)
 
 

@@ -5,13 +5,12 @@ Source: GenCeption, Evaluate Multimodal LLMs with Unlabeled Unimodal Data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from groundwatch.events import (
     ChainAdvanced,
     ResponseRecorded,
 )
-from groundwatch.protocols import prompts
 from groundwatch.protocols.base import ChainProtocol, Score, Stage
 from groundwatch.protocols.genception import chain as chains
 from groundwatch.protocols.genception.chain import CATEGORY_TAG
@@ -29,6 +28,11 @@ class GenCeption(ChainProtocol):
     """
 
     name = "genception"
+    package = chains.PACKAGE
+    prompt_files: Mapping[Stage, tuple[str, ...]] = {
+        Stage.CAPTIONING: ("describe",),
+        Stage.GENERATION: ("generate",),
+    }
 
     def start(self, response: ResponseRecorded) -> ChainAdvanced:
         return chains.start(response, self.name)
@@ -61,9 +65,3 @@ class GenCeption(ChainProtocol):
             if (gc := gc_at(chain.similarities, length)) is not None:
                 moments.add(gc)
         return {**tally_chains(found, length), "gc_interval": mean_interval(moments, bounds=(-1.0, 1.0))}
-
-    def prompt_digest(self, stage: Stage) -> str:
-        names = {Stage.CAPTIONING: "describe", Stage.GENERATION: "generate"}
-        if stage not in names:
-            return ""
-        return prompts.combined_digest([prompts.load(chains.PACKAGE, names[stage])])

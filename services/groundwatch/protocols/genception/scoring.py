@@ -31,15 +31,6 @@ class DriftPoint(msgspec.Struct, frozen=True, kw_only=True):
     n: int
 
 
-def similarity(seed: Sequence[float], made: Sequence[float]) -> float:
-    """s(t): the cosine of two image embeddings, in [-1, 1]. Raises `ValueError` for a zero vector."""
-    norms = math.hypot(*seed) * math.hypot(*made)
-    if not norms:
-        raise ValueError("an embedding without length has no direction")
-    cosine = math.fsum(a * b for a, b in zip(seed, made, strict=True)) / norms
-    return max(-1.0, min(1.0, cosine))
-
-
 def gc_at(similarities: Sequence[float], t: int) -> float | None:
     """GC@T (equation 3): sum of t·s(t) over sum of t, for t = 1 to T; None where the chain is shorter.
 

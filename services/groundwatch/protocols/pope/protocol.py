@@ -10,8 +10,8 @@ the claim is written as a statement, which a judge can hold against objects, tri
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import msgspec
@@ -22,38 +22,28 @@ from groundwatch.events import (
     ClaimsMatched,
     ClaimsVerified,
     Decision,
-    Reference,
     ResponseRecorded,
     SubSentence,
     Verdict,
 )
-from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, Step
-from groundwatch.protocols.pope.replies import UNREADABLE, Answer, read_reply
+from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
 from groundwatch.protocols.pope.scoring import cell
-from groundwatch.protocols.prompts import (
-    combined_digest,
-    load,
-    numbered,
-    reply_schema,
-)
-from groundwatch.protocols.prompts import (
-    read_reply as read_form,
-)
+from groundwatch.protocols.prompts import Form, Step, described, load, numbered
+from groundwatch.protocols.prompts import read_reply as read_form
+from groundwatch.protocols.yes_no import UNREADABLE, Answer, read_reply
 
 NO_TRUTH = "no_truth"
 
-_PACKAGE = "groundwatch.protocols.pope"
-_PROMPTS = {Stage.EXTRACTION: "read", Stage.VERIFICATION: "verify"}
 _EXISTS = re.compile(r"^\s*(is|are) there (?:an? |any |some )?(.+?)\s*\??\s*$", re.IGNORECASE)
 _ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
 _OTHER: dict[Answer, Answer] = {"yes": "no", "no": "yes"}
 
 
-class _Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Read(Form, frozen=True):
     answer: Literal["yes", "no", "neither"]
 
 
-class _Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Verdict(Form, frozen=True):
     verdict: Literal["supported", "refuted", "undecided"]
 
 
@@ -66,6 +56,12 @@ class Pope(EvaluationProtocol):
     name = "pope"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(from_answer=lambda response: ((), (read_claim(response),)))
+    package = __package__
+    prompt_files: Mapping[Stage, tuple[str, ...]] = {
+        Stage.EXTRACTION: ("read",),
+        Stage.VERIFICATION: ("verify",),
+    }
+    extraction_steps = 1
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Raises `Unscorable`: unreadable_reply without a claim, no_truth where the judge did not decide."""
@@ -87,24 +83,13 @@ class Pope(EvaluationProtocol):
             score=float(right), values={"accuracy": float(right), "yes": float(said == "yes"), **values}
         )
 
-    def prompt_digest(self, stage: Stage) -> str:
-        return combined_digest([load(_PACKAGE, _PROMPTS[stage])]) if stage in _PROMPTS else ""
-
-    def extraction_steps(self) -> int:
-        return 1
-
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> Step | None:
         if not response.answer.strip():
             return None
-        prompt = load(_PACKAGE, _PROMPTS[Stage.EXTRACTION])
-        return Step(
-            name=prompt.name,
-            system=prompt.system,
-            user=prompt.fill(question=response.prompt.strip() or "(not known)", reply=response.answer),
-            schema=reply_schema(_Read),
-        )
+        question = response.prompt.strip() or "(not known)"
+        return load(self.package, "read").step(_Read, question=question, reply=response.answer)
 
     def read_extraction(
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
@@ -118,17 +103,11 @@ class Pope(EvaluationProtocol):
         return claim_of(msgspec.structs.replace(response, reference=None), said).text if said else claim.text
 
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
-        prompt = load(_PACKAGE, _PROMPTS[Stage.VERIFICATION])
-        reference = None if response.images else response.reference
         answered = [f"{question} Answer: {said}" for claim in claims for question, said in [claim.parts[:2]]]
-        return Step(
-            name=prompt.name,
-            system=prompt.system,
-            user=prompt.fill(
-                reference=_describe(reference) if reference else "(nothing: look at what is attached)",
-                answered=numbered(enumerate(answered)),
-            ),
-            schema=reply_schema(_Verdict),
+        return load(self.package, "verify").step(
+            _Verdict,
+            reference=described(None if response.images else response.reference),
+            answered=numbered(enumerate(answered)),
         )
 
     def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
@@ -166,15 +145,3 @@ def _thing(verb: str, name: str, said: Answer) -> str:
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-def _describe(reference: Reference) -> str:
-    lines = [f"complete: {'yes' if reference.complete else 'no'}"]
-    lines += [f"{'true' if fact.holds else 'false'}: {_quote(fact.text)}" for fact in reference.facts]
-    lines += [f"object: {_quote(name)}" for name in reference.objects]
-    lines += [f"triplet: {' '.join(map(_quote, triplet))}" for triplet in reference.triplets]
-    return "\n".join(lines)
-
-
-def _quote(text: str) -> str:
-    return json.dumps(" ".join(text.split()), ensure_ascii=False)

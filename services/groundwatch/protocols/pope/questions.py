@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from groundwatch.events import digest
-from groundwatch.protocols.pope.replies import Answer
+from groundwatch.protocols.yes_no import Answer
 
 Strategy = Literal["random", "popular", "adversarial"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from groundwatch.protocols.pope.replies import Answer
+from groundwatch.protocols.yes_no import Answer
 
 
 class Confusion(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from groundwatch.events import KnownFact, OutcomeKind, Reference
 from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.protocols.pope.replies import Answer
 from groundwatch.protocols.pope.scoring import Confusion, cell
 from groundwatch.protocols.published import json_lines
 from groundwatch.protocols.suite import CATEGORY, IMAGE, Images, Pair, Question, files, interval
 from groundwatch.protocols.tally import Result
+from groundwatch.protocols.yes_no import Answer
 
 
 def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:

@@ -8,16 +8,17 @@ published script reads replies, which makes yes of whatever has no "no" in its f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from groundwatch.protocols.pope.replies import Answer, read_as_published, read_reply
+from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.pope.scoring import count
-from groundwatch.protocols.published import Place, json_lines
+from groundwatch.protocols.published import UNNAMED_MODEL, Place, json_lines
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
+from groundwatch.protocols.yes_no import Answer, read_as_published, read_reply
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +119,22 @@ def _label(place: Place, record: dict[str, Any]) -> Answer:
     if label == "no":
         return "no"
     raise place.wrong("key 'label': expected yes or no")
+
+
+def annotate(
+    file: Path, labels: Path, read: Callable[[Path], Iterable[ResponseRecorded]]
+) -> list[ResponseRecorded]:
+    """Replies beside the question files, as responses that know the truth."""
+    return [
+        ResponseRecorded(
+            id=str(number),
+            model=UNNAMED_MODEL,
+            prompt=one.question,
+            answer=one.reply,
+            reference=Reference(facts=(KnownFact(text=one.question, holds=one.label == "yes"),)),
+        )
+        for number, one in enumerate(read_pairs(file, labels), start=1)
+    ]
 
 
 def _compute(request: TallyRequest) -> Result:

@@ -1,4 +1,5 @@
 from groundwatch.protocols.method import Method
+from groundwatch.protocols.trihe.answers import annotate, read_answers
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.suite import figures, read_suite
 from groundwatch.protocols.trihe.tally import TALLY
@@ -7,8 +8,12 @@ METHOD = Method(
     name=TriHe.name,
     protocols=(TriHe(),),
     tally=TALLY,
+    validation=f"{__name__}.validation:validate",
+    dataset=f"{__name__}.dataset:build_dataset",
+    answers=read_answers,
+    annotate=annotate,
     suite=read_suite,
     figures=figures,
-    world="groundwatch.probing.world:tri_he",
+    world=f"{__name__}.world:questions",
     package=__name__,
 )

@@ -8,18 +8,14 @@ checked every question by hand.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
-from groundwatch.protocols.base import Step
-from groundwatch.protocols.prompts import load, read_reply, reply_schema
+from groundwatch.protocols.prompts import Form, Step, load, quoted, read_reply
 from groundwatch.protocols.scene_graphs import ImageGraph
 from groundwatch.protocols.trihe.published import Asked
-from groundwatch.protocols.trihe.scoring import Triplet
+from groundwatch.protocols.triplets import Triplet
 
 QUESTIONS = 10
 """How many questions the paper asks for about each image."""
@@ -31,23 +27,19 @@ _PACKAGE, _PROMPT = "groundwatch.protocols.trihe", "ask"
 _NOT_IN_PARTS = re.compile(r"[,;()\[\]\s]+")
 
 
-class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the reply's forms: strict, as their schemas are."""
-
-
-class _Triplet(_Form, frozen=True):
+class _Triplet(Form, frozen=True):
     object1: str
     relation: str
     object2: str
 
 
-class _Question(_Form, frozen=True):
+class _Question(Form, frozen=True):
     question: str
     answer: str
     triplets: list[_Triplet]
 
 
-class _Questions(_Form, frozen=True):
+class _Questions(Form, frozen=True):
     questions: list[_Question]
 
 
@@ -59,14 +51,8 @@ def prompt_digest() -> str:
 def question_step(graph: ImageGraph | None, number: int = QUESTIONS) -> Step:
     """The call that writes questions; the image goes with it. `graph` only lends its names."""
     prompt = load(_PACKAGE, _PROMPT)
-    names = dict.fromkeys(" ".join(one.name.split()) for one in graph.things) if graph else {}
-    lines = "\n".join(json.dumps(name, ensure_ascii=False) for name in names)
-    return Step(
-        name=prompt.name,
-        system=prompt.system,
-        user=prompt.fill(number=str(number), scene=lines or "(not known)"),
-        schema=reply_schema(_Questions),
-    )
+    lines = "\n".join(dict.fromkeys(quoted(one.name) for one in graph.things) if graph else ())
+    return prompt.step(_Questions, number=str(number), scene=lines or "(not known)")
 
 
 def read_questions(reply: object, number: int = QUESTIONS) -> tuple[Asked, ...]:

@@ -8,27 +8,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from groundwatch.errors import InputError, Unscorable
-from groundwatch.events import (
-    Claim,
-    ClaimsMatched,
-    ClaimsVerified,
-    Decision,
-    ResponseRecorded,
-    SubSentence,
-    Verdict,
-)
-from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, Step, load
-from groundwatch.protocols.trihe import questions
+from groundwatch.events import ClaimsMatched, ClaimsVerified, Decision
+from groundwatch.protocols.base import ExtractionRules, Score, Stage, load
+from groundwatch.protocols.planted import RATES
+from groundwatch.protocols.trihe.questions import TriHeQuestions
 from groundwatch.protocols.trihe.scoring import JudgedTriplet, question_rate
-from groundwatch.protocols.trihe.wording import blamed, triplet_of
+from groundwatch.protocols.triplets import blamed, triplet_of
 
 NO_TRIPLETS = "no_triplets"
 NOTHING_DECIDED = "nothing_decided"
 
-_HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UNDECIDED: None}
+HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UNDECIDED: None}
 
 
-class TriHe(EvaluationProtocol):
+class TriHe(TriHeQuestions):
     """Triplet extraction, then a judge, then the inner term of equation 1.
 
     `score` is the share of triplets that are not hallucinated, so that more is better as for the other
@@ -41,6 +34,7 @@ class TriHe(EvaluationProtocol):
         from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.triplets:triplets")(facts)
     )
     verifier = "similarity"
+    sees = dict.fromkeys(RATES, frozenset[str]())
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """# HT / # TT over decided triplets; by kind too, where every wrong part is named."""
@@ -62,28 +56,6 @@ class TriHe(EvaluationProtocol):
             values["hallu.relation"] = question_rate(found, "relation") or 0.0
         return Score(score=1.0 - rate, values=values)
 
-    def prompt_digest(self, stage: Stage) -> str:
-        return questions.prompt_digest(stage)
-
-    def extraction_steps(self) -> int:
-        return questions.EXTRACTION_STEPS
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        return questions.extraction_step(response)
-
-    def read_extraction(
-        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
-        return questions.read_extraction(reply, response)
-
-    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
-        return questions.verification_step(response, claims)
-
-    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
-        return questions.read_verification(reply, claims)
-
 
 def judged_triplets(judged: ClaimsVerified | ClaimsMatched) -> tuple[JudgedTriplet, ...]:
     """The triplets of one response as they were judged, each with the tokens needed to say it.
@@ -99,7 +71,7 @@ def judged_triplets(judged: ClaimsVerified | ClaimsMatched) -> tuple[JudgedTripl
     answer = judged.extracted.response.answer
     return tuple(
         JudgedTriplet(
-            hallucinated=_HALLUCINATED[verdict.decision],
+            hallucinated=HALLUCINATED[verdict.decision],
             part=blamed(verdict),
             triplet=triplet_of(claim),
             tokens=len(answer[: units[claim.unit].end].split()) if claim.unit < len(units) else None,

@@ -15,7 +15,8 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, FileFormatError
 from groundwatch.protocols.published import Piece, Place, json_members
-from groundwatch.protocols.trihe.scoring import JudgedQuestion, JudgedTriplet, Part, Triplet
+from groundwatch.protocols.trihe.scoring import JudgedQuestion, JudgedTriplet
+from groundwatch.protocols.triplets import Part, Triplet
 
 JUDGEMENTS = "_triplets_judgements"
 """What the key of a question's judgements ends in; before it stands the name of the model."""
@@ -42,7 +43,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     triplets: tuple[Triplet, ...] = ()
 
 
-class Annotated(msgspec.Struct, frozen=True, kw_only=True):
+class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image of the benchmark. `objects` are all that are named, each once."""
 
     image: str
@@ -51,22 +52,26 @@ class Annotated(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[Asked, ...] = ()
 
 
-def read_benchmark(path: Path) -> list[Annotated]:
+def read_benchmark(path: Path) -> list[AnnotatedImage]:
     """Read the benchmark; raises `FileFormatError` naming file, line and key."""
     return [_annotated(path, piece) for piece in json_members(path)]
 
 
+_BEGINNING = 1024 * 1024
+
+
 def is_benchmark(path: Path) -> bool:
-    """Whether a file begins as one JSON object over several lines or images, and not as JSON lines."""
+    """Whether a file begins as one JSON object of images with instances, on one line or several."""
     try:
         with path.open("rb") as stream:
             first = next((line for line in stream if line.strip()), b"")
+            begins = first + stream.read(_BEGINNING)
     except OSError as error:
         raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
     try:
         record = msgspec.json.decode(first)
     except UNDECODED:
-        return first.strip() == b"{"
+        return first.lstrip().startswith(b"{") and b'"instance"' in begins
     values = list(record.values()) if isinstance(record, dict) else []
     return bool(values) and all(isinstance(value, dict) and "instance" in value for value in values)
 
@@ -99,11 +104,11 @@ def read_judgements(path: Path) -> tuple[str, list[JudgedQuestion]]:
     return keys[0], [_judged(path, piece, at, one, keys[0]) for piece, at, one in instances]
 
 
-def _annotated(path: Path, piece: Piece) -> Annotated:
+def _annotated(path: Path, piece: Piece) -> AnnotatedImage:
     place = _image(path, piece)
     instances = _instances(path, piece)
     objects = [*_texts(place, piece.value, "all_object"), *_texts(place, piece.value, "object")]
-    return Annotated(
+    return AnnotatedImage(
         image=piece.key,
         triplets=read_triplets(_texts(place, piece.value, "triplets")),
         objects=tuple(dict.fromkeys(objects)),

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 from statistics import fmean
 from typing import Literal
 
 import msgspec
 
-Triplet = tuple[str, str, str]
-"""(object1, relation, object2); an attribute reads ("ball", "is", "red")."""
-
-Part = Literal["object1", "relation", "object2"]
-"""The part of a triplet that a judge blames."""
+from groundwatch.protocols.triplets import Part, Triplet
 
 Kind = Literal["object", "relation"]
 
@@ -98,50 +93,6 @@ def rates(
     )
 
 
-class Judgement(StrEnum):
-    """What section 3.1 calls a triplet, given the image's scene graph."""
-
-    TRUE = "true"
-    OBJECT_HALLUCINATION = "object_hallucination"
-    RELATION_HALLUCINATION = "relation_hallucination"
-    PREDICTION_ERROR = "prediction_error"
-
-
-class SceneGraph:
-    """G = (V, E): objects V and relations E of an image, and the triplets that it consists of.
-
-    V has the objects named and those of the triplets. `same` decides whether two names mean the same;
-    by default they must be equal up to case and spaces.
-    """
-
-    def __init__(
-        self,
-        triplets: Iterable[Triplet],
-        objects: Iterable[str] = (),
-        same: Callable[[str, str], bool] | None = None,
-    ) -> None:
-        self._same = same or _equal
-        self.triplets = tuple(dict.fromkeys(triplets))
-        named = [name for first, _, second in self.triplets for name in (first, second)]
-        self.objects = tuple(dict.fromkeys((*objects, *named)))
-        self.relations = tuple(dict.fromkeys(relation for _, relation, _ in self.triplets))
-
-    def judge(self, triplet: Triplet) -> Judgement:
-        """The three-way definition of section 3.1, or true for a triplet of the graph."""
-        first, relation, second = triplet
-        if not (self._among(first, self.objects) and self._among(second, self.objects)):
-            return Judgement.OBJECT_HALLUCINATION
-        if not self._among(relation, self.relations):
-            return Judgement.RELATION_HALLUCINATION
-        for known in self.triplets:
-            if all(self._same(said, true) for said, true in zip(triplet, known, strict=True)):
-                return Judgement.TRUE
-        return Judgement.PREDICTION_ERROR
-
-    def _among(self, name: str, known: Sequence[str]) -> bool:
-        return any(self._same(name, other) for other in known)
-
-
 def object_pairs(
     questions: Iterable[JudgedQuestion], synset: Callable[[str], str] | None = None
 ) -> Counter[tuple[str, str]]:
@@ -207,7 +158,3 @@ def _pair(triplet: Triplet, name: Callable[[str], str]) -> tuple[str, str]:
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-def _equal(first: str, second: str) -> bool:
-    return _plain(first) == _plain(second)

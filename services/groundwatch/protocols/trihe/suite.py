@@ -6,16 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from groundwatch.events import Decision, OutcomeKind, Reference, Verdict
+from groundwatch.events import OutcomeKind, Reference
 from groundwatch.protocols.suite import Images, Pair, Question, files, interval
 from groundwatch.protocols.tally import Result
+from groundwatch.protocols.trihe.outcomes import judged_question
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.published import read_benchmark
-from groundwatch.protocols.trihe.scoring import JudgedQuestion, JudgedTriplet, rates
+from groundwatch.protocols.trihe.scoring import JudgedQuestion, rates
 from groundwatch.protocols.trihe.tally import tally_questions
-from groundwatch.protocols.trihe.wording import blamed
-
-_HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UNDECIDED: None}
 
 
 def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
@@ -41,16 +39,7 @@ def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
 
 def figures(pairs: Sequence[Pair]) -> Result:
     questions = [
-        JudgedQuestion(
-            image=question.unit or question.id,
-            triplets=tuple(
-                JudgedTriplet(
-                    hallucinated=_HALLUCINATED[claim.decision],
-                    part=blamed(Verdict(decision=claim.decision, evidence=claim.evidence)),
-                )
-                for claim in outcome.claims
-            ),
-        )
+        judged_question(outcome, question.unit or question.id)
         for question, outcome in pairs
         if outcome.claims
     ]
@@ -62,7 +51,7 @@ def figures(pairs: Sequence[Pair]) -> Result:
     return {
         **tally_questions(questions),
         "unscored_by_reason": dict(sorted(unscored.items())),
-        "hallu_q_interval": interval(units, lambda drawn: _rate(drawn)),
+        "hallu_q_interval": interval(units, _rate),
     }
 
 

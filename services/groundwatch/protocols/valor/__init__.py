@@ -9,8 +9,11 @@ METHOD = Method(
     name="valor",
     protocols=tuple(PROTOCOLS.values()),
     tally=TALLY,
+    file_judge=f"{__name__}.file_judge:judge_file",
+    validation=f"{__name__}.validation:validate",
+    dataset=f"{__name__}.dataset:build_dataset",
     suite=read_suite,
     figures=figures,
-    world="groundwatch.probing.world:valor",
+    world=f"{__name__}.world:questions",
     package=__name__,
 )

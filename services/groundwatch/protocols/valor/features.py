@@ -7,15 +7,20 @@ with several of those, a relation with its inverse, or a rank's object with alte
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from groundwatch.protocols.features import (
+    ATTRIBUTE,
+    OBJECT,
+    RANK,
+    RELATION,
+    Features,
+    alternatives,
+    alternatives_of_pair,
+    attribute_pairs,
+    pair_text,
+)
 from groundwatch.protocols.valor.scoring import Pairs, Subset
-
-Features = tuple[tuple[str, ...], ...]
-
-OBJECT, ATTRIBUTE, RELATION, RANK = "object", "attribute", "relation", "rank"
-"""Categories of VALOR's claims: how the matching compares them."""
 
 CATEGORIES = {
     Subset.OBJECT_EXISTENCE: OBJECT,
@@ -25,8 +30,6 @@ CATEGORIES = {
     Subset.RELATION_COMPARATIVE: RANK,
 }
 
-_BETWEEN = " | "
-_PAIR = re.compile(r"\(([^()]*)\)")
 _MISSING = ("", "none", "null", "n/a")
 
 
@@ -36,7 +39,7 @@ def reference_features(value: object, subset: Subset) -> Features:
         case Subset.OBJECT_EXISTENCE:
             return tuple((text,) for text in _texts(value))
         case Subset.ATTRIBUTE_OBJECT:
-            return tuple(_alternatives_of_pair(text) for text in _texts(value))
+            return tuple(alternatives_of_pair(text) for text in _texts(value))
         case Subset.ATTRIBUTE_PEOPLE:
             return tuple((pair,) for pair in _worn(value))
         case Subset.RELATION_POSITIONAL:
@@ -74,50 +77,6 @@ def matched_pairs(value: object) -> Pairs:
     if not isinstance(value, dict):
         raise ValueError("expected an object of texts to texts")
     return tuple(_pairs(value))
-
-
-def written(wordings: tuple[str, ...]) -> str:
-    """A feature as one text, as a response's reference carries it: its wordings with bars between them."""
-    return _BETWEEN.join(wordings)
-
-
-def read_written(text: str) -> tuple[str, ...]:
-    """The wordings of a feature that is one text; without bars, slashes or pairs part alternatives."""
-    parts = tuple(part.strip() for part in text.split(_BETWEEN.strip()) if part.strip())
-    if len(parts) != 1:
-        return parts
-    pairs = attribute_pairs(text)
-    if pairs:
-        return _alternatives_of_pair(text) if len(pairs) > 1 else parts
-    return alternatives(text)
-
-
-def alternatives(text: str) -> tuple[str, ...]:
-    """All names of a thing such as "ground / court": the whole, then each part."""
-    parts = [part.strip() for part in text.split("/")]
-    kept = [part for part in parts if part]
-    return (text.strip(), *kept) if len(kept) > 1 else (text.strip(),)
-
-
-def attribute_pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """The (attribute, object) pairs of "(red, jacket), (black, shoes)"; an object may have no attribute."""
-    pairs = []
-    for inside in _PAIR.findall(text):
-        attribute, comma, thing = inside.rpartition(",")
-        pairs.append((attribute.strip() if comma else "", thing.strip()))
-    return tuple(pairs)
-
-
-def pair_text(attribute: str, thing: str) -> str:
-    """How the files write a pair."""
-    return f"({attribute}, {thing})"
-
-
-def _alternatives_of_pair(text: str) -> tuple[str, ...]:
-    pairs = [pair_text(*pair) for pair in attribute_pairs(text)]
-    if not pairs:
-        raise ValueError(f"expected '(attribute, object)', not '{text}'")
-    return (text.strip(), *pairs) if len(pairs) > 1 else (pairs[0],)
 
 
 def _worn(value: object) -> Iterator[str]:

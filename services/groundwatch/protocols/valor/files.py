@@ -6,7 +6,7 @@ missing key raises `FileFormatError` naming file, line and key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -14,13 +14,9 @@ from typing import TypeVar
 import msgspec
 
 from groundwatch.errors import UsageError
+from groundwatch.protocols.features import Features
 from groundwatch.protocols.published import Place, json_lines, json_members
-from groundwatch.protocols.valor.features import (
-    Features,
-    generated_features,
-    matched_pairs,
-    reference_features,
-)
+from groundwatch.protocols.valor.features import generated_features, matched_pairs, reference_features
 from groundwatch.protocols.valor.scoring import NUMBERED, Matched, Pairs, Subset
 
 T = TypeVar("T")
@@ -119,16 +115,6 @@ def after_matching(record: Unmatched, matched: Pairs, broader: Pairs, subset: Su
         found["matched_objects"] = dict(matched)
         found["broader_concept"] = dict(broader)
     return found
-
-
-def write_records(path: str | Path, records: Iterable[dict[str, object]]) -> None:
-    """Write JSON lines. Raises `UsageError` when the file cannot be written."""
-    try:
-        with Path(path).open("wb") as stream:
-            for record in records:
-                stream.write(msgspec.json.encode(record) + b"\n")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def read_annotations(path: str | Path, subset: Subset) -> list[Annotation]:

@@ -8,22 +8,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 from groundwatch.errors import InputError, Unscorable
-from groundwatch.events import (
-    Claim,
-    ClaimsExtracted,
-    ClaimsMatched,
-    ClaimsVerified,
-    Match,
-    ResponseRecorded,
-    SubSentence,
-)
-from groundwatch.protocols.base import ExtractionRules, MatchedProtocol, Score, Stage, Step, load
-from groundwatch.protocols.valor import questions
-from groundwatch.protocols.valor.features import read_written
+from groundwatch.events import Claim, ClaimsExtracted, ClaimsMatched, ClaimsVerified, Reference
+from groundwatch.protocols.base import ExtractionRules, Score, Stage, load
+from groundwatch.protocols.features import read_written
+from groundwatch.protocols.planted import by_kind
+from groundwatch.protocols.valor.planted import SEES, planted_reference
+from groundwatch.protocols.valor.questions import ValorQuestions
 from groundwatch.protocols.valor.scoring import Matched, Pairs, Subset, count, protocol_name
 
 
-class Valor(MatchedProtocol):
+class Valor(ValorQuestions):
     """Extraction, matching with the response's reference, then equations 6 and 7.
 
     The reference's `objects` are the annotated features of the subset, each as one text: "sofa",
@@ -35,15 +29,17 @@ class Valor(MatchedProtocol):
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
 
     def __init__(self, subset: Subset) -> None:
-        self.subset = subset
+        super().__init__(subset)
         self.name = protocol_name(subset)
         self.rules = ExtractionRules(from_facts=self._features)
+        self.sees = by_kind({self.category: SEES[subset]})
 
     def _features(self, facts: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        found: tuple[Claim, ...] = load("groundwatch.extraction.engines.linguistic.features:features")(
-            facts, self.subset
-        )
-        return found
+        features: tuple[Claim, ...] = load(f"{__package__}.extraction:features")(facts, self.subset)
+        return features
+
+    def planted_reference(self, reference: Reference) -> Reference:
+        return planted_reference(reference, self.subset)
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Faithfulness, with the coverage beside it; `Unscorable` for a response without features."""
@@ -66,28 +62,6 @@ class Valor(MatchedProtocol):
                 "reference": counts.reference,
             },
         )
-
-    def prompt_digest(self, stage: Stage) -> str:
-        return questions.prompt_digest(self.subset, stage)
-
-    def extraction_steps(self) -> int:
-        return questions.EXTRACTION_STEPS
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        return questions.extraction_step(self.subset, response)
-
-    def read_extraction(
-        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
-        return questions.read_extraction(self.subset, reply, response)
-
-    def matching_step(self, extracted: ClaimsExtracted) -> Step:
-        return questions.matching_step(self.subset, extracted)
-
-    def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
-        return questions.read_matching(self.subset, reply, extracted)
 
 
 PROTOCOLS = {subset: Valor(subset) for subset in Subset}

@@ -11,131 +11,116 @@ from typing import Literal
 import msgspec
 
 from groundwatch.events import Claim, ClaimsExtracted, Label, Match, ResponseRecorded, SubSentence
-from groundwatch.protocols.base import Stage, Step
-from groundwatch.protocols.prompts import Prompt, combined_digest, load, numbered, read_reply, reply_schema
-from groundwatch.protocols.valor.features import (
-    ATTRIBUTE,
-    CATEGORIES,
-    OBJECT,
-    RANK,
-    RELATION,
-    pair_text,
-    read_written,
-)
+from groundwatch.protocols.base import Extracted, MatchedProtocol, Stage
+from groundwatch.protocols.features import ATTRIBUTE, OBJECT, RANK, RELATION, pair_text, read_written
+from groundwatch.protocols.prompts import Form, Step, load, numbered, read_reply
+from groundwatch.protocols.valor.features import CATEGORIES
 from groundwatch.protocols.valor.scoring import Subset
 
-EXTRACTION_STEPS = 1
+_MATCHING = {
+    OBJECT: "match-names",
+    RANK: "match-names",
+    ATTRIBUTE: "match-pairs",
+    RELATION: "match-relations",
+}
 
-_PACKAGE = "groundwatch.protocols.valor"
 
-
-class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the replies' forms: strict, as their schemas are."""
-
-
-class _Pair(_Form, frozen=True):
+class _Pair(Form, frozen=True):
     attribute: str
     object: str
 
 
-class _Pairs(_Form, frozen=True):
+class _Pairs(Form, frozen=True):
     pairs: list[_Pair]
 
 
-class _Features(_Form, frozen=True):
+class _Features(Form, frozen=True):
     features: list[str]
 
 
-class _Counterpart(_Form, frozen=True):
+class _Counterpart(Form, frozen=True):
     described: int
     annotated: int
     kind: Literal["matched", "broader"]
 
 
-class _Counterparts(_Form, frozen=True):
+class _Counterparts(Form, frozen=True):
     matches: list[_Counterpart]
 
 
-def prompt_digest(subset: Subset, stage: Stage) -> str:
-    """Digest of the prompt that the subset uses at this stage; empty for a stage without any."""
-    match stage:
-        case Stage.EXTRACTION:
-            return combined_digest([_prompt(subset)])
-        case Stage.MATCHING:
-            return combined_digest([_matching_prompt(subset)])
-        case _:
-            return ""
+class ValorQuestions(MatchedProtocol):
+    """One call that finds the subset's features, and one that matches them."""
 
+    package = __package__
+    extraction_steps = 1
 
-def extraction_step(subset: Subset, response: ResponseRecorded) -> Step | None:
-    """The one question; None for an answer without a word."""
-    if not response.answer.strip():
-        return None
-    prompt = _prompt(subset)
-    form = _Pairs if CATEGORIES[subset] == ATTRIBUTE else _Features
-    return Step(
-        name=f"valor-{prompt.name}",
-        system=prompt.system,
-        user=prompt.fill(answer=response.answer),
-        schema=reply_schema(form),
-    )
+    def __init__(self, subset: Subset) -> None:
+        self.subset = subset
+        self.category = CATEGORIES[subset]
+        self.prompt_files = {
+            Stage.EXTRACTION: (subset.value,),
+            Stage.MATCHING: (_MATCHING[self.category],),
+        }
 
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        """None for an answer without a word."""
+        if not response.answer.strip():
+            return None
+        form = _Pairs if self.category == ATTRIBUTE else _Features
+        step = load(self.package, self.subset.value).step(form, answer=response.answer)
+        return msgspec.structs.replace(step, name=f"valor-{step.name}")
 
-def read_extraction(
-    subset: Subset, reply: object, response: ResponseRecorded
-) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
-    """The features in the reply's order. Raises `ValueError` for an empty one."""
-    answer = response.answer
-    unit = SubSentence(start=0, end=len(answer), text=answer, label=Label.DESCRIPTIVE)
-    category = CATEGORIES[subset]
-    if category == ATTRIBUTE:
-        pairs = read_reply(reply, _Pairs).pairs
-        texts = [pair_text(_said(pair.attribute), _said(pair.object)) for pair in pairs]
-        parts = [(pair.attribute, pair.object) for pair in pairs]
-        return (unit,), tuple(
-            Claim(text=text, category=category, parts=part) for text, part in zip(texts, parts, strict=True)
-        )
-    named = [_said(text) for text in read_reply(reply, _Features).features]
-    if category != RANK:
-        named = list(dict.fromkeys(named))
-    return (unit,), tuple(Claim(text=text, category=category) for text in named)
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Extracted:
+        """The features in the reply's order. Raises `ValueError` for an empty one."""
+        answer = response.answer
+        unit = SubSentence(start=0, end=len(answer), text=answer, label=Label.DESCRIPTIVE)
+        if self.category == ATTRIBUTE:
+            return (unit,), tuple(
+                Claim(
+                    text=pair_text(_clean(pair.attribute), _clean(pair.object)),
+                    category=self.category,
+                    parts=(pair.attribute, pair.object),
+                )
+                for pair in read_reply(reply, _Pairs).pairs
+            )
+        named = [_clean(text) for text in read_reply(reply, _Features).features]
+        if self.category != RANK:
+            named = list(dict.fromkeys(named))
+        return (unit,), tuple(Claim(text=text, category=self.category) for text in named)
 
-
-def matching_step(subset: Subset, extracted: ClaimsExtracted) -> Step:
-    """The call that finds each claim's counterpart among the reference's features."""
-    prompt = _matching_prompt(subset)
-    return Step(
-        name=prompt.name,
-        system=prompt.system,
-        user=prompt.fill(
+    def matching_step(self, extracted: ClaimsExtracted) -> Step:
+        """The call that finds each claim's counterpart among the reference's features."""
+        return load(self.package, _MATCHING[self.category]).step(
+            _Counterparts,
             described=numbered(enumerate(claim.text for claim in extracted.claims)),
             annotated=numbered(enumerate(_annotated(extracted))),
-        ),
-        schema=reply_schema(_Counterparts),
-    )
+        )
 
+    def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
+        """The matches in the claims' order. Raises `ValueError` for a number not listed or there twice.
 
-def read_matching(subset: Subset, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
-    """The matches in the claims' order. Raises `ValueError` for a number that was not listed or comes twice.
-
-    Where features are numbered, each annotated one may be taken once.
-    """
-    annotated = _annotated(extracted)
-    matches: dict[int, Match] = {}
-    taken: set[int] = set()
-    for found in read_reply(reply, _Counterparts).matches:
-        if not 0 <= found.described < len(extracted.claims):
-            raise ValueError(f"no described item {found.described}")
-        if not 0 <= found.annotated < len(annotated):
-            raise ValueError(f"no annotated item {found.annotated}")
-        if found.described in matches:
-            raise ValueError(f"described item {found.described} has two entries")
-        if CATEGORIES[subset] == ATTRIBUTE and found.annotated in taken:
-            raise ValueError(f"annotated item {found.annotated} is taken twice")
-        taken.add(found.annotated)
-        wording = read_written(annotated[found.annotated])[0]
-        matches[found.described] = Match(claim=found.described, reference=wording, kind=found.kind)
-    return tuple(matches[number] for number in sorted(matches))
+        Where features are numbered, each annotated one may be taken once.
+        """
+        annotated = _annotated(extracted)
+        matches: dict[int, Match] = {}
+        taken: set[int] = set()
+        for found in read_reply(reply, _Counterparts).matches:
+            if not 0 <= found.described < len(extracted.claims):
+                raise ValueError(f"no described item {found.described}")
+            if not 0 <= found.annotated < len(annotated):
+                raise ValueError(f"no annotated item {found.annotated}")
+            if found.described in matches:
+                raise ValueError(f"described item {found.described} has two entries")
+            if self.category == ATTRIBUTE and found.annotated in taken:
+                raise ValueError(f"annotated item {found.annotated} is taken twice")
+            taken.add(found.annotated)
+            wording = read_written(annotated[found.annotated])[0]
+            matches[found.described] = Match(claim=found.described, reference=wording, kind=found.kind)
+        return tuple(matches[number] for number in sorted(matches))
 
 
 def _annotated(extracted: ClaimsExtracted) -> tuple[str, ...]:
@@ -143,22 +128,8 @@ def _annotated(extracted: ClaimsExtracted) -> tuple[str, ...]:
     return reference.objects if reference else ()
 
 
-def _matching_prompt(subset: Subset) -> Prompt:
-    names = {
-        OBJECT: "match-names",
-        RANK: "match-names",
-        ATTRIBUTE: "match-pairs",
-        RELATION: "match-relations",
-    }
-    return load(_PACKAGE, names[CATEGORIES[subset]])
-
-
-def _said(text: str) -> str:
+def _clean(text: str) -> str:
     found = " ".join(text.split())
     if not found:
         raise ValueError("a feature is empty")
     return found
-
-
-def _prompt(subset: Subset) -> Prompt:
-    return load(_PACKAGE, subset.value)

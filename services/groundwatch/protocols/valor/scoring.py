@@ -15,6 +15,8 @@ from statistics import fmean
 
 import msgspec
 
+from groundwatch.protocols.features import plain
+
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -149,12 +151,6 @@ def ordered(ranks: Sequence[int]) -> int:
         at = bisect_left(ends, rank)
         ends[at : at + 1] = [rank]
     return len(ends)
-
-
-def plain(text: str) -> str:
-    """A feature as it is compared: case, white space and a leading article do not matter."""
-    words = text.casefold().replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
-    return " ".join(words[1:] if len(words) > 1 and words[0] in ("a", "an", "the") else words)
 
 
 def _features(reference: Iterable[Iterable[str]]) -> dict[str, list[int]]:

@@ -11,9 +11,9 @@ import msgspec
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind, Reference, ResponseScored
 from groundwatch.protocols import prompts
+from groundwatch.protocols.features import read_written, written
 from groundwatch.protocols.suite import CATEGORY, IMAGE, Images, Pair, Question
 from groundwatch.protocols.tally import Result
-from groundwatch.protocols.valor.features import read_written, written
 from groundwatch.protocols.valor.files import read_annotations
 from groundwatch.protocols.valor.scoring import Counts, Matched, Subset, count, pool, protocol_name
 from groundwatch.statistics.intervals import RatioSums, cluster_rate

@@ -7,7 +7,8 @@ METHOD = Method(
     name=Vlm2.name,
     protocols=(Vlm2(),),
     tally=TALLY,
+    dataset=f"{__name__}.dataset:build_dataset",
     suite=read_suite,
     figures=figures,
-    world="groundwatch.probing.world:vlm2",
+    world=f"{__name__}.world:questions",
 )

@@ -1,15 +1,14 @@
-"""Sequences out of scored responses: the lines that `groundwatch score vlm2 … --out` writes."""
+"""Sequences out of scored responses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from groundwatch.events import ResponseScored
 from groundwatch.protocols.published import Place
-from groundwatch.protocols.vlm2.protocol import LEVEL, LEVELS, SEQUENCE, TASK, UNREADABLE, Vlm2
+from groundwatch.protocols.vlm2.protocol import LEVEL, LEVELS, SEQUENCE, TASK, UNREADABLE
 from groundwatch.protocols.vlm2.scoring import Scored, gate
-
-Line = tuple[Place, dict[str, Any]]
 
 NO_COARSE_QUESTION = "no_coarse_question"
 
@@ -19,35 +18,25 @@ def is_outcome(record: dict[str, Any]) -> bool:
     return "outcome" in record and "protocol" in record
 
 
-def score_outcomes(lines: Iterable[Line]) -> list[Scored]:
+def score_outcomes(outcomes: Iterable[tuple[Place, ResponseScored]]) -> list[Scored]:
     """Each sequence through the gate, in the order of their first response.
 
     Questions that were declined, or that failed for another reason than their reply, are not counted;
-    a sequence that has none at all of them is unscored. Raises `FileFormatError` for another protocol's
-    outcome, missing tags and a second coarse question.
+    a sequence that has none at all of them is unscored. Raises `FileFormatError` for missing tags and a
+    second coarse question.
     """
     found: dict[tuple[str, str], dict[str, list[bool | None]]] = {}
-    for place, record in lines:
-        protocol = place.take(record, "protocol", str, "a string")
-        if protocol != Vlm2.name:
-            raise place.wrong(f"key 'protocol': expected {Vlm2.name}, not {protocol}")
-        tags = place.take(record, "tags", dict, "an object")
-        sequence = str(place.take(tags, SEQUENCE, str, "a string"))
-        level = str(place.take(tags, LEVEL, str, "coarse or fine"))
+    for place, outcome in outcomes:
+        sequence = place.take(outcome.tags, SEQUENCE, str, "a string")
+        level = place.take(outcome.tags, LEVEL, str, "coarse or fine")
         if level not in LEVELS:
             raise place.wrong(f"key '{LEVEL}': expected coarse or fine")
-        asked = found.setdefault((str(tags.get(TASK, "")), sequence), {one: [] for one in LEVELS})
+        asked = found.setdefault((outcome.tags.get(TASK, ""), sequence), {one: [] for one in LEVELS})
         if level == "coarse" and asked["coarse"]:
             raise place.wrong(f"key '{SEQUENCE}': {sequence} has two coarse questions")
-        if record.get("reason", "") in ("", UNREADABLE):
-            asked[level].append(_right(place, record))
+        if outcome.reason in ("", UNREADABLE):
+            asked[level].append(None if outcome.score is None else outcome.score > 0)
     return [_scored(task, asked) for (task, _), asked in found.items()]
-
-
-def _right(place: Place, record: dict[str, Any]) -> bool | None:
-    if place.take(record, "outcome", str, "a string") != "scored":
-        return None
-    return place.take(record, "score", (int, float), "a number") > 0
 
 
 def _scored(task: str, asked: dict[str, list[bool | None]]) -> Scored:

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from groundwatch.protocols.pope.replies import Answer
+from groundwatch.protocols.yes_no import Answer
 
 TEMPLATES = {
     "color": "In image {image}, is the {subject} {value}?",

@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 from groundwatch.language.numbers import NUMBER_WORDS
-from groundwatch.protocols.pope.replies import Answer, read_reply
+from groundwatch.protocols.yes_no import Answer, read_reply
 
 _YES_NO: dict[str, Answer] = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _READ = 4_000

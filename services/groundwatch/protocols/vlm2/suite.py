@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from groundwatch.protocols.published import Place, json_lines
 from groundwatch.protocols.suite import Images, Pair, Picture, Question, files
 from groundwatch.protocols.tally import Result
@@ -61,7 +59,7 @@ def _of_sequence(
 
 def figures(pairs: Sequence[Pair]) -> Result:
     place = Place(Path("probe"), 0)
-    scored = score_outcomes((place, msgspec.to_builtins(outcome)) for _, outcome in pairs)
+    scored = score_outcomes((place, outcome) for _, outcome in pairs)
     moments = Moments()
     for one in scored:
         if one.score is not None:

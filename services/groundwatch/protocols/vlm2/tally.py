@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from groundwatch.protocols.outcomes import read_outcomes
 from groundwatch.protocols.published import Place, json_lines
 from groundwatch.protocols.tally import Result, Tally, TallyRequest
 from groundwatch.protocols.vlm2.outcomes import is_outcome, score_outcomes
+from groundwatch.protocols.vlm2.protocol import Vlm2
 from groundwatch.protocols.vlm2.scoring import (
     Asked,
     ImageSequence,
@@ -79,7 +81,7 @@ def _text(value: object) -> str:
 def _compute(request: TallyRequest) -> Result:
     lines = list(json_lines(request.file))
     if is_outcome(lines[0][1]):
-        return tally_scored(score_outcomes(lines))
+        return tally_scored(score_outcomes(read_outcomes(lines, Vlm2.name)))
     return tally_scored([score_sequence(one) for one in read_sequences(lines)])
 
 

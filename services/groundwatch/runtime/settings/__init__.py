@@ -28,7 +28,6 @@ from groundwatch.runtime.settings.sections import (
     ArchiveSettings,
     CacheSettings,
     CaptioningSettings,
-    FaithScoreSettings,
     GatewaySettings,
     GrpcSettings,
     HttpSettings,
@@ -43,6 +42,7 @@ from groundwatch.runtime.settings.sections import (
     TelemetrySettings,
     VisualSettings,
 )
+from groundwatch.runtime.settings.sections import take_protocols as _take_protocols
 
 __all__ = [
     "ASKING",
@@ -56,7 +56,6 @@ __all__ = [
     "CacheSettings",
     "CaptioningSettings",
     "ChatSettings",
-    "FaithScoreSettings",
     "GatewaySettings",
     "GrpcSettings",
     "HttpSettings",
@@ -83,3 +82,5 @@ __all__ = [
     "with_judge",
     "with_run",
 ]
+
+_take_protocols()

@@ -27,7 +27,7 @@ JUDGING = (
     "scoring",
     "visual",
     "triton",
-    "faithscore",
+    "protocols",
     "retry",
     "cache",
 )

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.protocols import registry
 from groundwatch.runtime.security.same_origin import is_host_pattern
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 from groundwatch.statistics.alarm import Rule
@@ -35,18 +36,8 @@ def _host(name: str) -> str:
 
 
 def _protocol(name: str) -> str:
-    from groundwatch.protocols import registry
-
     if name and name not in registry.names():
         raise ValueError(f"no protocol '{name}'; known are {', '.join(registry.names())}")
-    return name
-
-
-def _category(name: str) -> str:
-    from groundwatch.protocols.faithscore.scoring import CATEGORIES
-
-    if name not in CATEGORIES:
-        raise ValueError(f"no such category; there are {', '.join(CATEGORIES)}")
     return name
 
 
@@ -350,12 +341,6 @@ class RetentionSettings(Ages):
     tenants: dict[str, Ages] = Field(default_factory=dict)
 
 
-class FaithScoreSettings(Section):
-    """Weights of equation 1 for each category; 1 where absent, as in the paper."""
-
-    weights: dict[Annotated[str, AfterValidator(_category)], NotNegative] = Field(default_factory=dict)
-
-
 class Settings(Section):
     """Everything that can be set."""
 
@@ -377,7 +362,7 @@ class Settings(Section):
     archive: ArchiveSettings = ArchiveSettings()
     cache: CacheSettings = CacheSettings()
     retention: RetentionSettings = RetentionSettings()
-    faithscore: FaithScoreSettings = FaithScoreSettings()
+    protocols: Section = Field(default_factory=Section)
     judges: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Judges that callers may choose for a replay: by name the judging sections, over those in use."""
 
@@ -387,3 +372,10 @@ class Settings(Section):
         if section.embedding_model:
             raise wrong("embedding_model", f"only for {' and '.join(EMBEDDING)}")
         return section
+
+
+def take_protocols() -> None:
+    """Give `Settings.protocols` the sections of all protocols; plug-ins may import every other section."""
+    field = Settings.model_fields["protocols"]
+    field.annotation = field.default_factory = registry.settings_model()
+    Settings.model_rebuild(force=True)

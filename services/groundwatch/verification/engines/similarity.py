@@ -20,8 +20,7 @@ from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Verdict
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
-from groundwatch.protocols.trihe.wording import blame, triplet_of
+from groundwatch.protocols.triplets import Part, SceneGraph, Triplet, blame, triplet_of
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from groundwatch.protocols.faithscore.subsentences import Span, split
+from groundwatch.language.subsentences import Span, split
 
 _ENDS_A_SENTENCE = frozenset(".!?…\n。！？؟।॥")
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.rendering import COLOR, COUNT, OTHER, AtomicFact
-from groundwatch.protocols.trihe.scoring import Triplet
-from groundwatch.protocols.trihe.wording import claim_of
+from groundwatch.protocols.triplets import Triplet, claim_of
 
 _BE = frozenset({"is", "are"})
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from groundwatch.evaluation.datasets.lines import write_lines
-from groundwatch.protocols.pope.questions import Strategy, build
-from groundwatch.protocols.published import Place, json_lines
+import msgspec
+
+from groundwatch.protocols.pope.questions import PER_IMAGE, Strategy, build
+from groundwatch.protocols.published import Place, json_lines, write_lines
+from groundwatch.protocols.tally import Result
 
 
-def build_pope(file: Path, out: Path, strategy: Strategy, *, seed: int, per_image: int) -> dict[str, Any]:
-    """Write the questions and count them; raises `FileFormatError` naming file, line and key."""
+def build_dataset(
+    file: Annotated[Path, msgspec.Meta(description="Annotated images (JSON lines: image, objects).")],
+    *,
+    out: Annotated[Path, msgspec.Meta(description="Write the questions here, one a line.")],
+    strategy: Annotated[Strategy, msgspec.Meta(description="How absent objects are drawn.")] = "random",
+    per_image: Annotated[
+        int,
+        msgspec.Meta(ge=1, description="Objects of each image that are asked for, and as many absent ones."),
+    ] = PER_IMAGE,
+    seed: Annotated[int, msgspec.Meta(description="The same seed draws the same questions.")] = 0,
+) -> Result:
+    """Questions about objects that an image has and has not (POPE, section 4), in the published format."""
     images: dict[str, list[str]] = {}
     for place, record in json_lines(file):
         name = place.take(record, "image", str, "a text")

@@ -6,17 +6,20 @@ its own with one part exchanged, must not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from groundwatch.errors import MissingExtraError, UsageError
-from groundwatch.evaluation.rewording import REWORDINGS, number, synonyms
-from groundwatch.protocols.trihe.published import Annotated, read_benchmark
-from groundwatch.protocols.trihe.scoring import Part, SceneGraph, Triplet
+from groundwatch.models.embeddings import embedder
+from groundwatch.protocols.method import EMBEDDING_MODEL, Progress
+from groundwatch.protocols.tally import Result
+from groundwatch.protocols.trihe.published import AnnotatedImage, read_benchmark
+from groundwatch.protocols.trihe.rewording import REWORDINGS, number, synonyms
+from groundwatch.protocols.triplets import Part, SceneGraph, Triplet
 from groundwatch.statistics.intervals import Interval, bootstrap
 from groundwatch.verification.engines.similarity import (
     PAPER,
@@ -32,8 +35,6 @@ PER_IMAGE = 6
 BORROWED = "borrowed"
 PARTS: tuple[Part, ...] = ("object1", "relation", "object2")
 
-Progress = Callable[[int, int], None]
-
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One claim about an image: how it was made, its similarity, and the part that was blamed for it.
@@ -48,14 +49,24 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     blamed: Part
 
 
-def tri_he_agreement(
+def validate(
+    file: Annotated[Path, msgspec.Meta(description="Tri-HE's benchmark (JSON).")],
+    *,
+    embedding_model: Annotated[str, msgspec.Meta(description=EMBEDDING_MODEL)] = "",
+    progress: Progress,
+) -> Result:
+    """Tri-HE's similarity judge on triplets of its benchmark: reworded, borrowed and planted."""
+    return agreement(file, embedder(embedding_model, cached=20_000), progress)
+
+
+def agreement(
     file: Path,
     encoder: Encoder,
     progress: Progress,
     *,
     per_image: int = PER_IMAGE,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Result:
     """ROC AUC of reworded against borrowed triplets, and rates at the paper's threshold.
 
     `recall` is the share of false claims that are refuted, `false_alarm` that of true ones. Raises
@@ -68,7 +79,7 @@ def tri_he_agreement(
     trials: list[Trial] = []
     for at, image in enumerate(images):
         trials += _try(image, images, encoder, random, per_image)
-        progress(at + 1, len(images))
+        progress("comparing triplets", at + 1, len(images))
     return {"encoder": encoder.name, **summarise(trials)}
 
 
@@ -96,7 +107,7 @@ def summarise(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _try(
-    image: Annotated, images: Sequence[Annotated], encoder: Encoder, random: Random, per_image: int
+    image: AnnotatedImage, images: Sequence[AnnotatedImage], encoder: Encoder, random: Random, per_image: int
 ) -> list[Trial]:
     if not image.triplets:
         return []
@@ -132,7 +143,7 @@ def _reworded(triplets: Sequence[Triplet]) -> list[tuple[str, Triplet]]:
 
 
 def _borrowed(
-    image: Annotated, images: Sequence[Annotated], random: Random, wanted: int
+    image: AnnotatedImage, images: Sequence[AnnotatedImage], random: Random, wanted: int
 ) -> list[tuple[str, Triplet]]:
     own = {_plain(triplet) for triplet in image.triplets}
     others = [other for other in images if other is not image]
@@ -147,7 +158,7 @@ def _borrowed(
 
 
 def _exchanged(
-    image: Annotated, images: Sequence[Annotated], random: Random, wanted: int
+    image: AnnotatedImage, images: Sequence[AnnotatedImage], random: Random, wanted: int
 ) -> list[tuple[str, Triplet]]:
     """Own relations, reworded, with one part from another image that this one has not."""
     graph = SceneGraph(image.triplets, image.objects)

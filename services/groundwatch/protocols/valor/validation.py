@@ -8,16 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from groundwatch.matching.engines.semantic import SemanticEngine
+from groundwatch.models.embeddings import embedder
+from groundwatch.protocols.method import EMBEDDING_MODEL
 from groundwatch.protocols.published import json_lines
+from groundwatch.protocols.tally import Result
 from groundwatch.statistics.agreement import f1
 
 Decision = Literal["matched", "broader", "none"]
 DECISIONS: tuple[str, ...] = get_args(Decision)
 HALVES = ("tune", "test")
+
+
+def validate(
+    file: Annotated[Path, msgspec.Meta(description="Pairs of names that people matched (JSON lines).")],
+    *,
+    embedding_model: Annotated[str, msgspec.Meta(description=EMBEDDING_MODEL)] = "",
+) -> Result:
+    """VALOR's matching engines against pairs that people matched."""
+    engine = SemanticEngine(embedder(embedding_model))
+    return {"protocol": "valor", "matching": matching_accuracy(read_gold(file), engine.compare)}
 
 
 class GoldPair(msgspec.Struct, frozen=True, kw_only=True):

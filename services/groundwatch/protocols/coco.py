@@ -111,4 +111,4 @@ def classes_of(names: Iterable[str]) -> set[str]:
 
 
 def _shipped() -> bytes:
-    return resources.files("groundwatch.protocols.chair").joinpath("coco.json").read_bytes()
+    return resources.files("groundwatch.protocols").joinpath("coco.json").read_bytes()

@@ -8,12 +8,11 @@ from typer.testing import CliRunner
 
 from groundwatch.cli import app
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.evaluation.benchmarks import (
-    annotated_responses,
-    answered_benchmark,
-)
+from groundwatch.evaluation.judging import read_responses
 from groundwatch.events import ResponseRecorded
+from groundwatch.protocols.trihe.answers import annotate, read_answers
 from groundwatch.protocols.trihe.published import is_benchmark
+from groundwatch.records import DEFAULT_LIMITS
 
 IMAGE = {
     "instance": [{"question": "Who rides?", "answer": "A man.", "triplet": ["(man, riding, horse)"]}],
@@ -40,7 +39,7 @@ def answered(**answers):
 
 def test_answers_inside_the_benchmark(write):
     file = write("b.json", {"7": answered(llava="A man rides.")})
-    (response,) = answered_benchmark(file)
+    (response,) = read_answers(file)
     assert (response.id, response.model, response.prompt) == ("7-0", "llava", "Who rides?")
     assert response.answer == "A man rides."
     assert response.tags == {"image_id": "7"}
@@ -52,6 +51,7 @@ def test_answers_inside_the_benchmark(write):
 def test_recorded_responses_are_no_benchmark(write):
     assert not is_benchmark(write("r.jsonl", {"id": "1", "model": "m", "answer": "x"}))
     assert not is_benchmark(write("r.jsonl", {}))
+    assert read_answers(write("r.jsonl", {})) is None
     with pytest.raises(FileFormatError, match="cannot be read"):
         is_benchmark(write("r.jsonl").with_name("none"))
 
@@ -62,7 +62,7 @@ def test_recorded_responses_are_no_benchmark(write):
 )
 def test_one_model_at_a_time(write, answers, message):
     with pytest.raises(FileFormatError, match=message):
-        answered_benchmark(write("b.json", {"7": answered(**answers)}))
+        read_answers(write("b.json", {"7": answered(**answers)}))
 
 
 def test_responses_beside_the_benchmark(write):
@@ -70,7 +70,7 @@ def test_responses_beside_the_benchmark(write):
 
     def read(tags):
         response = ResponseRecorded(id="1", model="m", answer="x", tags=tags)
-        return annotated_responses("tri-he", annotation, annotation, lambda path: [response])
+        return annotate(annotation, annotation, lambda path: [response])
 
     assert read({"image": "7.jpg"})[0].reference.objects == ("man", "horse", "field")
     with pytest.raises(FileFormatError, match="response '1' names no image"):
@@ -78,7 +78,7 @@ def test_responses_beside_the_benchmark(write):
     with pytest.raises(FileFormatError, match="response '1' names image '8'"):
         read({"image_id": "8"})
     with pytest.raises(UsageError, match="faithscore takes no annotation"):
-        annotated_responses("faithscore", annotation, annotation, lambda path: [])
+        read_responses("faithscore", annotation, annotation, DEFAULT_LIMITS)
 
 
 def test_pope_beside_its_labels(write):

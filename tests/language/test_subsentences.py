@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cases import cases
 
+from groundwatch.language.subsentences import split
 from groundwatch.protocols.faithscore.annotation import read_annotations
-from groundwatch.protocols.faithscore.subsentences import split
 
 CASES = cases(__file__)
-ANNOTATION = Path(__file__).parents[4] / "shared" / "data" / "faithscore" / "annotation.jsonl"
+ANNOTATION = Path(__file__).parents[3] / "shared" / "data" / "faithscore" / "annotation.jsonl"
 
 answers = st.one_of(
     st.text(max_size=200),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cases import cases
 
-from groundwatch.protocols.pope.replies import (
+from groundwatch.protocols.yes_no import (
     REASONS,
     Reading,
     read_as_published,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
 import msgspec
 
@@ -15,11 +17,12 @@ from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.extraction.engines.linguistic.decomposer import decompose
 from groundwatch.extraction.engines.linguistic.outline import Unit, place
 from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, shipped
+from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.protocols import registry
-from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response
+from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
+from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.faithscore.scoring import likert
-from groundwatch.protocols.faithscore.subsentences import Span
+from groundwatch.protocols.tally import Result
 from groundwatch.replay.judging import Judging
 from groundwatch.runtime.settings import RetrySettings, StageSettings
 from groundwatch.statistics.agreement import accuracy, correlations, f1
@@ -77,6 +80,14 @@ class Agreement(Correlations, frozen=True, kw_only=True):
     answers: int
     compared: int
     coverage: float | None
+
+
+async def validate(
+    file: Annotated[Path, msgspec.Meta(description="FaithScore's annotation file (JSON lines).")],
+) -> Result:
+    """FaithScore's embedded engines against people's sub-sentences, facts and scores."""
+    found: Result = msgspec.to_builtins(await agreement(read_annotations(file)))
+    return found
 
 
 async def agreement(
@@ -200,7 +211,7 @@ def pair_facts(
 
 async def _judge(answers: Sequence[AnnotatedAnswer], engine: ExtractionEngine) -> list[ResponseScored]:
     judge = verification.build(StageSettings(engine="reference"), load_image=no_images)
-    judging = Judging(registry.get("faithscore"), engine, judge, RetrySettings())
+    judging = Judging(FaithScore(), engine, judge, RetrySettings())
     responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]
     try:
         return [outcome async for outcome in judging.outcomes(responses)]

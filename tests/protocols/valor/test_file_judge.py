@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from groundwatch.cli import app
 from groundwatch.errors import FileFormatError, UsageError
 
-GOLD = Path(__file__).parents[1] / "data" / "valor_matching_gold.jsonl"
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "valor"
+GOLD = Path(__file__).parents[2] / "data" / "valor_matching_gold.jsonl"
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "valor"
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_responses_are_judged_by_the_benchmarks_annotation(run, subset: str, tmp
 
 def test_wrong_use_is_told(run, tmp_path: Path):
     file = write(tmp_path / "f.jsonl", {"image_id": 9, "gt_words": ["sofa"]})
-    assert "needs --subset" in str(run("score", "valor", file).exception)
+    assert "needs a subset" in str(run("score", "valor", file).exception)
     missing = run("score", "valor", file, "--subset", "object-existence").exception
     assert isinstance(missing, FileFormatError) and "f.jsonl:1: key 'generated_words'" in str(missing)
     strange = write(tmp_path / "a.jsonl", {"image_id": 1, "gt_objects": ["sofa"]})

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from pydantic import ValidationError
 
 from groundwatch.errors import InputError, TransientError, Unscorable, UsageError
 from groundwatch.events import Usage
 from groundwatch.models.openai.judge import ChatModel
 from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.protocols.published import json_members
 from groundwatch.protocols.scene_graphs import ImageGraph, read_scene_graphs
 from groundwatch.protocols.trihe.asking import (
+    QUESTIONS,
+    RELATIONS,
     benchmark_entry,
     prompt_digest,
     question_step,
@@ -25,52 +29,52 @@ from groundwatch.protocols.trihe.asking import (
     rich_enough,
 )
 from groundwatch.protocols.trihe.published import read_benchmark
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings import IntakeSettings, Settings
 from groundwatch.runtime.stores.image_reading import read_image_file
 from groundwatch.runtime.stores.images import check_image
+from groundwatch.section import in_words
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif"})
 UNAVAILABLE, NO_IMAGE = "unavailable", "no_image"
 
-Progress = Callable[[int, int], None]
 
-
-class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the images. `failed` counts them by reason, `trouble` is the last one's in words.
-
-    `too_few_relations` and `without_graph` were not asked about, `known` were in the file already.
-    """
-
-    model: str
-    prompt: str
-    images: int
-    questions: int
-    triplets: int
-    known: int
-    too_few_relations: int
-    without_graph: int
-    failed: dict[str, int]
-    trouble: str
-    usage: Usage
-
-
-async def build_tri_he(
-    folder: Path,
-    out: Path,
-    scene_graphs: Path | None,
-    settings: ChatSettings,
+async def build_dataset(
+    images: Annotated[Path, msgspec.Meta(description="A folder of images, named by their ids.")],
     *,
-    relations: int,
-    questions: int,
-    limit: int | None,
-    limits: IntakeSettings,
+    out: Annotated[
+        Path,
+        msgspec.Meta(
+            description="The benchmark's file; images that it has already are not asked about again."
+        ),
+    ],
+    scene_graphs: Annotated[
+        Path | None, msgspec.Meta(description="Their scene graphs in GQA's format (JSON).")
+    ] = None,
+    relations: Annotated[
+        int, msgspec.Meta(ge=0, description="Different relations that an image's graph must have.")
+    ] = RELATIONS,
+    questions: Annotated[
+        int, msgspec.Meta(ge=1, le=50, description="Questions about each image.")
+    ] = QUESTIONS,
+    limit: Annotated[int | None, msgspec.Meta(ge=1, description="So many images at most.")] = None,
+    url: Annotated[
+        str,
+        msgspec.Meta(description="An OpenAI-compatible endpoint of a model that looks at images, with /v1."),
+    ] = "",
+    model: Annotated[str, msgspec.Meta(description="The model's name there.")] = "",
+    api_key_env: Annotated[
+        str, msgspec.Meta(description="The variable that holds the endpoint's key.")
+    ] = "OPENAI_API_KEY",
+    settings: Settings,
     progress: Progress,
-) -> Built:
-    """Ask about every image that `out` lacks; the file is whole after each of them.
+) -> CommandResult:
+    """Have a vision-language model write questions about images (Tri-HE, appendix E.2): a draft to check.
 
-    An endpoint that cannot be reached ends the asking, an image that gets no usable reply does not.
+    The model is the one named here, else that of the setting `verification.llm`. The file is whole after
+    each image. An endpoint that cannot be reached ends the asking, an image that gets no usable reply does
+    not.
     """
-    files = _files(folder)
+    files = _files(images)
     graphs = None
     if scene_graphs is not None:
         graphs = {graph.image_id: graph for graph in read_scene_graphs(scene_graphs)}
@@ -79,24 +83,32 @@ async def build_tri_he(
     fresh = [name for name in files if name not in entries]
     with_graph = [name for name in fresh if graphs is None or name in graphs]
     rich = [name for name in with_graph if graphs is None or rich_enough(graphs[name], relations)]
-    asking = _Asking(settings, graphs or {}, entries, out, questions, limits)
+    chat = _chat(settings, url, model, api_key_env)
+    asking = _Asking(chat, graphs or {}, entries, out, questions, settings.gateway.intake)
     try:
         await asking.ask([(name, files[name]) for name in rich[:limit]], progress)
     finally:
         await asking.close()
     written = [entries[name] for name in rich[:limit] if name in entries]
-    return Built(
-        model=settings.model,
-        prompt=prompt_digest(),
-        images=len(written),
-        questions=sum(len(entry["instance"]) for entry in written),
-        triplets=sum(len(one["triplet"]) for entry in written for one in entry["instance"]),
-        known=len(known),
-        too_few_relations=len(with_graph) - len(rich),
-        without_graph=len(fresh) - len(with_graph),
-        failed=dict(asking.failed),
-        trouble=asking.trouble,
-        usage=asking.usage,
+    failed = asking.failed.total()
+    return CommandResult(
+        numbers={
+            "model": chat.model,
+            "prompt": prompt_digest(),
+            "images": len(written),
+            "questions": sum(len(entry["instance"]) for entry in written),
+            "triplets": sum(len(one["triplet"]) for entry in written for one in entry["instance"]),
+            "known": len(known),
+            "too_few_relations": len(with_graph) - len(rich),
+            "without_graph": len(fresh) - len(with_graph),
+            "failed": dict(asking.failed),
+            "trouble": asking.trouble,
+            "usage": msgspec.to_builtins(asking.usage),
+        },
+        problem=f"{failed} images have no questions ({asking.trouble}): "
+        f"the same command again asks for those that {out} lacks"
+        if failed
+        else "",
     )
 
 
@@ -134,7 +146,7 @@ class _Asking:
                     # Nobody is there to ask: those that wait have failed for the same reason.
                     self.failed[UNAVAILABLE] += len(waiting)
                     waiting.clear()
-                progress(len(images) - len(waiting), len(images))
+                progress("asking for questions", len(images) - len(waiting), len(images))
 
         if images:
             _replace(self._out, self._entries)
@@ -204,3 +216,15 @@ def _replace(out: Path, entries: Mapping[str, Any]) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
+
+
+def _chat(settings: Settings, url: str, model: str, api_key_env: str) -> ChatSettings:
+    if not url and not model:
+        if settings.verification.llm is None:
+            why = "name a model that looks at images, here or in the setting verification.llm"
+            raise UsageError(why, "url", "model")
+        return settings.verification.llm
+    try:
+        return ChatSettings(base_url=url, model=model, api_key_env=api_key_env)
+    except ValidationError as error:
+        raise UsageError(in_words(error), "url", "model") from error

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from groundwatch.evaluation.datasets.lines import write_lines
-from groundwatch.protocols.published import Place, json_lines
+from groundwatch.protocols.published import Place, json_lines, write_lines
+from groundwatch.protocols.tally import Result
 from groundwatch.protocols.vlm2.questions import Cue, build
 
 
-def build_vlm2(file: Path, out: Path, *, seed: int) -> dict[str, Any]:
-    """Write each sequence with its questions and count them; raises `FileFormatError`."""
+def build_dataset(
+    file: Annotated[
+        Path,
+        msgspec.Meta(
+            description="Sequences (JSON lines: sequence, cues of image, subject, attribute, value)."
+        ),
+    ],
+    *,
+    out: Annotated[Path, msgspec.Meta(description="Write the questions here, one sequence a line.")],
+    seed: Annotated[int, msgspec.Meta(description="The same seed draws the same questions.")] = 0,
+) -> Result:
+    """Fine-grained yes/no questions from the cues that tell a sequence's images apart, by template."""
     lines: list[dict[str, Any]] = []
     labels: Counter[str] = Counter()
     seen: set[str] = set()

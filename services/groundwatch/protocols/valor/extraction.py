@@ -14,7 +14,7 @@ from groundwatch.extraction.engines.linguistic.rendering import COLOR, COUNT, EN
 from groundwatch.language.lexicon import lexicon
 from groundwatch.language.nouns.compare import Likeness, compare, likenesses
 from groundwatch.language.nouns.statements import DIRECTIONS, NEARNESS, read_relation
-from groundwatch.protocols.valor.features import ATTRIBUTE, OBJECT, RANK, RELATION, pair_text
+from groundwatch.protocols.features import ATTRIBUTE, OBJECT, RANK, RELATION, pair_text
 from groundwatch.protocols.valor.scoring import Subset
 
 MOST_ALIKE = 50

@@ -7,28 +7,35 @@ A file holds features that are extracted already (`image_id, gt_words, generated
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from groundwatch.errors import GroundwatchError, TransientError, Unscorable, UsageError
 from groundwatch.events import Claim, ClaimsExtracted, ClaimsMatched, Judge, Reference, ResponseRecorded
+from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
+from groundwatch.matching import engines as matching
 from groundwatch.matching.engines.base import Matching, MatchingEngine
-from groundwatch.protocols.published import json_lines
-from groundwatch.protocols.valor.agreement import matching_accuracy, read_gold
-from groundwatch.protocols.valor.features import CATEGORIES, attribute_pairs, written
+from groundwatch.protocols.features import attribute_pairs, written
+from groundwatch.protocols.method import Progress
+from groundwatch.protocols.published import json_lines, write_lines
+from groundwatch.protocols.tally import Result
+from groundwatch.protocols.valor.features import CATEGORIES
 from groundwatch.protocols.valor.files import (
+    SUBSETS,
     Unmatched,
     after_matching,
     extracted_record,
     read_annotations,
     read_unmatched,
-    write_records,
+    subset_of,
 )
 from groundwatch.protocols.valor.protocol import PROTOCOLS, Valor, matched_of, pairs_of
 from groundwatch.protocols.valor.scoring import Counts, Subset, count, pool
+from groundwatch.runtime.settings import Settings
 
 T = TypeVar("T")
 
@@ -37,7 +44,28 @@ BATCH = 32
 ANSWERS = ("answer", "caption", "generated_caption", "text")
 """Keys under which the works write what a model said of an image."""
 
-Progress = Callable[[int, int], None]
+
+async def judge_file(
+    file: Path,
+    *,
+    subset: str | None,
+    annotation: Path | None,
+    out: Path | None,
+    settings: Settings,
+    progress: Progress,
+) -> Result:
+    """Judge a file with the engines of the settings."""
+    if subset is None:
+        raise UsageError(f"valor needs a subset: one of {SUBSETS}", "subset")
+    return await score_valor(
+        file,
+        subset_of(subset),
+        annotation,
+        lambda: extraction.build(settings.extraction),
+        matching.build(settings.matching),
+        out,
+        partial(progress, f"judging with valor, {subset}"),
+    )
 
 
 async def score_valor(
@@ -47,8 +75,8 @@ async def score_valor(
     extraction: Callable[[], ExtractionEngine],
     matching: MatchingEngine,
     out: Path | None,
-    progress: Progress,
-) -> dict[str, Any]:
+    progress: Callable[[int, int], None],
+) -> Result:
     """Judge a file and write what was matched to `out`; the numbers are those of the works' own arithmetic.
 
     A response whose engine could not judge it counts in `unjudged`, with its reason, and in nothing else.
@@ -70,7 +98,7 @@ async def score_valor(
     finally:
         await matching.close()
     if out is not None:
-        write_records(out, records)
+        write_lines(out, records)
     return {
         "protocol": "valor",
         "subset": subset.value,
@@ -78,11 +106,6 @@ async def score_valor(
         "unjudged": unjudged,
         "judge": msgspec.to_builtins(matching.judge(protocol)),
     }
-
-
-def valor_agreement(file: Path, compare: Callable[[str, str], str]) -> dict[str, Any]:
-    """How far a matcher of objects agrees with the gold set in `file`."""
-    return {"protocol": "valor", "matching": matching_accuracy(read_gold(file), compare)}
 
 
 def _features_event(record: Unmatched, protocol: Valor) -> tuple[Unmatched, ClaimsExtracted]:
@@ -108,7 +131,7 @@ async def _extracted(
     annotation: Path,
     protocol: Valor,
     build: Callable[[], ExtractionEngine],
-    progress: Progress,
+    progress: Callable[[int, int], None],
 ) -> tuple[list[tuple[Unmatched, ClaimsExtracted]], dict[str, int]]:
     annotated = {one.image_id: one for one in read_annotations(annotation, protocol.subset)}
     responses = list(_responses(file))

@@ -10,12 +10,17 @@ pytest.importorskip("sentence_transformers")
 pytest.importorskip("textblob")
 
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.faithscore import facts_agreement, labelled_units, labels_agreement, pair_facts
 from groundwatch.events import Label
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
+from groundwatch.protocols.faithscore.validation import (
+    facts_agreement,
+    labelled_units,
+    labels_agreement,
+    pair_facts,
+)
 
-ANNOTATION = Path(__file__).parents[3] / "shared" / "data" / "faithscore" / "annotation.jsonl"
+ANNOTATION = Path(__file__).parents[4] / "shared" / "data" / "faithscore" / "annotation.jsonl"
 needs_annotation = pytest.mark.skipif(not ANNOTATION.exists(), reason=f"no annotated answers at {ANNOTATION}")
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from groundwatch.errors import MissingExtraError
-from groundwatch.protocols.trihe.scoring import Triplet
+from groundwatch.protocols.triplets import Triplet
 
 Reword = Callable[[Triplet], Triplet | None]
 

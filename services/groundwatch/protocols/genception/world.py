@@ -1,0 +1,23 @@
+"""Seeds of GenCeption's chains: scenes of the miniature world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from groundwatch.miniature.graph import picture
+from groundwatch.miniature.world import Scene
+from groundwatch.protocols.genception.chain import CATEGORY_TAG
+from groundwatch.protocols.genception.protocol import GenCeption
+from groundwatch.protocols.suite import Question
+
+
+def questions(shown: list[Scene]) -> Iterator[Question]:
+    for at, one in enumerate(shown):
+        yield Question(
+            id=f"scene-{at}",
+            protocol=GenCeption.name,
+            prompt="",
+            images=(picture(one, f"scene-{at}"),),
+            tags={CATEGORY_TAG: f"{len(one.things)} things"},
+            unit=f"scene-{at}",
+        )
