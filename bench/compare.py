@@ -45,7 +45,7 @@ def peak():
 
 async def main():
     bus = Bus(NatsSettings(url=sys.argv[1]), name="bench")
-    await bus.connect(patience=10)
+    await bus.connect(timeout=10)
     before = peak()
     began, used = time.perf_counter(), time.process_time()
     found = await compare(bus, "first", "second")
@@ -77,7 +77,7 @@ async def measure(pairs: int = 50_000, keep: int = 0) -> dict[str, Any]:
         await server.start()
         try:
             bus = Bus(NatsSettings(url=server.url), name="bench")
-            await bus.connect(patience=10)
+            await bus.connect(timeout=10)
             await provision(bus.js, replicas=1)
             began = time.perf_counter()
             await fill(bus, pairs)

@@ -28,7 +28,7 @@ import hop
 from groundwatch.errors import CheckFailed
 from groundwatch.events import ResponseScored
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, settle
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import NatsServer
@@ -97,7 +97,7 @@ async def record_past(bus: Bus, count: int) -> None:
             headers = {HEADER_PROTOCOLS: "faithscore"}
             out = Outgoing(subject=subject, payload=ENCODER.encode(event), headers=headers)
             receipts.append(await bus.start_create(out))
-        await settle(receipts)
+        await wait_acks(receipts)
 
 
 class Live:
@@ -126,7 +126,7 @@ class Live:
                 headers={HEADER_PROTOCOLS: "faithscore"},
             )
             receipts.append(await self._bus.start_create(out))
-        await settle(receipts)
+        await wait_acks(receipts)
         return await self._delays(count, after)
 
     async def _delays(self, count: int, after: int) -> list[float]:

@@ -19,10 +19,10 @@ from groundwatch.erasure.retention import enforce
 from groundwatch.erasure.subject import subject
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.ledger.ledger import audit
-from groundwatch.replay.courtesy import Courtesy
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
+from groundwatch.replay.throttle import LiveTrafficThrottle
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
@@ -117,7 +117,7 @@ async def test_what_is_being_replayed_goes_with_the_next_round(
     async def at_once(_: Any) -> None:
         return None
 
-    monkeypatch.setattr(Courtesy, "turn", at_once)
+    monkeypatch.setattr(LiveTrafficThrottle, "wait", at_once)
     working = asyncio.create_task(Replayer(bus, await Runs.open(bus.js), settings, run).work())
     await asked(slow_judge, 2)
     wanted = subject("r2", OURS, None)

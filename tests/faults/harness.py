@@ -162,7 +162,7 @@ class System:
 
         async def asking() -> T:
             bus = Bus(NatsSettings(url=self.url), name="harness")
-            await bus.connect(patience=patience)
+            await bus.connect(timeout=patience)
             try:
                 deadline = time.monotonic() + patience
                 while True:

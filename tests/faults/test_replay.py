@@ -21,7 +21,7 @@ from groundwatch.ledger.ledger import Ledger
 from groundwatch.ledger.runs import audit
 from groundwatch.replay.pairs import judgement
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, settle
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import find_binary, free_port
@@ -77,7 +77,7 @@ class Stage:
                 headers = {HEADER_PROTOCOLS: ",".join(event.protocols)}
                 out = Outgoing(subject=subject, payload=ENCODER.encode(event), headers=headers)
                 receipts.append(await bus.start_create(out))
-            await settle(receipts)
+            await wait_acks(receipts)
             for receipt in receipts:
                 receipt.result()
 
@@ -115,7 +115,7 @@ class Stage:
 
         async def work() -> T:
             bus = Bus(NatsSettings(url=self.url), name="question")
-            await bus.connect(patience=patience)
+            await bus.connect(timeout=patience)
             try:
                 return await question(bus)
             finally:

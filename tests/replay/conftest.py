@@ -13,7 +13,7 @@ from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
-from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, settle
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings, judging_sections
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
@@ -53,7 +53,7 @@ async def record(bus: Bus, *responses: ResponseRecorded, run: str = "live") -> N
         )
         for one in responses
     ]
-    await settle(receipts)
+    await wait_acks(receipts)
     for receipt in receipts:
         receipt.result()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from groundwatch.errors import TransientError
 from groundwatch.replay.pages import PagedReader
-from groundwatch.runtime.delivery.bus import Bus, Outgoing, settle
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.streams import MOST
 from groundwatch.topology import OUTCOMES
 
@@ -28,7 +28,7 @@ async def fill(bus: Bus) -> None:
         run = "others" if number % 3 == 0 or number > 600 else "ours"
         event = Outgoing(subject=f"gw.outcome.{run}.p.{number:032x}", payload=b"%d" % number)
         receipts.append(await bus.start_create(event))
-    await settle(receipts)
+    await wait_acks(receipts)
 
 
 def ours(first: int, last: int) -> list[int]:

@@ -43,7 +43,7 @@ async def test_only_what_had_faults_is_judged_again(
     run = await replays.done("a", tenants=("t0", "t1"))
     assert (run.counts.scored, run.counts.unscored) == (27, 3)
     assert run.counts.reasons == {"unscored: dead_letter": 3}
-    assert await faults(bus.js, "a") == {"the judge is away": 3}
+    assert await faults(bus.js, "a") == {"verification: the judge is away": 3}
 
     asked: list[str] = []
     extract = NoopExtractionEngine.extract

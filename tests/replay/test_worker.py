@@ -200,14 +200,14 @@ async def test_a_death_before_saying_so_pays_no_judge_twice(
     await record(bus, *(response(f"r{number}") for number in range(90)))
     run = await replays.begin("d")
     dying = await replays.replayer(run)
-    said = dying.said
+    report = dying.report
 
     async def dead(*arguments, **named):
         if arguments[1] > 1:
             raise KeyboardInterrupt
-        return await said(*arguments, **named)
+        return await report(*arguments, **named)
 
-    monkeypatch.setattr(dying, "said", dead)
+    monkeypatch.setattr(dying, "report", dead)
     with pytest.raises(KeyboardInterrupt):
         await dying.work()
     written = len(await outcomes(bus, "d"))
@@ -239,7 +239,7 @@ async def test_a_budget_pauses_and_more_of_it_goes_on(
     replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "BATCH", 10)
-    monkeypatch.setattr(worker, "SAY_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "REPORT_SECONDS", 0.0)
     extract = NoopExtractionEngine.extract
 
     async def dear(self, responses, protocol):

@@ -72,7 +72,7 @@ async def _provision(server: Secured) -> None:
     while True:
         bus = Bus(server.settings(PROVISIONER), name=PROVISIONER)
         try:
-            await bus.connect(patience=3)
+            await bus.connect(timeout=3)
             break
         except UsageError:
             assert server.process.poll() is None and time.monotonic() < deadline

@@ -82,11 +82,11 @@ class ArchiveService:
         self._working.start()
         self._monitor.start()
 
-    async def drain(self, patience: float) -> None:
-        """Write what was read, if `patience` seconds are enough; else the next start reads it again."""
+    async def drain(self, timeout: float) -> None:
+        """Write what was read, if `timeout` seconds are enough; else the next start reads it again."""
         self._draining.set()
         # First, so that it is known at once that the writer ends because it was told to.
-        await self._working.finish(patience)
+        await self._working.finish(timeout)
         await self._monitor.stop()
 
     def problems(self) -> list[str]:

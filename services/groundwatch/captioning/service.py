@@ -8,7 +8,7 @@ import msgspec
 
 from groundwatch.captioning.engines import build
 from groundwatch.captioning.engines.base import CaptioningEngine, Image, Said, Turn
-from groundwatch.captioning.errands import Answering, Describing, Errand
+from groundwatch.captioning.tasks import CaptionTask, ChainTask, QuestionTask
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, QuestionAsked
 from groundwatch.protocols.base import Stage
@@ -25,10 +25,10 @@ Asked = QuestionAsked | ChainAdvanced
 
 
 class _Pending(msgspec.Struct, frozen=True):
-    """An errand that the engine is to be asked for, at its place in the batch."""
+    """A task that the engine is to be asked for, at its place in the batch."""
 
     index: int
-    errand: Errand
+    task: CaptionTask
     judge: Judge
     turn: Turn
 
@@ -40,11 +40,13 @@ class CaptioningService(ChainService):
     more. Which strategy a question is asked with is said in the question.
     """
 
+    engine: CaptioningEngine
+
     def __init__(
         self, settings: Settings, bus: Bus, metrics: Metrics, engine: CaptioningEngine | None = None
     ) -> None:
         super().__init__(Stage.CAPTIONING.value, settings, bus, metrics)
-        self.engine = engine or build(settings.captioning, on_call=self.count_request, triton=settings.triton)
+        engine = engine or build(settings.captioning, on_call=self.count_request, triton=settings.triton)
         self._store = ImageStore(bus.js)
         self._longest = settings.gateway.intake.max_answer
         asked_at_once = sum(one.concurrency for one in settings.captioning.models.values())
@@ -55,7 +57,7 @@ class CaptioningService(ChainService):
                 concurrency=settings.captioning.concurrency or asked_at_once,
                 timeout=settings.captioning.timeout,
             ),
-            self.engine,
+            engine,
         )
 
     async def handle(self, works: Sequence[Work[Asked]]) -> Sequence[Result | GroundwatchError]:
@@ -64,61 +66,59 @@ class CaptioningService(ChainService):
         pending: list[_Pending] = []
         for index, work in enumerate(works):
             try:
-                errand = await self._errand(work)
+                task = await self._task(work)
             except GroundwatchError as error:
                 results[index] = error
                 continue
-            if errand is None:
+            if task is None:
                 continue
-            judge = self.engine.judge(errand.model, errand.strategy.digest(errand.prompt))
+            judge = self.engine.judge(task.model, task.strategy.digest(task.prompt))
             try:
-                errand.check(judge)
-                turn = await self._turn(errand)
+                task.check(judge)
+                turn = await self._turn(task)
             except GroundwatchError as error:
-                results[index] = errand.fail(error, judge)
+                results[index] = task.fail(error, judge)
                 continue
-            pending.append(_Pending(index, errand, judge, turn))
+            pending.append(_Pending(index, task, judge, turn))
         for one, said in await self._ask(pending):
             results[one.index] = (
-                one.errand.finish(said, one.judge)
-                if isinstance(said, Said)
-                else one.errand.fail(said, one.judge)
+                one.task.finish(said, one.judge) if isinstance(said, Said) else one.task.fail(said, one.judge)
             )
         return results
 
-    async def _errand(self, work: Work[Asked]) -> Errand | None:
+    async def _task(self, work: Work[Asked]) -> CaptionTask | None:
         """None when an earlier delivery has done it already."""
         event = work.event
         if isinstance(event, QuestionAsked):
             subject = recorded_subject(event.response.run, event.response.key)
             if not work.arrived.first and await self.bus.holds(RESPONSES, subject):
                 return None
-            return Answering(event, self)
+            return QuestionTask(event, self)
         protocol = self.chain_protocol(event)
-        errand = Describing(event, protocol, self)
+        task = ChainTask(event, protocol, self)
         longer = msgspec.structs.replace(event, steps=(*event.steps, ChainStep(description="")))
         done = await self.already_done(work.arrived, longer, next_stage(protocol, Stage.CAPTIONING))
-        return None if done else errand
+        return None if done else task
 
-    async def _turn(self, errand: Errand) -> Turn:
+    async def _turn(self, task: CaptionTask) -> Turn:
         images: list[Image] = []
-        for name in errand.images:
+        for name in task.images:
             try:
                 images.append(await self._store.load(name))
             except LookupError as error:
                 raise Unscorable("missing_image", name) from error
-        return Turn(model=errand.model, text=errand.strategy.first(errand.prompt), images=tuple(images))
+        return Turn(model=task.model, text=task.strategy.first(task.prompt), images=tuple(images))
 
     async def _ask(self, pending: Sequence[_Pending]) -> list[tuple[_Pending, Said | GroundwatchError]]:
-        """Each errand's last answer, after a second turn where its strategy has one."""
+        """Each task's last answer, after a second turn where its strategy has one."""
         answers = await self._say(pending)
         again: list[tuple[int, _Pending]] = []
         for place, (one, said) in enumerate(zip(pending, answers, strict=True)):
             if isinstance(said, Said):
-                text = one.errand.strategy.second(one.errand.prompt, said.text)
+                text = one.task.strategy.second(one.task.prompt, said.text)
                 if text is not None:
-                    unseen = Turn(model=one.errand.model, text=text)
-                    again.append((place, _Pending(one.index, one.errand, one.judge, unseen)))
+                    unseen = Turn(model=one.task.model, text=text)
+                    again.append((place, _Pending(one.index, one.task, one.judge, unseen)))
         for (place, _), said in zip(again, await self._say([one for _, one in again]), strict=True):
             answers[place] = said
         return list(zip(pending, answers, strict=True))

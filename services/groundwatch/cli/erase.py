@@ -88,7 +88,7 @@ def erase(
     if not (dry_run or yes):
         if as_json or not sys.stdin.isatty():
             raise UsageError("this cannot be undone: say --yes, or look first with --dry-run")
-        if not confirmed(f"Erase {wanted.told()}? This cannot be undone."):
+        if not confirmed(f"Erase {wanted.describe()}? This cannot be undone."):
             raise typer.Abort
 
     async def work() -> Erasure:
@@ -151,7 +151,7 @@ def _show(done: Erasure) -> None:
 async def _lift(settings: Settings, wanted: Subject) -> None:
     async with connected(settings, ERASE, user=ERASE) as bus:
         if not await tombstones.lift(bus.js, wanted.kind, wanted.name):
-            raise CheckFailed(f"{wanted.told()} has no tombstone")
+            raise CheckFailed(f"{wanted.describe()} has no tombstone")
 
 
 def _stores(settings: Settings, store: Path | None) -> Stores:

@@ -23,7 +23,6 @@ from groundwatch.reporting import render
 from groundwatch.runtime.services.run import stopping
 from groundwatch.statistics.intervals import Interval
 from groundwatch.system.connecting import prepare, run
-from groundwatch.system.services import configure_protocols
 from groundwatch.terminal import Console, Table, box
 from groundwatch.times import read_interval
 
@@ -127,7 +126,7 @@ def probe_command(
         raise UsageError("--rounds, --fresh and --metrics-port go with --every")
     seconds = read_interval(every, "--every") if every else 0.0
     settings = prepare(config)
-    configure_protocols(settings)
+    registry.configure(settings.protocols)
     found, source = suite_of(suite, benchmark, images)
     chains = registry.method(suite).chain
     if t is not None and (chains is None or t > chains.max_length):

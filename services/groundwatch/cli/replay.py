@@ -247,7 +247,7 @@ class Shown:
         """Show how far it is. With its first outcome the process begins to let others go first: until then
         it loads its judges, which on a busy machine would take minutes."""
         if not self._polite and run.counts.outcomes:
-            from groundwatch.replay.courtesy import prefer_others
+            from groundwatch.replay.throttle import prefer_others
 
             prefer_others()
             self._polite = True

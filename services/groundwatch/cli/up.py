@@ -14,13 +14,14 @@ from groundwatch.cli.options import ConfigOption, ModelsOption, NatsOption
 from groundwatch.cli.output import loading_shown, say
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
+from groundwatch.protocols import registry
 from groundwatch.runtime.services.run import until_told_to_stop
 from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import ADDRESS_FILE, data_dir, prepare, run
 from groundwatch.system.models import named_models
 from groundwatch.system.serve import serve as run_service
-from groundwatch.system.services import SERVED, configure_protocols
+from groundwatch.system.services import SERVED
 from groundwatch.system.up import prepare_folder, whole_system, writing_address
 from groundwatch.terminal import Console
 
@@ -94,5 +95,5 @@ def serve(
         )
     if not settings.nats.url:
         raise SettingsError("setting 'nats.url' is needed here: set it, GROUNDWATCH_NATS__URL, or --nats")
-    configure_protocols(settings)
+    registry.configure(settings.protocols)
     run(run_service(stage, settings, wait))

@@ -115,7 +115,7 @@ class Eraser:
             self._counts[one.stream] += 1
         doomed = await self._doomed()
         self._counts["images"] = len(doomed)
-        return Erasure(what=self._subject.told(), dry_run=True, counts=_told(self._counts))
+        return Erasure(what=self._subject.describe(), dry_run=True, counts=_shown(self._counts))
 
     async def erase(self, *, verify: bool = False) -> Erasure:
         """Erase, and prove it where that is wanted. Safe to repeat after a crash at any moment."""
@@ -137,13 +137,13 @@ class Eraser:
         total = self._counts.total()
         if total or known:
             stone = msgspec.structs.replace(
-                stone, counts=_told(self._counts), settled=not waiting, images=tuple(sorted(images))
+                stone, counts=_shown(self._counts), settled=not waiting, images=tuple(sorted(images))
             )
             await tombstones.write(self._js, stone)
         return Erasure(
-            what=self._subject.told(),
+            what=self._subject.describe(),
             dry_run=False,
-            counts=_told(self._counts),
+            counts=_shown(self._counts),
             waiting=waiting,
             unreached=tuple(self._unreached),
             tombstone=stone.name if total or known else "",
@@ -325,7 +325,7 @@ async def drop_from_archive(
     return sum([await asyncio.to_thread(archive.erase, order) for order in orders])
 
 
-def _told(counts: Counter[str]) -> dict[str, int]:
+def _shown(counts: Counter[str]) -> dict[str, int]:
     return {name: number for name, number in sorted(counts.items()) if number}
 
 

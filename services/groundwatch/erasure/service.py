@@ -41,10 +41,10 @@ class RetentionService:
         """Begin to wait for the first round."""
         self._task.start()
 
-    async def drain(self, patience: float) -> None:
-        """Finish a round that is under way, if it ends within `patience` seconds."""
+    async def drain(self, timeout: float) -> None:
+        """Finish a round that is under way, if it ends within `timeout` seconds."""
         self._stopped.set()
-        await self._task.finish(patience)
+        await self._task.finish(timeout)
 
     def problems(self) -> list[str]:
         """Why nothing is removed; nothing waits for it otherwise."""

@@ -37,7 +37,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         what = {"response": self.key, "tenant": self.tenant, "image": self.image}[self.kind]
         return tombstone_name(self.kind, what)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """As people read it."""
         match self.kind:
             case "response":

@@ -12,9 +12,9 @@ from groundwatch.errors import UsageError
 from groundwatch.evaluation.inputs import ImageFolder, Responses, no_images
 from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.records import Limits
-from groundwatch.replay.judging import Judging, judging_stage
+from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.runtime.settings import Settings
 
 
@@ -55,21 +55,9 @@ async def judge_file(
     progress: Callable[[int, int], None],
 ) -> None:
     """Give each outcome to `take`, and to the file `out`, a line each."""
-    from groundwatch.extraction import engines as extraction
-    from groundwatch.matching import engines as matching
-    from groundwatch.verification import engines as verification
-
+    judging_stage(protocol)
     loader = no_images if images is None else ImageFolder(images, settings.gateway.intake).load
-    verifies = judging_stage(protocol) is Stage.VERIFICATION
-    chosen = settings.verification if verifies else settings.matching
-    judging = Judging(
-        protocol,
-        extraction.build(settings.extraction),
-        verification.build(chosen, load_image=loader, visual=settings.visual, triton=settings.triton)
-        if verifies
-        else matching.build(chosen),
-        settings.retry,
-    )
+    pipeline = Pipeline(settings, load_image=loader)
     encoder = msgspec.json.Encoder()
     try:
         with ExitStack() as stack:
@@ -78,11 +66,11 @@ async def judge_file(
             except OSError as error:
                 raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from error
             done = 0
-            async for outcome in judging.outcomes(responses):
+            async for outcome in pipeline.outcomes(protocol.name, responses):
                 take(outcome)
                 if sink is not None:
                     sink.write(encoder.encode(outcome) + b"\n")
                 done += 1
                 progress(done, len(responses))
     finally:
-        await judging.close()
+        await pipeline.close()

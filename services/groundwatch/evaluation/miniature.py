@@ -31,11 +31,10 @@ from groundwatch.models.serving.generator import GenerationRequest, Generator
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
-from groundwatch.protocols import registry
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.genception.scoring import gc_at
-from groundwatch.replay.judging import Judging
-from groundwatch.runtime.settings import RetrySettings
+from groundwatch.replay.pipeline import Pipeline
+from groundwatch.runtime.settings import Settings
 from groundwatch.statistics import agreement
 from groundwatch.statistics.intervals import bootstrap
 from groundwatch.verification.engines.base import Verification
@@ -150,7 +149,7 @@ def reference_triplets(shown: Scene) -> Reference:
 
 
 async def outcomes(
-    protocol: str, found: Sequence[Answered], judging: Judging, tell: Callable[[int], None]
+    protocol: str, found: Sequence[Answered], pipeline: Pipeline, tell: Callable[[int], None]
 ) -> list[ResponseScored]:
     """One outcome for each answer, in order, by one protocol's engines."""
     references: dict[str, Callable[[Scene], Reference]] = {
@@ -163,7 +162,7 @@ async def outcomes(
         for one in found
     ]
     done = []
-    async for outcome in judging.outcomes(responses):
+    async for outcome in pipeline.outcomes(protocol, responses):
         done.append(outcome)
         tell(len(done))
     return done
@@ -187,10 +186,10 @@ async def judge_models(
     images: dict[str, bytes] = {}
     embedder = SentenceEmbedder(cached=50_000)
     linguistic = LinguisticEngine(embedder)
-    judges: dict[str, Any] = {
-        "faithscore": WorldVerifier(folder / "verifier", images),
-        "valor-object-existence": SemanticEngine(embedder),
-        "tri-he": SimilarityEngine(embedder),
+    judges: dict[str, tuple[Stage, Any]] = {
+        "faithscore": (Stage.VERIFICATION, WorldVerifier(folder / "verifier", images)),
+        "valor-object-existence": (Stage.MATCHING, SemanticEngine(embedder)),
+        "tri-he": (Stage.VERIFICATION, SimilarityEngine(embedder)),
     }
     models = []
     for name in names:
@@ -200,11 +199,12 @@ async def judge_models(
             progress(f"{name} answers", len(answers), number)
         by_protocol = {}
         for protocol in PROTOCOLS:
-            judging = Judging(registry.get(protocol), linguistic, judges[protocol], RetrySettings())
+            stage, judge = judges[protocol]
+            pipeline = Pipeline(Settings(), engines={Stage.EXTRACTION: linguistic, stage: judge})
             by_protocol[protocol] = await outcomes(
                 protocol,
                 answers,
-                judging,
+                pipeline,
                 lambda done, of=protocol, who=name: progress(  # type: ignore[misc]
                     f"{who} {of}", done, number
                 ),

@@ -17,15 +17,12 @@ from groundwatch.demo.scenes import Scene, load_scenes
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Reference, ResponseRecorded, ResponseScored
 from groundwatch.language.subsentences import Span, split
-from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.planted import Caption, Kind, PlantedAnswer, plant
 from groundwatch.protocols.planted_sizes import Ranking, comparable, rank
-from groundwatch.replay.judging import Judging, judging_stage
-from groundwatch.runtime.settings import RetrySettings, StageSettings
+from groundwatch.replay.pipeline import Pipeline
+from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.statistics.intervals import Interval, wilson
-from groundwatch.verification.engines.base import VerificationEngine
 
 T = TypeVar("T")
 
@@ -71,13 +68,20 @@ async def planted(
     answers: Sequence[PlantedAnswer], protocols: Sequence[str], progress: Callable[[], None]
 ) -> list[Found]:
     """Judge the answers by each protocol's embedded engines. `progress` is called after each answer."""
-    engines = _Engines()
+    # One for all protocols: their models take seconds to load.
+    pipeline = Pipeline(
+        Settings(
+            extraction=StageSettings(engine="linguistic"),
+            matching=StageSettings(engine="semantic"),
+            verification=StageSettings(engine="embedded"),
+        )
+    )
     found: list[Found] = []
     for name in protocols:
         if Kind.COMPARISON in registry.get(name).sees:
             rankings = planted_rankings(len(answers))
             responses = [_ranking_response(number, one) for number, one in enumerate(rankings)]
-            found.append(_ranked(name, rankings, await _judged(responses, name, engines, progress)))
+            found.append(_ranked(name, rankings, await _judged(responses, name, pipeline, progress)))
             continue
         responses = [
             ResponseRecorded(
@@ -88,7 +92,7 @@ async def planted(
             )
             for number, one in enumerate(answers)
         ]
-        outcomes = await _judged(responses, name, engines, progress)
+        outcomes = await _judged(responses, name, pipeline, progress)
         found += [_found(name, kind, answers, outcomes) for kind in registry.get(name).sees]
     return found
 
@@ -112,31 +116,11 @@ def report(answers: Sequence[PlantedAnswer], found: Sequence[Found]) -> dict[str
     }
 
 
-class _Engines:
-    """The embedded engines, each made once for all protocols: their models take seconds to load."""
-
-    def __init__(self) -> None:
-        from groundwatch.evaluation.inputs import no_images
-        from groundwatch.extraction import engines as extraction
-        from groundwatch.matching import engines as matching
-        from groundwatch.verification import engines as verification
-
-        self.extraction = extraction.build(StageSettings(engine="linguistic"))
-        self._matching = matching.build(StageSettings(engine="semantic"))
-        self._verification = verification.build(StageSettings(), load_image=no_images)
-
-    def judge(self, protocol: EvaluationProtocol) -> VerificationEngine | MatchingEngine:
-        """The embedded default of the protocol."""
-        return self._matching if judging_stage(protocol) is Stage.MATCHING else self._verification
-
-
 async def _judged(
-    responses: Sequence[ResponseRecorded], name: str, engines: _Engines, progress: Callable[[], None]
+    responses: Sequence[ResponseRecorded], name: str, pipeline: Pipeline, progress: Callable[[], None]
 ) -> list[ResponseScored]:
-    protocol = registry.get(name)
-    judging = Judging(protocol, engines.extraction, engines.judge(protocol), RetrySettings())
     outcomes = []
-    async for outcome in judging.outcomes(responses):
+    async for outcome in pipeline.outcomes(name, responses):
         outcomes.append(outcome)
         progress()
     return outcomes

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseRecorded, ResponseScored, digest
+from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Stage
 from groundwatch.runtime.delivery import outcomes
-from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.services.chains import chain_of
 from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ASKED, EXTRACTED, HEADER_RETRY, chain_subject, extracted_subject
+from groundwatch.topology import ASKED, EXTRACTED, chain_subject, extracted_subject
 
 
 class ExtractionService(StageService):
@@ -26,12 +26,14 @@ class ExtractionService(StageService):
     unbalance the ledger.
     """
 
+    engine: ExtractionEngine
+
     def __init__(
-        self, settings: Settings, bus: Bus, metrics: Metrics, engine: ExtractionEngine | None = None
+        self, settings: Settings, bus: Bus | None, metrics: Metrics, engine: ExtractionEngine | None = None
     ) -> None:
         super().__init__(Stage.EXTRACTION.value, settings, bus, metrics)
-        self.engine = engine or build(settings.extraction, on_call=self.count_request)
-        self.consume(ResponseRecorded, self.handle, settings.extraction, self.engine)
+        engine = engine or build(settings.extraction, on_call=self.count_request)
+        self.consume(ResponseRecorded, self.handle, settings.extraction, engine)
 
     async def handle(self, works: Sequence[Work[ResponseRecorded]]) -> Sequence[Result]:
         """Extract for every protocol of every response, protocol by protocol for the engine's sake."""
@@ -39,7 +41,7 @@ class ExtractionService(StageService):
         failures: list[dict[str, Exception]] = [{} for _ in works]
         wanted: dict[str, list[int]] = {}
         for index, work in enumerate(works):
-            for name in await self._wanted(work):
+            for name in self._named(work) if work.arrived.first else await self._left(work):
                 if work.event.unanswered is None:
                     wanted.setdefault(name, []).append(index)
                     continue
@@ -76,20 +78,17 @@ class ExtractionService(StageService):
             for out, failed in zip(publications, failures, strict=True)
         ]
 
-    async def _wanted(self, work: Work[ResponseRecorded]) -> list[str]:
-        response, arrived = work.event, work.arrived
-        retried = HEADER_RETRY in arrived.headers
-        # A dead letter that nobody could read names no protocols: now that it reads, it says so itself.
-        names = (arrived.protocols if retried else ()) or response.protocols
-        wanted = [name for name in names if name not in response.declined]
-        if arrived.first:
-            return wanted
-        # Tried again because one protocol failed: the others need not pay their judge twice.
-        left = []
-        for name in wanted:
+    def _named(self, work: Work[ResponseRecorded]) -> list[str]:
+        declined = work.event.declined
+        return [name for name in work.arrived.asked or work.event.protocols if name not in declined]
+
+    async def _left(self, work: Work[ResponseRecorded]) -> list[str]:
+        """Tried again because one protocol failed: the others need not pay their judge twice."""
+        response, left = work.event, []
+        for name in self._named(work):
             protocol = find_protocol(name)
             place = None if isinstance(protocol, GroundwatchError) else self._next(response, protocol)
-            if not await self.done_before(arrived, response, name, place):
+            if not await self.done_before(work.arrived, response, name, place):
                 left.append(name)
         return left
 
@@ -115,7 +114,7 @@ class ExtractionService(StageService):
         return [
             self._outcome(outcomes.without_score(response, name, OutcomeKind.DECLINED, reason))
             for name, reason in response.declined.items()
-            if name in response.protocols
+            if name in (work.arrived.asked or response.protocols)
         ]
 
     def _unscored(
@@ -149,9 +148,7 @@ class ExtractionService(StageService):
         return Publication(
             Outgoing(
                 subject=self._next(response, protocol)[1],
-                payload=ENCODER.encode(event),
-                message_id=digest(response.key, response.run, protocol.name, self.name, judge.fingerprint)[
-                    :32
-                ],
+                payload=event,
+                message_id=(response.key, response.run, protocol.name, self.name, judge.fingerprint),
             )
         )

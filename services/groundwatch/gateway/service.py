@@ -122,14 +122,14 @@ class GatewayService:
             self.grpc_port = self._grpc.port
         logger.info("gateway.listening", url=self.url)
 
-    async def drain(self, patience: float) -> None:
+    async def drain(self, timeout: float) -> None:
         """Accept nothing more, finish open requests, end the streams of live scores."""
         self._backlog.close()
         self._live.close()
         async with asyncio.TaskGroup() as stopping:
             for server in (self._server, self._grpc):
                 if server is not None:
-                    stopping.create_task(server.stop(patience))
+                    stopping.create_task(server.stop(timeout))
         if self._intake is not None:
             await self._intake.attachments.close()
         if self._replays is not None:

@@ -44,17 +44,19 @@ class GenerationService(ChainService):
     scoring, otherwise round again.
     """
 
+    engine: GenerationEngine
+
     def __init__(
         self, settings: Settings, bus: Bus, metrics: Metrics, engine: GenerationEngine | None = None
     ) -> None:
         super().__init__(Stage.GENERATION.value, settings, bus, metrics)
-        self.engine = engine or build(
+        engine = engine or build(
             settings.generation, on_call=self.count_request, images=settings.images, triton=settings.triton
         )
         self._store = ImageStore(bus.js)
         self._limits = settings.gateway.intake
         self._seeds: dict[tuple[Judge, str], Vector] = {}
-        self.consume(ChainAdvanced, self.handle, settings.generation, self.engine)
+        self.consume(ChainAdvanced, self.handle, settings.generation, engine)
 
     async def handle(self, works: Sequence[Work[ChainAdvanced]]) -> Sequence[Result | GroundwatchError]:
         """Every chain with one image more, or why it ends."""

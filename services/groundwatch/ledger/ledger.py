@@ -22,7 +22,7 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import last_message, read_stream
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
 from groundwatch.topology import (
     ASKED,
@@ -335,10 +335,10 @@ async def _recorded_since(js: JetStreamContext, run: str, key: str, protocol: st
 
 async def _recorded_before(js: JetStreamContext, run: str, key: str, protocol: str, oldest: float) -> bool:
     """Whether an outcome, judged late, is of a response older than the oldest still kept."""
+    found = await last_message(js, OUTCOMES, outcome_subject(run, protocol, key))
     try:
-        found = await js.get_last_msg(OUTCOMES, outcome_subject(run, protocol, key))
-        outcome = msgspec.json.decode(found.data or b"", type=ResponseScored)
-    except (nats.js.errors.NotFoundError, *UNDECODED):
+        outcome = msgspec.json.decode(found.data if found is not None else b"", type=ResponseScored)
+    except UNDECODED:
         return False
     return 0 < outcome.recorded_at <= oldest
 
@@ -359,12 +359,12 @@ async def _erasing(
         return False
     if tombstone_name("response", key) in gone:
         return True
-    try:
-        found = await js.get_last_msg(OUTCOMES, outcome_subject(run, protocol, key))
-        outcome = msgspec.json.decode(found.data or b"", type=ResponseScored)
-    except nats.js.errors.NotFoundError:
+    found = await last_message(js, OUTCOMES, outcome_subject(run, protocol, key))
+    if found is None:
         # Erased since it was read.
         return True
+    try:
+        outcome = msgspec.json.decode(found.data, type=ResponseScored)
     except UNDECODED:
         return False
     if tombstone_name("tenant", outcome.tenant) in gone:
@@ -374,7 +374,5 @@ async def _erasing(
 
 
 async def _last_headers(js: JetStreamContext, stream: str, subject: str) -> dict[str, str] | None:
-    try:
-        return (await js.get_last_msg(stream, subject)).headers or {}
-    except nats.js.errors.NotFoundError:
-        return None
+    found = await last_message(js, stream, subject)
+    return found.headers if found is not None else None

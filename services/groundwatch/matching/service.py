@@ -19,12 +19,14 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 class MatchingService(ClaimService):
     """Matches claims with references, for the protocols whose route leads here."""
 
+    engine: MatchingEngine
+
     def __init__(
-        self, settings: Settings, bus: Bus, metrics: Metrics, engine: MatchingEngine | None = None
+        self, settings: Settings, bus: Bus | None, metrics: Metrics, engine: MatchingEngine | None = None
     ) -> None:
         super().__init__(Stage.MATCHING.value, settings, bus, metrics)
-        self.engine = engine or build(settings.matching, on_call=self.count_request)
-        self.consume(ClaimsExtracted, self.handle, settings.matching, self.engine)
+        engine = engine or build(settings.matching, on_call=self.count_request)
+        self.consume(ClaimsExtracted, self.handle, settings.matching, engine)
 
     async def handle(self, works: Sequence[Work[ClaimsExtracted]]) -> Sequence[Result | GroundwatchError]:
         """The matches of every event's claims."""

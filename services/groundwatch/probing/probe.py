@@ -22,7 +22,7 @@ from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.suite import Question, Suite, sample
-from groundwatch.replay.judging import Judging, judging_stage
+from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.reporting import Report
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
 from groundwatch.runtime.settings import Settings
@@ -188,7 +188,7 @@ async def _judge(
         else:
             places.setdefault(question.protocol, []).append(place)
     for name, of_protocol in places.items():
-        judging, suffix = await _judging(name, plan, settings, run)
+        pipeline, suffix = await _judging(name, plan, settings, run)
         try:
             waiting = []
             for place in of_protocol:
@@ -197,7 +197,7 @@ async def _judge(
                     waiting.append(place)
                 else:
                     found[place] = known
-            coming = judging.outcomes([answers[place].response for place in waiting])
+            coming = pipeline.outcomes(name, [answers[place].response for place in waiting])
             at = 0
             async for outcome in coming:
                 place = waiting[at]
@@ -207,7 +207,7 @@ async def _judge(
                     run.add(Judged(key=answers[place].key + suffix, outcome=outcome))
                 tell(f"judging with {name}", len(found), len(questions))
         finally:
-            await judging.close()
+            await pipeline.close()
     return [found[place] for place in range(len(questions))]
 
 
@@ -216,34 +216,26 @@ def _passes(outcome: ResponseScored) -> bool:
     return outcome.reason == "dead_letter"
 
 
-async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> tuple[Judging, str]:
-    """The protocol with its engines, and what tells their outcomes from those of others."""
-    from groundwatch.extraction import engines as extraction
-    from groundwatch.matching import engines as matching
+async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> tuple[Pipeline, str]:
+    """The judges, and what tells their outcomes from those of others."""
     from groundwatch.runtime.stores.images import check_image
-    from groundwatch.verification import engines as verification
 
     async def load(digest: str) -> tuple[bytes, str]:
         checked = await asyncio.to_thread(lambda: check_image(run.image(digest), settings.gateway.intake))
         return checked.data, checked.media_type
 
-    protocol = registry.get(name)
-    verifies = judging_stage(protocol) is Stage.VERIFICATION
-    extracting, chosen = settings.extraction, settings.verification if verifies else settings.matching
-    if plan.engine:
-        extracting = extracting.model_copy(update={"engine": plan.engine})
-    if plan.judge:
-        chosen = chosen.model_copy(update={"engine": plan.judge})
-    extractor = extraction.build(extracting)
-    judge: Any
-    if verifies:
-        judge = verification.build(chosen, load_image=load, visual=settings.visual, triton=settings.triton)
-    else:
-        judge = matching.build(chosen)
-    for engine, setting in ((extractor, "extraction"), (judge, judging_stage(protocol).value)):
-        await _warm_up(engine, f"setting '{setting}.engine'")
-    suffix = f":{extractor.judge(protocol).fingerprint}:{judge.judge(protocol).fingerprint}"
-    return Judging(protocol, extractor, judge, settings.retry), suffix
+    judging = judging_stage(registry.get(name)).value
+    named = {"extraction": plan.engine, judging: plan.judge}
+    changed = {
+        stage: getattr(settings, stage).model_copy(update={"engine": engine})
+        for stage, engine in named.items()
+        if engine
+    }
+    pipeline = Pipeline(settings.model_copy(update=changed), load_image=load)
+    judges = await pipeline.judges(name, Stage.EXTRACTION)
+    if found := pipeline.problems():
+        raise UsageError("; ".join(found))
+    return pipeline, f":{judges[Stage.EXTRACTION]}:{judges[judging]}"
 
 
 async def _chains(

@@ -111,7 +111,7 @@ class _Exporting:
         items = self._choosing.choose([message], with_chains=True).items
         if not items:
             return
-        if items[0].event is None:
+        if items[0].broken:
             self._unreadable += 1
             return
         headers = {name: message.headers[name] for name in KEPT if name in message.headers}

@@ -11,18 +11,17 @@ import msgspec
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.protocols.base import Stage
 from groundwatch.records import Limits
-from groundwatch.replay.engines import Engines
 from groundwatch.replay.exporting import KEPT
 from groundwatch.replay.files import ExportReader, Manifest, Record
+from groundwatch.replay.pipeline import Pipeline
 from groundwatch.replay.planning import find_stretch, plan
 from groundwatch.replay.running import nothing_there
 from groundwatch.replay.runs import Run, Runs, new_run
 from groundwatch.replay.spec import START, Selection, Spec
 from groundwatch.replay.writing import Choosing
-from groundwatch.runtime.delivery.bus import Outgoing, settle
+from groundwatch.runtime.delivery.bus import Outgoing, wait_acks
 from groundwatch.runtime.delivery.recording import check_recorded, limits
 from groundwatch.runtime.delivery.streams import Read
-from groundwatch.runtime.settings import with_run
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import PREFIX, parse_subject
 
@@ -43,7 +42,7 @@ async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Ru
     manifest = verify(reader, settings)
     spec = msgspec.structs.replace(spec, stage=manifest.stage, file=path.name, digest=_digest(path))
     spec.check()
-    await Engines(with_run(settings, spec.settings), bus, start=Stage(spec.stage)).close()
+    await Pipeline.of_run(spec, settings, bus).close()
     runs = await Runs.open(bus.js)
     run = await runs.find(spec.run)
     if run is None:
@@ -132,7 +131,7 @@ def _check(
     if address is None or chosen is None or not chosen.responses:
         raise reader.wrong(at, f"has an event on '{record.subject}', which is nowhere of ours")
     item = chosen.items[0] if chosen.items else None
-    if item is None or item.event is None:
+    if item is None or item.broken:
         why = item.broken if item else "does not decode, or asks for no protocol"
         raise reader.wrong(at, f"has an event that is none: {why}")
     if refusal := check_recorded(item.response, bounds):
@@ -169,7 +168,7 @@ async def _bring(bus: Bus, reader: ExportReader, spec: Spec, nonce: str, setting
                 )
                 for record in part[start : start + TOGETHER]
             ]
-            await settle(receipts)
+            await wait_acks(receipts)
             for receipt in receipts:
                 receipt.result()
 

@@ -61,7 +61,7 @@ class ReplayManager:
         run = await running.begin(await self._connected(), self._settings, spec, allow_gap=wanted.allow_gap)
         self._waiting.append(run.name)
         self._next()
-        return told(run)
+        return replay_of(run)
 
     async def find(self, run: str) -> Replay | None:
         """The replay of this name, if there is one."""
@@ -69,11 +69,11 @@ class ReplayManager:
             found = await (await self._runs()).find(run)
         except FAULTS as error:
             raise TransientError(f"cannot look up run '{run[:64]}': {error!r}") from error
-        return told(found) if found is not None else None
+        return replay_of(found) if found is not None else None
 
     async def cancel(self, run: str) -> Replay:
         """End it; whoever works at it notices."""
-        return told(await running.cancel(await self._runs(), run))
+        return replay_of(await running.cancel(await self._runs(), run))
 
     async def close(self) -> None:
         """Let go of our processes: SIGTERM lets them finish what is in hand."""
@@ -91,7 +91,7 @@ class ReplayManager:
                 self._bus = None
             if self._bus is None:
                 bus = Bus(self._settings.nats, name=REPLAY, user=REPLAY)
-                await bus.connect(patience=3.0)
+                await bus.connect(timeout=3.0)
                 self._bus = bus
         return self._bus
 
@@ -151,7 +151,7 @@ _SAME = (
 """Fields of a wish that a spec has under the same name."""
 
 
-def told(run: Run) -> Replay:
+def replay_of(run: Run) -> Replay:
     """A run as the gateway tells it."""
     counts = run.counts
     return Replay(

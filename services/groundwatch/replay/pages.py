@@ -53,7 +53,7 @@ class PagedReader:
                 start_sequence=first,
                 last_sequence=self._last,
                 most=self._most,
-                patience=0.0,
+                timeout=0.0,
             )
         self._at = first
         while self._at <= last:

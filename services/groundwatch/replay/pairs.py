@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.runtime.delivery.bus import ENCODER
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import last_message, read_stream
 from groundwatch.topology import OUTCOMES, outcome_subject, parse_subject, run_subjects
 
 if TYPE_CHECKING:
@@ -118,11 +117,8 @@ async def changed(
 
 
 async def _outcome(js: JetStreamContext, subject: str) -> ResponseScored | None:
-    try:
-        found = await js.get_last_msg(OUTCOMES, subject)
-    except nats.js.errors.NotFoundError:
-        return None
-    return _decoded(found.data or b"")
+    found = await last_message(js, OUTCOMES, subject)
+    return _decoded(found.data) if found is not None else None
 
 
 def _decoded(data: bytes) -> ResponseScored | None:

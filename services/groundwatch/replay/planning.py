@@ -18,7 +18,7 @@ from groundwatch.protocols.base import Stage
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE
-from groundwatch.runtime.delivery.streams import read_batches, read_stream
+from groundwatch.runtime.delivery.streams import last_message, read_batches, read_stream
 from groundwatch.runtime.stores.cache_keys import keys_in_reach
 from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
@@ -311,10 +311,8 @@ async def _at(js: JetStreamContext, spec: Spec, sequence: int) -> tuple[int, flo
 
 async def _last(js: JetStreamContext, spec: Spec, last: int) -> int:
     """The sequence of the newest event; `last` where it has just gone."""
-    try:
-        return (await js.get_last_msg(spec.stream, spec.subjects)).seq or last
-    except nats.js.errors.NotFoundError:
-        return last
+    found = await last_message(js, spec.stream, spec.subjects)
+    return found.sequence if found is not None else last
 
 
 async def _search(js: JetStreamContext, spec: Spec, moment: float, first: int, last: int) -> int:

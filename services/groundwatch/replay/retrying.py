@@ -12,20 +12,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
-import nats.js.errors
 
-from groundwatch.errors import UNDECODED, GroundwatchError, InputError, UsageError
+from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseScored, Usage
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.engines import Engines, protocol_of
-from groundwatch.replay.judging import Made, scored
-from groundwatch.replay.runs import Counts, Run, Runs
+from groundwatch.replay.pipeline import Pair, Pipeline
+from groundwatch.replay.runs import Counts, Run, Runs, judged_by
 from groundwatch.replay.spec import Selection, Spec
-from groundwatch.replay.writing import Choosing, Item
+from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Stored
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE, outgoing, replace_dead
-from groundwatch.runtime.delivery.streams import Read, read_stream
-from groundwatch.runtime.settings import with_run
+from groundwatch.runtime.delivery.streams import Read, last_message, read_stream
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_REASON,
@@ -72,7 +69,7 @@ async def faults(js: JetStreamContext, run: str) -> dict[str, int]:
     waiting = (await _faulty(js, run))[:LOOKED_AT]
     for start in range(0, len(waiting), AT_ONCE):
         subjects = [outcome_subject(run, one.protocol, one.key) for one in waiting[start : start + AT_ONCE]]
-        for data in await asyncio.gather(*(_last(js, OUTCOMES, subject) for subject in subjects)):
+        for data in await asyncio.gather(*(last_message(js, OUTCOMES, subject) for subject in subjects)):
             if data is None:
                 continue
             try:
@@ -97,13 +94,13 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
             f"groundwatch replay pause {name}"
         )
     waiting = await _faulty(bus.js, name)
-    engines = Engines(with_run(settings, run.spec.settings), bus, start=Stage(run.spec.stage))
-    again = _Again(bus, run, engines)
+    pipeline = Pipeline.of_run(run.spec, settings, bus)
+    again = _Again(bus, run, pipeline)
     try:
         for start in range(0, len(waiting), AT_ONCE):
             await again.judge(waiting[start : start + AT_ONCE])
     finally:
-        await engines.close()
+        await pipeline.close()
         counted = await _counted(bus.js, name)
         await runs.change(name, lambda run: _recounted(run, counted, again.usage))
     return Retried(
@@ -120,10 +117,10 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
 class _Again:
     """One round of judging again, and what became of it."""
 
-    def __init__(self, bus: Bus, run: Run, engines: Engines) -> None:
+    def __init__(self, bus: Bus, run: Run, pipeline: Pipeline) -> None:
         self._bus = bus
         self._run = run
-        self._engines = engines
+        self._pipeline = pipeline
         # Chosen they were already, by what the spec says of responses and samples.
         anything = Spec(run=run.name, source=run.spec.source, stage=run.spec.stage)
         self._choosing = Choosing(anything, Selection(anything))
@@ -133,21 +130,19 @@ class _Again:
     async def judge(self, addresses: list[Address]) -> None:
         """Judge these and put their outcomes in the place of the faults."""
         messages = await asyncio.gather(*(self._source(one) for one in addresses))
-        groups: dict[str, list[Item]] = {}
+        waiting: list[Pair] = []
         for address, message in zip(addresses, messages, strict=True):
             items = self._choosing.choose([message]).items if message is not None else []
-            mine = [one for one in items if one.protocol == address.protocol and one.event is not None]
+            mine = [item for item in items if item.protocol == address.protocol and not item.broken]
             if not mine:
                 self.became["faulty" if message is not None else "gone"] += 1
-            for one in mine:
-                groups.setdefault(one.protocol, []).append(one)
-        for protocol, group in groups.items():
-            made = await self._made(protocol, group)
-            if isinstance(made, GroundwatchError):
-                self.became["faulty"] += len(group)
-                continue
-            for each in made:
-                await self._put(each)
+            waiting += mine
+        stage = Stage(self._run.spec.stage)
+        for name in {pair.protocol for pair in waiting}:
+            judged_by(self._run, name, await self._pipeline.judges(name, stage))
+        await self._pipeline.judge(stage, waiting)
+        for pair in waiting:
+            await self._put(pair.outcome)
 
     async def _source(self, address: Address) -> Read | None:
         spec = self._run.spec
@@ -156,29 +151,9 @@ class _Again:
             if spec.stage == Stage.EXTRACTION
             else spec.subjects.replace(">", f"{address.protocol}.{address.key}")
         )
-        return await _last(self._bus.js, self._run.stream, subject)
+        return await last_message(self._bus.js, self._run.stream, subject)
 
-    async def _made(self, name: str, group: list[Item]) -> list[Made] | GroundwatchError:
-        events: list[object] = [one.event for one in group]
-        if self._run.spec.stage == Stage.SCORING:
-            protocol = protocol_of(name)
-            if isinstance(protocol, InputError):
-                return protocol
-            return [scored(event, protocol) for event in events]  # type: ignore[arg-type]
-        judging = await self._engines.judging(name)
-        if isinstance(judging, GroundwatchError):
-            return judging
-        for stage, judge in judging.fingerprints().items():
-            begun = self._run.judges.get(f"{name}.{stage}", judge)
-            if begun != judge:
-                raise UsageError(
-                    f"run '{self._run.name}' was begun with judge {begun} for {name}.{stage}, and here it is "
-                    f"{judge}: one run is never of two; replay its responses into another"
-                )
-        return await self._engines.judge(name, events)  # type: ignore[arg-type]
-
-    async def _put(self, made: Made) -> None:
-        outcome = made.outcome
+    async def _put(self, outcome: ResponseScored) -> None:
         self.usage += outcome.usage
         if outcome.reason in REPLACEABLE:
             self.became["faulty"] += 1
@@ -219,16 +194,3 @@ def _recounted(run: Run, counted: Counter[str], usage: Usage) -> Run:
         usage=run.counts.usage + usage,
     )
     return msgspec.structs.replace(run, counts=counts)
-
-
-async def _last(js: JetStreamContext, stream: str, subject: str) -> Read | None:
-    try:
-        found = await js.get_last_msg(stream, subject)
-    except nats.js.errors.NotFoundError:
-        return None
-    return Read(
-        subject=subject,
-        data=found.data or b"",
-        headers=dict(found.headers or {}),
-        sequence=found.seq or 0,
-    )

@@ -27,7 +27,7 @@ import nats.js.errors
 import psutil  # type: ignore[import-untyped]
 
 from groundwatch.errors import GroundwatchError, TransientError, UsageError
-from groundwatch.events import OutcomeKind, Usage
+from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.replay.spec import Spec
 from groundwatch.topology import RUNS_BUCKET, is_token
 
@@ -97,8 +97,9 @@ class Tally:
         self.reasons: dict[str, int] = {}
         self.usage = Usage()
 
-    def outcome(self, kind: OutcomeKind, reason: str, usage: Usage, *, repeated: bool = False) -> None:
+    def outcome(self, found: ResponseScored, *, repeated: bool = False) -> None:
         """Count one outcome."""
+        kind, reason, usage = found.outcome, found.reason, found.usage
         self.kinds[kind] += 1
         self.repeated += repeated
         if reason:
@@ -347,7 +348,7 @@ def page_of(run: Run, worker: Worker) -> Page | None:
     return next((page for page in run.pages if page.worker.id == worker.id), None)
 
 
-def report(
+def reported(
     run: Run, worker: Worker, number: int, at: int, counts: Counts, seconds: float, *, let_go: bool = False
 ) -> Run:
     """The run with the worker's report `number`: its page stands at `at`, and `counts` happened since.
@@ -365,10 +366,24 @@ def report(
     if at <= page.last:
         expires = 0.0 if let_go else time.time() + LEASE_SECONDS
         others = (*others, msgspec.structs.replace(page, at=at, expires=expires, said=number))
-    told = msgspec.structs.replace(run, pages=others, counts=run.counts + counts, worked=run.worked + seconds)
-    if told.status == "running" and (why := over_budget(told.spec, told.counts.usage)):
-        return msgspec.structs.replace(told, status="paused", reason=why)
-    return told
+    changed = msgspec.structs.replace(
+        run, pages=others, counts=run.counts + counts, worked=run.worked + seconds
+    )
+    if changed.status == "running" and (why := over_budget(changed.spec, changed.counts.usage)):
+        return msgspec.structs.replace(changed, status="paused", reason=why)
+    return changed
+
+
+def judged_by(run: Run, protocol: str, judges: dict[str, str]) -> Run:
+    """The run with a protocol's judges, fingerprints by stage. Raises `UsageError` when it has others."""
+    now = {f"{protocol}.{stage}": judge for stage, judge in judges.items()}
+    for where, judge in now.items():
+        if (begun := run.judges.get(where, judge)) != judge:
+            raise UsageError(
+                f"run '{run.name}' was begun with judge {begun} for {where}, and here it is {judge}: one run "
+                "is never of two; replay into another"
+            )
+    return msgspec.structs.replace(run, judges={**now, **run.judges})
 
 
 def over_budget(spec: Spec, usage: Usage) -> str:

@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.replay.courtesy import prefer_others
 from groundwatch.replay.pairs import changed
 from groundwatch.replay.runs import Run, Runs
+from groundwatch.replay.throttle import prefer_others
 from groundwatch.replay.watching import FAULTS, Board, show, state_of
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -64,7 +64,7 @@ class ReplayService:
         self._runs = await Runs.open(self._bus.js)
         self._task.start()
 
-    async def drain(self, patience: float) -> None:
+    async def drain(self, timeout: float) -> None:
         """Finish what is in hand and let go of all runs: others go on with them, or we do, later."""
         self._stopped.set()
         await self._task.finish()
@@ -72,7 +72,7 @@ class ReplayService:
             replayer.stop()
         tasks = [task for _, task in self._working.values()]
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=patience)
+            _, late = await asyncio.wait(tasks, timeout=timeout)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -101,7 +101,7 @@ class ReplayService:
                     if self._waits(run):
                         self._take_up(run)
                 for name, (replayer, _) in self._working.items():
-                    self._metrics.replay.working(name, waited=replayer.courtesy.waited)
+                    self._metrics.replay.working(name, waited=replayer.throttle.waited)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), LOOK_SECONDS)
 

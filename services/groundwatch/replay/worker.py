@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from groundwatch.errors import TransientError, UsageError
-from groundwatch.protocols.base import Stage
-from groundwatch.replay.courtesy import PIECE, Courtesy, Pace
-from groundwatch.replay.engines import Engines
+from groundwatch.errors import TransientError
 from groundwatch.replay.pages import PagedReader
+from groundwatch.replay.pipeline import Pipeline
 from groundwatch.replay.runs import (
     Counts,
     Page,
@@ -29,15 +27,16 @@ from groundwatch.replay.runs import (
     RunGone,
     Runs,
     Tally,
+    judged_by,
     page_of,
-    report,
+    reported,
     take,
     this_worker,
 )
 from groundwatch.replay.spec import Selection
+from groundwatch.replay.throttle import PIECE, LiveTrafficThrottle, Pace
 from groundwatch.replay.writing import Choosing, Chosen, Writer
 from groundwatch.runtime.delivery.streams import MOST, Read
-from groundwatch.runtime.settings import with_run
 from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
@@ -50,13 +49,17 @@ PATIENT_BATCH = 16
 IN_WORK = 4
 """Batches that are judged or published at once."""
 
-SAY_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 """How often the position is written while a page is in work."""
 
 AWAY_SECONDS = 600.0
 """How long a server may stay away before the replay gives up; its run can be resumed."""
 
 PAUSE = 0.5
+
+GC_THRESHOLDS = gc.get_threshold()
+GARBAGE = 20_000
+"""Objects after which garbage is looked for: those of about two batches."""
 
 Progress = Callable[[Run], None]
 
@@ -78,25 +81,24 @@ class Replayer:
         self.spec = run.spec
         self._runs = runs
         self._me = this_worker()
-        judges = with_run(settings, run.spec.settings)
-        self._engines = Engines(judges, bus, start=Stage(run.spec.stage), metrics=metrics)
+        self._pipeline = Pipeline.of_run(run.spec, settings, bus, metrics)
         self.choosing = Choosing(run.spec, Selection(run.spec))
         self.writer = Writer(
             bus,
             run,
-            self._engines,
+            self._pipeline,
             begin_protocol=self._begin_protocol,
             away=self.away,
         )
-        self.courtesy = Courtesy(bus)
+        self.throttle = LiveTrafficThrottle(bus)
         self.reader = PagedReader(
             bus.js,
             run.stream,
             run.spec.subjects,
             run.last,
-            most=lambda: self.courtesy.most(MOST, 5 * PIECE),
+            most=lambda: self.throttle.most(MOST, 5 * PIECE),
         )
-        self._tell = on_progress or (lambda _: None)
+        self._on_progress = on_progress or (lambda _: None)
         self.stopping = False
         self._reached = time.monotonic()
 
@@ -112,7 +114,7 @@ class Replayer:
     @property
     def batch(self) -> int:
         """How many events are judged at a time: engines that wait for a server let go of few at once."""
-        return BATCH if self.spec.stage == Stage.SCORING or self._engines.compute else PATIENT_BATCH
+        return BATCH if self._pipeline.compute else PATIENT_BATCH
 
     async def work(self) -> Run:
         """Work until the run is done, paused or cancelled, or until `stop`.
@@ -120,7 +122,7 @@ class Replayer:
         Raises `TransientError` when the server stays away, `UsageError` when the judges are no longer those
         that the run was begun with.
         """
-        self.courtesy.start()
+        self.throttle.start()
         try:
             while not self.stopping:
                 run = await self.change(lambda run: take(run, self._me))
@@ -136,9 +138,10 @@ class Replayer:
             self.run = msgspec.structs.replace(self.run, status="deleting")
         finally:
             gc.unfreeze()
+            gc.set_threshold(*GC_THRESHOLDS)
             await self.reader.close()
-            await self.courtesy.stop()
-            await self._engines.close()
+            await self.throttle.stop()
+            await self._pipeline.close()
         return self.run
 
     async def change(self, how: Callable[[Run], Run]) -> Run:
@@ -150,12 +153,14 @@ class Replayer:
                 await self.away(error)
                 continue
             self.reached()
-            self._tell(self.run)
+            self._on_progress(self.run)
             return self.run
 
-    async def said(self, number: int, at: int, counts: Counts, seconds: float, *, let_go: bool) -> bool:
+    async def report(self, number: int, at: int, counts: Counts, seconds: float, *, let_go: bool) -> bool:
         """Write down how far our page is; False when it is no longer ours or the run no longer runs."""
-        run = await self.change(lambda run: report(run, self._me, number, at, counts, seconds, let_go=let_go))
+        run = await self.change(
+            lambda run: reported(run, self._me, number, at, counts, seconds, let_go=let_go)
+        )
         return page_of(run, self._me) is not None
 
     def reached(self) -> None:
@@ -173,16 +178,11 @@ class Replayer:
 
     async def _begin_protocol(self, name: str, fingerprints: dict[str, str]) -> None:
         """Write down who judges; raises `UsageError` when it was somebody else before."""
-        # The judges are loaded. To look through them for garbage again and again takes a fifth of the time.
+        # The judges are loaded. To look through them for garbage again and again takes a fifth of the time;
+        # to look through the events in work after every few hundred objects, a tenth.
         gc.freeze()
-        now = {f"{name}.{stage}": judge for stage, judge in fingerprints.items()}
-        run = await self.change(lambda run: msgspec.structs.replace(run, judges={**now, **run.judges}))
-        for where, judge in now.items():
-            if run.judges[where] != judge:
-                raise UsageError(
-                    f"run '{self.spec.run}' was begun with judge {run.judges[where]} for {where}, and "
-                    f"here it is {judge}: one run is never of two; begin another"
-                )
+        gc.set_threshold(GARBAGE, *GC_THRESHOLDS[1:])
+        await self.change(lambda run: judged_by(run, name, fingerprints))
 
 
 class PageWork:
@@ -205,7 +205,7 @@ class PageWork:
 
     async def run(self) -> None:
         """Until the page is through, or no more may be begun."""
-        saying = asyncio.create_task(self._say_now_and_then())
+        reporting = asyncio.create_task(self._report_loop())
         try:
             await self._through()
             await self._finish(0)
@@ -213,8 +213,8 @@ class PageWork:
             # Not cancelled: a report in the air counts what this object has already forgotten.
             self._quiet.set()
             await self._drop()
-            await saying
-        await self._say(let_go=True)
+            await reporting
+        await self._report(let_go=True)
 
     async def _through(self) -> None:
         replayer, page = self._replayer, self._page
@@ -237,13 +237,13 @@ class PageWork:
     async def _begin_all(self, messages: list[Read]) -> None:
         start = 0
         while start < len(messages) and not self._over():
-            courtesy = self._replayer.courtesy
-            part = messages[start : start + courtesy.most(self._replayer.batch)]
+            throttle = self._replayer.throttle
+            part = messages[start : start + throttle.most(self._replayer.batch)]
             start += len(part)
             for piece in self._paced(part):
                 await self._until_due(piece)
-                await self._finish(0 if courtesy.flowing else IN_WORK - 1)
-                await courtesy.turn()
+                await self._finish(0 if throttle.flowing else IN_WORK - 1)
+                await throttle.wait()
                 if self._over():
                     return
                 self._begin(piece)
@@ -295,17 +295,17 @@ class PageWork:
     def _over(self) -> bool:
         return self._lost or self._replayer.over
 
-    async def _say_now_and_then(self) -> None:
+    async def _report_loop(self) -> None:
         while not self._quiet.is_set():
-            await self._say(let_go=False)
+            await self._report(let_go=False)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._quiet.wait(), SAY_SECONDS)
+                await asyncio.wait_for(self._quiet.wait(), REPORT_SECONDS)
 
-    async def _say(self, *, let_go: bool) -> None:
+    async def _report(self, *, let_go: bool) -> None:
         now = time.monotonic()
         counts, self._since = self._since, Counts()
         seconds, self._counted = now - self._counted, now
         self._number += 1
         at = self._at
-        ours = await self._replayer.said(self._number, at, counts, seconds, let_go=let_go)
+        ours = await self._replayer.report(self._number, at, counts, seconds, let_go=let_go)
         self._lost = not ours

@@ -8,35 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import nats.errors
-import nats.js.errors
 
-from groundwatch.errors import UNDECODED, GroundwatchError, InputError, TransientError
+from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError
 from groundwatch.events import (
     ChainAdvanced,
     ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
-    Event,
-    OutcomeKind,
     ResponseRecorded,
     ResponseScored,
 )
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.engines import Engines, protocol_of
-from groundwatch.replay.judging import Made, judging_stage, scored
+from groundwatch.replay.pipeline import Pair, Pipeline
 from groundwatch.replay.runs import Run, Tally
 from groundwatch.replay.spec import Selection, Spec
-from groundwatch.runtime.delivery.bus import ENCODER, Outgoing, Receipt, Stored, settle
-from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE, without_score
-from groundwatch.runtime.delivery.streams import Read
+from groundwatch.runtime.delivery.bus import Outgoing, Receipt, Stored, wait_acks
+from groundwatch.runtime.delivery.outcomes import dead, outgoing, response_of
+from groundwatch.runtime.delivery.streams import Read, last_message
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
-    HEADER_REASON,
     OUTCOMES,
-    extracted_subject,
     is_token,
-    judged_subject,
     outcome_subject,
     parse_subject,
 )
@@ -50,23 +43,27 @@ UNKNOWN = "unknown"
 LOOKUPS = 50
 """Outcomes that are looked up at once."""
 
-FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
+FAULTS = (nats.errors.Error, OSError, TimeoutError)
 
 _OUTCOMES = msgspec.json.Decoder(ResponseScored)
 
 
-class Item(msgspec.Struct):
-    """One event of the source for one of its protocols, on its way to an outcome.
-
-    `event` None: it does not decode, and `broken` says why.
-    """
+class Item(Pair, kw_only=True):
+    """One event of the source for one of its protocols. `broken` says why it does not decode; then the event
+    is a response of nobody."""
 
     key: str
-    protocol: str
-    event: Source | None
     response: ResponseRecorded
     broken: str = ""
-    made: Made | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether a judge is asked for it."""
+        return (
+            not self.broken
+            and self.response.unanswered is None
+            and self.protocol not in self.response.declined
+        )
 
 
 class Chosen(msgspec.Struct):
@@ -140,20 +137,22 @@ class Choosing:
             if self._recorded:
                 chains += self._selection.chains(response)
                 items += [
-                    Item(key, protocol, response, response)
+                    Item(response, protocol, key=key, response=response)
                     for protocol in (
                         response.protocols if with_chains else self._selection.protocols(response)
                     )
                     if is_token(protocol)
                 ]
             else:
-                items.append(Item(key, address.protocol, _with_response(event, response), response))
+                event = _with_response(event, response)
+                items.append(Item(event, address.protocol, key=key, response=response))
         return Chosen(items, len(messages), responses, messages[-1].sequence if messages else 0, chains)
 
     def _broken(self, message: Read, key: str, protocol: str, why: str) -> list[Item]:
         nobody = ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=self._run)
         named = (protocol,) if protocol else self._selection.named(message.headers.get(HEADER_PROTOCOLS, ""))
-        return [Item(key, name, None, nobody, why or "does not decode") for name in named]
+        broken = why or "does not decode"
+        return [Item(nobody, name, key=key, response=nobody, broken=broken) for name in named]
 
 
 class Writer:
@@ -163,7 +162,7 @@ class Writer:
         self,
         bus: Bus,
         run: Run,
-        engines: Engines,
+        pipeline: Pipeline,
         *,
         begin_protocol: Callable[[str, dict[str, str]], Awaitable[None]],
         away: Callable[[Exception], Awaitable[None]],
@@ -171,10 +170,12 @@ class Writer:
         self._bus = bus
         self._spec = run.spec
         self._nonce = run.nonce
-        self._engines = engines
+        self._pipeline = pipeline
+        self._stage = Stage(run.spec.stage)
         self._begin_protocol = begin_protocol
         self._away = away
         self._begun: set[str] = set()
+        self._beginning = asyncio.Lock()
 
     async def write(self, chosen: Chosen, *, look_first: bool) -> Tally:
         """Judge and publish. `look_first` asks the stream first which outcomes there are already, so that
@@ -189,117 +190,58 @@ class Writer:
         return tally
 
     async def _judge(self, items: list[Item]) -> None:
-        groups: dict[str, list[Item]] = {}
         for item in items:
-            response = item.response
-            if item.event is None:
-                item.made = self._without(item, OutcomeKind.UNSCORED, UNDECODABLE, item.broken)
-            elif (why := response.declined.get(item.protocol)) is not None:
-                item.made = self._without(item, OutcomeKind.DECLINED, why)
-            elif response.unanswered is not None:
-                told = response.unanswered
-                item.made = self._without(item, OutcomeKind.UNSCORED, told.reason, told.detail)
-            else:
-                groups.setdefault(item.protocol, []).append(item)
-        for name, group in groups.items():
-            made = await self._made(name, [item.event for item in group])
-            for index, item in enumerate(group):
-                item.made = (
-                    self._without(item, OutcomeKind.UNSCORED, DEAD_LETTER, str(made))
-                    if isinstance(made, GroundwatchError)
-                    else made[index]
-                )
-
-    async def _made(self, name: str, events: list[Any]) -> list[Made] | GroundwatchError:
-        if self._spec.stage == Stage.SCORING:
-            protocol = protocol_of(name)
-            if isinstance(protocol, InputError):
-                return protocol
-            return [scored(event, protocol) for event in events]
-        if name not in self._begun:
-            judging = await self._engines.judging(name)
-            if isinstance(judging, GroundwatchError):
-                return judging
-            await self._begin_protocol(name, judging.fingerprints())
-            self._begun.add(name)
-        return await self._engines.judge(name, events)
-
-    def _without(self, item: Item, kind: OutcomeKind, reason: str, detail: str = "") -> Made:
-        return Made(without_score(item.response, item.protocol, kind, reason, detail=detail))
+            if item.broken:
+                item.fail(self._stage.value, DecodeError(item.broken))
+        asked = {item.protocol for item in items if item.asks}
+        if asked - self._begun:
+            # One after the other: who came first is judged first.
+            async with self._beginning:
+                for name in asked - self._begun:
+                    if judges := await self._pipeline.judges(name, self._stage):
+                        await self._begin_protocol(name, judges)
+                    self._begun.add(name)
+        await self._pipeline.judge(self._stage, [item for item in items if not item.broken])
 
     async def _publish(self, items: list[Item], tally: Tally) -> None:
         if self._spec.keep:
-            await self._create([one for item in items for one in self._on_the_way(item)])
-        stored = await self._create([self._outcome(item) for item in items])
+            kept = [(item, message) for item in items for message in item.messages[:-1]]
+            numbered = [self._numbered(message, message.subject) for _, message in kept]
+            await self._create([item for item, _ in kept], numbered)
+        stored = await self._create(items, [self._message(item) for item in items])
         existed = []
         for item, what in zip(items, stored, strict=True):
-            made = item.made
-            assert made is not None
             if what is Stored.NEW:
-                tally.outcome(made.outcome.outcome, made.outcome.reason, made.outcome.usage)
+                tally.outcome(item.outcome)
             else:
                 existed.append(item)
         if existed:
             for item in await self._without_done(existed, tally):
                 # Refused as a repeat, and yet not there: somebody has erased it meanwhile.
-                made = item.made
-                assert made is not None
-                tally.outcome(made.outcome.outcome, made.outcome.reason, made.outcome.usage)
+                tally.outcome(item.outcome)
 
-    def _outcome(self, item: Item) -> Outgoing:
-        assert item.made is not None
-        outcome = item.made.outcome
-        headers = {HEADER_OUTCOME: outcome.outcome.value}
-        if outcome.reason:
-            headers[HEADER_REASON] = outcome.reason
-        return Outgoing(
-            subject=outcome_subject(self._spec.run, item.protocol, item.key),
-            payload=ENCODER.encode(outcome),
-            # The run's own number: the server knows the ids of a deleted run of this name for minutes.
-            message_id=f"{self._nonce}-{item.protocol}-{item.key}",
-            headers=headers,
-        )
+    def _message(self, item: Item) -> Outgoing:
+        return self._numbered(item.messages[-1], outcome_subject(self._spec.run, item.protocol, item.key))
 
-    def _on_the_way(self, item: Item) -> list[Outgoing]:
-        made = item.made
-        assert made is not None
-        found = []
-        run, name, key = self._spec.run, item.protocol, item.key
-        if self._spec.stage == Stage.EXTRACTION and made.extracted is not None:
-            protocol = protocol_of(name)
-            assert not isinstance(protocol, InputError)
-            stage = judging_stage(protocol).value
-            found.append(
-                self._kept(extracted_subject(run, stage, name, key), "extracted", item, made.extracted)
-            )
-        if made.judged is not None and self._spec.stage != Stage.SCORING:
-            found.append(
-                self._kept(judged_subject(run, Stage.SCORING.value, name, key), "judged", item, made.judged)
-            )
-        return found
+    def _numbered(self, message: Outgoing, subject: str) -> Outgoing:
+        """By the run's own number: the server knows the ids of a deleted run of this name for minutes."""
+        return msgspec.structs.replace(message, subject=subject, message_id=f"{self._nonce}-{subject}")
 
-    def _kept(self, subject: str, kind: str, item: Item, event: Event) -> Outgoing:
-        return Outgoing(
-            subject=subject,
-            payload=ENCODER.encode(event),
-            message_id=f"{self._nonce}-{kind}-{item.protocol}-{item.key}",
-        )
-
-    async def _create(self, messages: list[Outgoing]) -> list[Stored]:
+    async def _create(self, items: list[Item], messages: list[Outgoing]) -> list[Stored]:
         """Publish all, however long the server takes to come back."""
         found: dict[int, Stored] = {}
         while len(found) < len(messages):
             sent: dict[int, Receipt] = {}
             trouble: TransientError | None = None
-            for index, message in enumerate(messages):
+            for index, (item, message) in enumerate(zip(items, messages, strict=True)):
                 if index in found:
                     continue
                 try:
-                    sent[index] = await self._send(message)
+                    sent[index] = await self._send(item, message)
                 except TransientError as error:
                     trouble = error
                     break
-            await settle(sent.values())
+            await wait_acks(sent.values())
             for index, receipt in sent.items():
                 try:
                     found[index] = receipt.result()
@@ -309,34 +251,17 @@ class Writer:
                 await self._away(trouble)
         return [found[index] for index in range(len(messages))]
 
-    async def _send(self, message: Outgoing) -> Receipt:
+    async def _send(self, item: Item, message: Outgoing) -> Receipt:
+        """An outcome that the server does not take is told by its reason; other events leave their place."""
         try:
             return await self._bus.start_create(message)
-        except InputError:
-            return await self._bus.start_create(self._too_large(message))
-
-    def _too_large(self, message: Outgoing) -> Outgoing:
-        """An outcome with more claims than the server takes is told by its reason; its claims are lost."""
-        if HEADER_OUTCOME not in message.headers:
-            return msgspec.structs.replace(message, payload=b"")
-        outcome = _OUTCOMES.decode(message.payload)
-        limit = self._bus.client.max_payload
-        why = f"an outcome of {len(message.payload)} bytes does not fit the server's max_payload of {limit}"
-        bare = msgspec.structs.replace(
-            outcome,
-            outcome=OutcomeKind.UNSCORED,
-            score=None,
-            values={},
-            reason=DEAD_LETTER,
-            detail=why,
-            units=(),
-            claims=(),
-        )
-        return msgspec.structs.replace(
-            message,
-            payload=ENCODER.encode(bare),
-            headers={HEADER_OUTCOME: OutcomeKind.UNSCORED.value, HEADER_REASON: DEAD_LETTER},
-        )
+        except InputError as error:
+            if HEADER_OUTCOME not in message.headers:
+                return await self._bus.start_create(msgspec.structs.replace(message, payload=b""))
+            judges, usage = item.outcome.judges, item.outcome.usage
+            bare = dead(item.response, item.protocol, Stage.SCORING, error, judges=judges, usage=usage)
+            item.go_on(outgoing(bare))
+            return await self._bus.start_create(self._message(item))
 
     async def _without_done(self, items: list[Item], tally: Tally) -> list[Item]:
         """Those that have no outcome in the run yet; the others are counted as they are there."""
@@ -348,29 +273,17 @@ class Writer:
                 if outcome is None:
                     left.append(item)
                 else:
-                    tally.outcome(outcome.outcome, outcome.reason, outcome.usage, repeated=True)
+                    tally.outcome(outcome, repeated=True)
         return left
 
     async def _there(self, item: Item) -> ResponseScored | None:
         subject = outcome_subject(self._spec.run, item.protocol, item.key)
         while True:
             try:
-                message = await self._bus.js.get_last_msg(OUTCOMES, subject)
-                return _OUTCOMES.decode(message.data or b"")
-            except nats.js.errors.NotFoundError:
-                return None
+                message = await last_message(self._bus.js, OUTCOMES, subject)
+                return _OUTCOMES.decode(message.data) if message is not None else None
             except FAULTS as error:
                 await self._away(error)
-
-
-def response_of(event: Source) -> ResponseRecorded:
-    """The response that an event is about."""
-    match event:
-        case ResponseRecorded():
-            return event
-        case ClaimsVerified() | ClaimsMatched():
-            return event.extracted.response
-    return event.response
 
 
 def _with_response(event: Source, response: ResponseRecorded) -> Source:

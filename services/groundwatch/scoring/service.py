@@ -20,7 +20,7 @@ Judged = ClaimsVerified | ClaimsMatched | ChainAdvanced
 class ScoringService(StageService):
     """Does each protocol's arithmetic and writes the outcome. Pure but for the clock."""
 
-    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, bus: Bus | None, metrics: Metrics) -> None:
         super().__init__(Stage.SCORING.value, settings, bus, metrics)
         self.consume(Judged, self.handle, settings.scoring, None)
 

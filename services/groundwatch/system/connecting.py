@@ -86,7 +86,7 @@ async def connected(
             settings = with_nats(settings, url)
         bus = Bus(settings.nats, name=name, user=user)
         stack.push_async_callback(bus.close)
-        await bus.connect(patience=3.0)
+        await bus.connect(timeout=3.0)
         try:
             async with bus.unless_refused():
                 yield bus

@@ -13,6 +13,7 @@ import nats.errors
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing
+from groundwatch.runtime.services.observing import observed
 from groundwatch.runtime.services.run import running, until_told_to_stop
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import first_of
@@ -96,7 +97,6 @@ async def _unless(told: asyncio.Task[None], work: Coroutine[Any, Any, T]) -> T |
 async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task[None]) -> Service | None:
     """The service that ran until we were told to stop; None where that came before it had started."""
     metrics = metrics_for(settings)
-    metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
     service = make_service(stage, settings, bus, metrics)
     problems: Callable[[], list[str]] = service.problems
     telemetry = telemetry_server(
@@ -108,6 +108,7 @@ async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task
         hosts=settings.telemetry.hosts,
     )
     async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(observed(bus, stage, settings, metrics))
         stack.push_async_callback(bus.close)
         await telemetry.start()
         stack.push_async_callback(telemetry.stop, 2)

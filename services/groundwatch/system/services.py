@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from groundwatch.errors import UsageError
-from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.settings import Settings
@@ -76,8 +75,3 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
 def metrics_for(settings: Settings) -> Metrics:
     """The metrics of a process, as settings want them."""
     return Metrics(max_labels=settings.telemetry.max_labels, version_tags=settings.telemetry.version_tags)
-
-
-def configure_protocols(settings: Settings) -> None:
-    """Give protocols their settings."""
-    registry.configure(settings.protocols)

@@ -17,11 +17,13 @@ from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
 from groundwatch.erasure.service import RetentionService
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.models.repository import ServedModel
+from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
 from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
+from groundwatch.runtime.services.observing import observed
 from groundwatch.runtime.services.run import problems_of, running
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -30,7 +32,7 @@ from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.connecting import Running, data_dir, with_nats
 from groundwatch.system.models import serving
-from groundwatch.system.services import STAGES, configure_protocols, make_service, metrics_for
+from groundwatch.system.services import STAGES, make_service, metrics_for
 
 READY_SECONDS = 60.0
 RESTART_PAUSE = 2.0
@@ -70,7 +72,7 @@ async def whole_system(
     `models` are served by a Triton of our own, which tells `on_progress` what it loads. Without `archive.url`
     there is no archive.
     """
-    configure_protocols(settings)
+    registry.configure(settings.protocols)
     metrics = metrics_for(settings)
     async with contextlib.AsyncExitStack() as stack:
         server = None
@@ -94,7 +96,7 @@ async def whole_system(
             mending = SupervisedTask("nats-disk", lambda: restart_when_there_is_room(server, bus))
             mending.start()
             stack.push_async_callback(mending.stop)
-        metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
+        await stack.enter_async_context(observed(bus, "groundwatch", settings, metrics))
         await provision(bus.js, replicas=settings.nats.replicas, cache=settings.cache)
         archived = settings.archive.url not in ("", SWITCHED_OFF)
         wanted = [name for name in STAGES if name != "archive" or archived]

@@ -52,6 +52,7 @@ from groundwatch.topology.names import (
     HEADER_PROTOCOLS,
     HEADER_REASON,
     HEADER_RETRY,
+    HEADER_TRACE,
     HEADERS,
     IMAGES_BUCKET,
     JUDGED,
@@ -99,6 +100,7 @@ from groundwatch.topology.subjects import (
     recorded_subject,
     retry_subject,
     run_subjects,
+    stage_of,
 )
 
 __all__ = [
@@ -128,6 +130,7 @@ __all__ = [
     "HEADER_PROTOCOLS",
     "HEADER_REASON",
     "HEADER_RETRY",
+    "HEADER_TRACE",
     "IMAGES_BUCKET",
     "JUDGED",
     "MAX_TOKEN",
@@ -162,6 +165,7 @@ __all__ = [
     "recorded_subject",
     "retry_subject",
     "run_subjects",
+    "stage_of",
     "stream",
     "streams_of",
     "users",

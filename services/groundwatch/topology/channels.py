@@ -30,6 +30,7 @@ from groundwatch.topology.names import (
     HEADER_PROTOCOLS,
     HEADER_REASON,
     HEADER_RETRY,
+    HEADER_TRACE,
     JUDGED,
     OUTCOMES,
     PREFIX,
@@ -51,6 +52,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         readers=(GATEWAY, COMMAND_LINE, AUDITOR, ERASE),
         lookups=(GATEWAY,),
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_PROTOCOLS, HEADER_DIGEST),
+        optional_headers=(HEADER_TRACE,),
     ),
     ChannelSpec(
         name="recorded",
@@ -62,6 +64,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         readers=(GATEWAY, COMMAND_LINE, AUDITOR, REPLAY, ERASE),
         lookups=(GATEWAY, *STAGES),
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_PROTOCOLS, HEADER_DIGEST),
+        optional_headers=(HEADER_TRACE,),
     ),
     ChannelSpec(
         name="extracted",
@@ -72,6 +75,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         publishers=("extraction", REPLAY),
         readers=(COMMAND_LINE, AUDITOR, REPLAY, ERASE),
         lookups=("extraction",),
+        optional_headers=(HEADER_TRACE,),
     ),
     ChannelSpec(
         name="chain",
@@ -82,6 +86,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         publishers=("extraction", "captioning", "generation"),
         readers=(COMMAND_LINE, AUDITOR, ERASE),
         lookups=("extraction", "captioning", "generation"),
+        optional_headers=(HEADER_TRACE,),
     ),
     ChannelSpec(
         name="judged",
@@ -92,6 +97,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         publishers=("matching", "verification", "generation", REPLAY),
         readers=(COMMAND_LINE, AUDITOR, REPLAY, ERASE),
         lookups=("matching", "verification", "generation"),
+        optional_headers=(HEADER_TRACE,),
     ),
     ChannelSpec(
         name="outcome",
@@ -103,7 +109,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         readers=(GATEWAY, COMMAND_LINE, AUDITOR, REPLAY, ARCHIVE, ERASE),
         lookups=STAGES,
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_OUTCOME),
-        optional_headers=(HEADER_REASON, HEADER_ORIGIN),
+        optional_headers=(HEADER_REASON, HEADER_ORIGIN, HEADER_TRACE),
     ),
     ChannelSpec(
         name="alarm",
@@ -123,7 +129,7 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         publishers=STAGES,
         readers=(COMMAND_LINE, AUDITOR, ERASE),
         headers=(HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE, HEADER_ORIGIN, HEADER_REASON, HEADER_RETRY),
-        optional_headers=(HEADER_PROTOCOLS,),
+        optional_headers=(HEADER_PROTOCOLS, HEADER_TRACE),
     ),
     ChannelSpec(
         name="retry",
@@ -133,6 +139,6 @@ CHANNELS: tuple[ChannelSpec, ...] = (
         publishers=(COMMAND_LINE,),
         readers=(COMMAND_LINE, AUDITOR, ERASE),
         headers=(HEADER_MESSAGE_ID, HEADER_ORIGIN, HEADER_RETRY),
-        optional_headers=(HEADER_PROTOCOLS,),
+        optional_headers=(HEADER_PROTOCOLS, HEADER_TRACE),
     ),
 )

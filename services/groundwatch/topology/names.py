@@ -12,6 +12,7 @@ HEADER_OUTCOME = "Gw-Outcome"
 HEADER_REASON = "Gw-Reason"
 HEADER_ORIGIN = "Gw-Origin"
 HEADER_RETRY = "Gw-Retry"
+HEADER_TRACE = "traceparent"
 
 HEADERS: dict[str, str] = {
     HEADER_MESSAGE_ID: "Digest of event, stage and judges: the server drops a repeat of it for minutes",
@@ -24,6 +25,7 @@ HEADERS: dict[str, str] = {
     HEADER_REASON: "On an outcome, its reason; on a dead letter, why it is there",
     HEADER_ORIGIN: "The subject of the original",
     HEADER_RETRY: "How many times this event has been sent again",
+    HEADER_TRACE: "The span that published it (W3C Trace Context), where `telemetry.traces` is set",
 }
 """What every header means."""
 

@@ -46,7 +46,7 @@ SEES_BACKLOG: dict[str, tuple[str, ...]] = {
     GATEWAY: tuple(spec.name for spec in CONSUMERS),
     COMMAND_LINE: tuple(spec.name for spec in CONSUMERS),
     AUDITOR: tuple(spec.name for spec in CONSUMERS),
-    # Live traffic goes first: `replay.courtesy`.
+    # Live traffic goes first: `replay.throttle`.
     REPLAY: tuple(spec.name for spec in CONSUMERS),
     # What a stage holds is erased when the stage has let go of it.
     ERASE: tuple(spec.name for spec in CONSUMERS),

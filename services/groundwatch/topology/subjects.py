@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from groundwatch.errors import InvalidName
@@ -12,20 +14,33 @@ MAX_TOKEN = 128
 than 4,096 bytes; no subject of ours has more than seven parts."""
 
 
+_TOKEN = r"[_-]*[A-Za-z0-9][\w-]*"
+_is_plain_token = re.compile(_TOKEN, re.ASCII).fullmatch
+_is_plain = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*", re.ASCII).fullmatch
+
+
 def is_token(text: str) -> bool:
     """Whether the text can stand between two dots of a subject, as every protocol's name must."""
-    return 0 < len(text) <= MAX_TOKEN and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
+    return len(text) <= MAX_TOKEN and _is_plain_token(text) is not None
 
 
 def subject(*tokens: str) -> str:
     """A subject of ours. Raises `InvalidName` for what cannot be part of one."""
-    for token in tokens:
-        if not is_token(token):
-            shown = token if len(token) <= MAX_TOKEN else f"{token[:32]}…"
-            raise InvalidName(
-                f"'{shown}' cannot be part of a subject: use letters, digits, - and _, at most {MAX_TOKEN}"
-            )
-    return ".".join((PREFIX, *tokens))
+    name = ".".join((PREFIX, *tokens))
+    if _is_subject(name) and name.count(".") == len(tokens):
+        return name
+    token = next(token for token in tokens if not is_token(token))
+    shown = token if len(token) <= MAX_TOKEN else f"{token[:32]}…"
+    raise InvalidName(
+        f"'{shown}' cannot be part of a subject: use letters, digits, - and _, at most {MAX_TOKEN}"
+    )
+
+
+def _is_subject(name: str) -> bool:
+    """All at once: every event on its way makes and reads several."""
+    if _is_plain(name) is None:
+        return False
+    return len(name) <= MAX_TOKEN or all(len(token) <= MAX_TOKEN for token in name.split("."))
 
 
 def run_subjects(kind: str, run: str | None, *tokens: str) -> str:
@@ -92,8 +107,12 @@ class Address(msgspec.Struct, frozen=True):
 
 def parse_subject(subject: str) -> Address | None:
     """Read a subject of ours; None when it is not one, or has parts that none of ours has."""
-    parts = subject.split(".")
-    return _parse(parts) if all(map(is_token, parts)) else None
+    return _parse(subject.split(".")) if _is_subject(subject) else None
+
+
+def stage_of(subject: str) -> str:
+    """The stage that a subject of claims, of a chain or of a question leads to."""
+    return subject.split(".", 4)[3]
 
 
 def _parse(parts: list[str]) -> Address | None:

@@ -11,25 +11,33 @@ from groundwatch.runtime.services.claims import ClaimService
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.verification.engines import build
+from groundwatch.verification.engines import LoadImage, build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 
 
 class VerificationService(ClaimService):
     """Decides each claim against the image or the reference, by the engine that settings name."""
 
+    engine: VerificationEngine
+
     def __init__(
-        self, settings: Settings, bus: Bus, metrics: Metrics, engine: VerificationEngine | None = None
+        self,
+        settings: Settings,
+        bus: Bus | None,
+        metrics: Metrics,
+        engine: VerificationEngine | None = None,
+        *,
+        load_image: LoadImage | None = None,
     ) -> None:
         super().__init__(Stage.VERIFICATION.value, settings, bus, metrics)
-        self.engine = engine or build(
+        engine = engine or build(
             settings.verification,
-            load_image=lambda sha256: ImageStore(bus.js).load(sha256),
+            load_image=load_image or (lambda sha256: ImageStore(self.bus.js).load(sha256)),
             on_call=self.count_request,
             visual=settings.visual,
             triton=settings.triton,
         )
-        self.consume(ClaimsExtracted, self.handle, settings.verification, self.engine)
+        self.consume(ClaimsExtracted, self.handle, settings.verification, engine)
 
     async def handle(self, works: Sequence[Work[ClaimsExtracted]]) -> Sequence[Result | GroundwatchError]:
         """A verdict for every claim of every event."""

@@ -23,11 +23,11 @@ from tests.deploy.helm.charts import (
     template,
 )
 
+from groundwatch.protocols import registry
 from groundwatch.runtime.local.nats_server import find_binary
 from groundwatch.runtime.security.same_origin import Hosts
 from groundwatch.runtime.security.users import VALUES_FILE, write_auth
 from groundwatch.runtime.settings.reading import load
-from groundwatch.system.services import configure_protocols
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ def settings_of(objects: list[Object], folder: Path) -> Path:
 def test_the_services_take_the_settings(case: str, tmp_path: Path) -> None:
     objects = rendered(case)
     settings = load(settings_of(objects, tmp_path), {})
-    configure_protocols(settings)
+    registry.configure(settings.protocols)
     assert settings.nats.url
     (port,) = {
         port["containerPort"]

@@ -280,6 +280,15 @@ def test_only_stages_with_an_endpoint_reach_the_world() -> None:
     }
 
 
+def test_who_makes_spans_reaches_their_collector() -> None:
+    policies = of_kind(rendered("models-apart"), "NetworkPolicy")
+    assert {
+        one["metadata"]["name"].removeprefix("gw-groundwatch-")
+        for one in policies
+        if {"ports": [{"port": 4317, "protocol": "TCP"}]} in one["spec"]["egress"]
+    } == {"gateway", *STAGES}
+
+
 def test_the_auditor_is_a_user_of_its_own_and_is_scraped() -> None:
     objects = rendered("production")
     pod = named(objects, "Deployment", "auditor")["spec"]["template"]

@@ -11,7 +11,7 @@ from tests.support.frozen import frozen
 
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.runtime.delivery import publisher
-from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored, settle
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored, wait_acks
 from groundwatch.runtime.delivery.publisher import HEADROOM, MAX_PENDING
 from groundwatch.runtime.local.nats_server import NatsServer, free_port
 from groundwatch.runtime.settings import NatsSettings
@@ -53,7 +53,7 @@ async def test_of_many_at_once_one_wins(bus: Bus, stream: str) -> None:
     receipts = [
         await bus.start_create(Outgoing(subject="test.a", payload=b"%d" % number)) for number in range(50)
     ]
-    await settle(receipts)
+    await wait_acks(receipts)
     assert [receipt.result() for receipt in receipts].count(Stored.NEW) == 1
 
 
@@ -134,7 +134,7 @@ async def test_unacknowledged_events_hold_their_place_only_so_long(
         ]
         with pytest.raises(TransientError, match="wait for acknowledgement"):
             await bus.create(Outgoing(subject="test.more", payload=b"x"))
-        await settle(receipts)
+        await wait_acks(receipts)
         for receipt in receipts:
             with pytest.raises(TransientError):
                 receipt.result()
@@ -156,7 +156,7 @@ async def test_more_in_the_air_than_there_is_room_for(bus: Bus, clean_streams: N
         await bus.start_create(Outgoing(subject=f"gw.outcome.live.test.{number}", payload=b"{}"))
         for number in range(count)
     ]
-    await settle(receipts)
+    await wait_acks(receipts)
     assert all(receipt.result() is Stored.NEW for receipt in receipts)
     assert (await bus.js.stream_info(OUTCOMES)).state.messages == count
 
@@ -171,7 +171,7 @@ async def test_not_connected_yet() -> None:
 async def test_no_server_names_the_address_and_the_setting() -> None:
     address = f"nats://127.0.0.1:{free_port()}"
     with pytest.raises(UsageError, match=rf"{address}.*nats\.url") as caught:
-        await Bus(NatsSettings(url=address), name="test").connect(patience=0.5)
+        await Bus(NatsSettings(url=address), name="test").connect(timeout=0.5)
     assert "\n" not in str(caught.value)
 
 

@@ -147,7 +147,7 @@ async def test_nobody_connects_without_the_token(own_server: NatsServer) -> None
     place = f"127.0.0.1:{own_server.port}"
     for url in (f"nats://{place}", f"nats://guessed@{place}", f"nats://user:password@{place}"):
         with pytest.raises(UsageError) as refused:
-            await Bus(NatsSettings(url=url), name="test").connect(patience=1.0)
+            await Bus(NatsSettings(url=url), name="test").connect(timeout=1.0)
         assert "guessed" not in str(refused.value) and "password" not in str(refused.value)
 
 

@@ -37,7 +37,7 @@ def server() -> Iterator[Secured]:
 async def refusal(settings: NatsSettings, patience: float = 10.0) -> str:
     bus = Bus(settings, name="scoring")
     with pytest.raises(UsageError) as caught:
-        await bus.connect(patience=patience)
+        await bus.connect(timeout=patience)
     said = str(caught.value)
     assert "\n" not in said
     return said
@@ -168,7 +168,7 @@ async def test_a_seed_is_rotated_without_a_pause(server: Secured) -> None:
 async def _connects(settings: NatsSettings) -> bool:
     bus = Bus(settings, name="scoring")
     try:
-        await bus.connect(patience=2)
+        await bus.connect(timeout=2)
     except UsageError:
         return False
     try:

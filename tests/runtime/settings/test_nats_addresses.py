@@ -82,5 +82,5 @@ async def test_nobody_answers_at_any_of_them() -> None:
     with pytest.raises(
         UsageError, match=r"no NATS server answers at nats://…@127\.0\.0\.1:\d+,nats://…@"
     ) as it:
-        await Bus(NatsSettings(url=urls), name="test").connect(patience=0.5)
+        await Bus(NatsSettings(url=urls), name="test").connect(timeout=0.5)
     assert "secret" not in str(it.value)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.runtime.conftest import response
 
 from groundwatch.errors import DecodeError, InputError, TransientError
-from groundwatch.events import Decision, Drawn, JudgedClaim, OutcomeKind, ResponseScored, Usage
+from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored, Usage
 from groundwatch.runtime.delivery.dead_letters import _kind
 from groundwatch.runtime.telemetry import metrics as metrics_module
 from groundwatch.runtime.telemetry.metrics import ENOUGH, MOMENTS, OTHER, SCOPES, BoundedLabel, Metrics
@@ -63,7 +63,7 @@ def test_a_caller_cannot_fill_the_memory() -> None:
                 tags={"version": f"v{number}"},
             )
         )
-        metrics.engine_call("extraction", "llm", f"m{number}", result="ok", seconds=0.1, usage=Usage())
+        metrics.judgements("extraction", Judge(engine="llm", model=f"m{number}"), [("ok", Usage())], 0.1)
     for name in (
         "groundwatch_responses_total",
         "groundwatch_outcomes_total",
@@ -209,9 +209,13 @@ def test_what_rarely_happens_to_a_stage_is_there_before_it_happens() -> None:
 def test_tokens_and_cost_are_counted() -> None:
     metrics = Metrics()
     usage = Usage(calls=1, input_tokens=100, output_tokens=20, cost=0.25)
-    metrics.engine_call("verification", "llm", "judge", result="ok", seconds=0.5, usage=usage)
-    assert sorted(samples(metrics, "groundwatch_engine_tokens_total").values()) == [20.0, 100.0]
-    assert list(samples(metrics, "groundwatch_engine_cost_dollars_total").values()) == [0.25]
+    results = [("ok", usage), ("ok", usage), ("error", None)]
+    metrics.judgements("verification", Judge(engine="llm", model="judge"), results, 0.6)
+    assert sorted(samples(metrics, "groundwatch_engine_tokens_total").values()) == [40.0, 200.0]
+    assert list(samples(metrics, "groundwatch_engine_cost_dollars_total").values()) == [0.5]
+    assert sorted(samples(metrics, "groundwatch_engine_calls_total").values()) == [1.0, 2.0]
+    assert list(samples(metrics, "groundwatch_engine_seconds_count").values()) == [3.0]
+    assert list(samples(metrics, "groundwatch_engine_seconds_sum").values()) == [pytest.approx(0.6)]
 
 
 def test_a_name_in_use_takes_the_label_of_one_that_came_once() -> None:

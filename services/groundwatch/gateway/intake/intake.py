@@ -16,7 +16,7 @@ import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
-from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy, digest
+from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.budgets.sampling import OVER_BUDGET, Held, decide
 from groundwatch.gateway.intake.attachments import Attachment, Attachments
@@ -131,14 +131,17 @@ class Intake:
             response=said.response,
             digest=said_digest,
             stream=ASKED,
-            outgoing=Outgoing(
-                subject=subject,
-                payload=ENCODER.encode(said),
-                message_id=digest(key, "asked")[:32],
-                headers={
-                    HEADER_PROTOCOLS: ",".join(said.response.protocols),
-                    HEADER_DIGEST: said_digest,
-                },
+            outgoing=self._bus.begin_trace(
+                Outgoing(
+                    subject=subject,
+                    payload=ENCODER.encode(said),
+                    message_id=(key, "asked"),
+                    headers={
+                        HEADER_PROTOCOLS: ",".join(said.response.protocols),
+                        HEADER_DIGEST: said_digest,
+                    },
+                ),
+                "gateway ask",
             ),
         )
         try:
@@ -213,7 +216,7 @@ class Intake:
         return Ready(
             response=event,
             digest=said_digest,
-            outgoing=recorded(event, said_digest),
+            outgoing=self._bus.begin_trace(recorded(event, said_digest), "gateway record"),
             held=decided.held,
         )
 

@@ -17,7 +17,7 @@ from groundwatch.gateway.intake.intake import RETRY_SECONDS, Ready
 from groundwatch.gateway.intake.parsing import Submission
 from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.gateway.intake.waiting import ANSWER_SECONDS
-from groundwatch.runtime.delivery.bus import Receipt, settle
+from groundwatch.runtime.delivery.bus import Receipt, wait_acks
 
 TIMEOUT = ANSWER_SECONDS
 """Seconds that one request waits in all for a full or absent stream."""
@@ -105,7 +105,7 @@ class Window:
         half = (len(self._waiting) + 1) // 2
         last = self._waiting[half - 1].ending
         if isinstance(last, Receipt):
-            await settle([last])
+            await wait_acks([last])
         for _ in range(half):
             await self._finish()
 

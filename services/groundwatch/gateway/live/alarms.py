@@ -15,7 +15,7 @@ import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
-from groundwatch.events import AlarmRaised, ResponseScored, digest
+from groundwatch.events import AlarmRaised, ResponseScored
 from groundwatch.reporting.alarms import Alarms, Raised, moment
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import FAULTS
@@ -133,7 +133,7 @@ class AlarmPublisher(SupervisedTask):
             message = Outgoing(
                 subject=subject,
                 payload=ENCODER.encode(alarm),
-                message_id=digest(subject, str(sequence), repr(alarm.raised_at))[:32],
+                message_id=(subject, str(sequence), repr(alarm.raised_at)),
                 expect=sequence,
             )
             if await self._bus.create(message) is Stored.NEW:

@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.inputs import no_images
 from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
@@ -19,15 +18,14 @@ from groundwatch.extraction.engines.linguistic.outline import Unit, place
 from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, shipped
 from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
-from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.faithscore.scoring import likert
 from groundwatch.protocols.tally import Result
-from groundwatch.replay.judging import Judging
-from groundwatch.runtime.settings import RetrySettings, StageSettings
+from groundwatch.replay.pipeline import Pipeline
+from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.statistics.agreement import accuracy, correlations, f1
 from groundwatch.statistics.intervals import Interval
-from groundwatch.verification import engines as verification
 
 SAME_FACT = 0.80
 """MiniLM cosine from which two facts say the same."""
@@ -210,13 +208,13 @@ def pair_facts(
 
 
 async def _judge(answers: Sequence[AnnotatedAnswer], engine: ExtractionEngine) -> list[ResponseScored]:
-    judge = verification.build(StageSettings(engine="reference"), load_image=no_images)
-    judging = Judging(FaithScore(), engine, judge, RetrySettings())
+    settings = Settings(verification=StageSettings(engine="reference"))
+    pipeline = Pipeline(settings, engines={Stage.EXTRACTION: engine})
     responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]
     try:
-        return [outcome async for outcome in judging.outcomes(responses)]
+        return [outcome async for outcome in pipeline.outcomes("faithscore", responses)]
     finally:
-        await judging.close()
+        await pipeline.close()
 
 
 def _false(annotated: AnnotatedAnswer) -> int:

@@ -17,10 +17,12 @@ import nats.errors
 import nats.js.errors
 
 from groundwatch.addresses import concealed, shown_address
-from groundwatch.errors import ConnectionLost, TransientError, Unavailable, UsageError
+from groundwatch.errors import ConnectionLost, InputError, TransientError, Unavailable, UsageError
+from groundwatch.events import Event, digest
 from groundwatch.runtime.delivery.connection import Broker, Connection
-from groundwatch.runtime.delivery.publisher import Publisher, Receipt, Stored, settle
+from groundwatch.runtime.delivery.publisher import Publisher, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.storage import StorageHealth
+from groundwatch.runtime.delivery.streams import last_message
 from groundwatch.runtime.security.connecting import Refusals, security, why_not_connected
 from groundwatch.runtime.settings import nats_servers
 from groundwatch.runtime.telemetry.logs import logger
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from groundwatch.runtime.settings import NatsSettings
+    from groundwatch.runtime.telemetry.traces import Traces
 
-__all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "settle"]
+__all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "wait_acks"]
 
 ENCODER = msgspec.json.Encoder()
 
@@ -46,15 +49,20 @@ CLOSE_SECONDS = 4.0
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """An event on its way out. `expect` is the sequence its subject must be at; 0: nothing there yet.
 
+    `message_id` may be the parts that it is to be a digest of: what is never sent needs none.
     `whole` is for dead letters: they may be as large as the server takes.
     """
 
     subject: str
-    payload: bytes
-    message_id: str = ""
+    payload: bytes | Event
+    message_id: str | tuple[str, ...] = ""
     headers: dict[str, str] = {}
     expect: int | None = 0
     whole: bool = False
+
+    def carrying(self, headers: Mapping[str, str]) -> Outgoing:
+        """With these headers too."""
+        return msgspec.structs.replace(self, headers={**self.headers, **headers}) if headers else self
 
 
 class Bus:
@@ -94,6 +102,7 @@ class Bus:
         self._closing = False
         self._trouble = ""
         self.reconnects = 0
+        self.traces: Traces | None = None
 
     @property
     def publish_timeout(self) -> float:
@@ -142,10 +151,10 @@ class Bus:
                 return
             await asyncio.sleep(RECONNECT_POLL)
 
-    async def connect(self, *, patience: float = 10.0) -> None:
-        """Connect, trying for `patience` seconds. Raises `UsageError` naming the address."""
+    async def connect(self, *, timeout: float = 10.0) -> None:
+        """Connect, trying for `timeout` seconds. Raises `UsageError` naming the address."""
         try:
-            await asyncio.wait_for(self.broker.connect(), patience)
+            await asyncio.wait_for(self.broker.connect(), timeout)
         except (OSError, TimeoutError, nats.errors.Error, asyncio.CancelledError) as error:
             if _cancelled():
                 raise
@@ -181,7 +190,7 @@ class Bus:
             return ["not connected to NATS"]
         if self._settings.tls_ca and not self.encrypted:
             return ["the NATS server speaks no TLS any more, and nats.tls_ca demands it"]
-        return [*self._refusals.told(), *self.storage.problems()]
+        return [*self._refusals.problems(), *self.storage.problems()]
 
     @contextlib.asynccontextmanager
     async def unless_refused(self) -> AsyncIterator[None]:
@@ -194,7 +203,7 @@ class Bus:
                 with self._refusals.telling(lambda: limit.reschedule(0)):
                     yield
         except (nats.errors.Error, TimeoutError, TransientError) as error:
-            if refused := self._refusals.told():
+            if refused := self._refusals.problems():
                 raise UsageError(refused[0]) from error
             raise
 
@@ -216,28 +225,38 @@ class Bus:
                 # Whatever it is: what was done over the connection is done.
                 logger.debug("nats.not_closed", service=self._name)
 
+    def begin_trace(self, outgoing: Outgoing, name: str) -> Outgoing:
+        """The event as the first of a trace, where there are traces."""
+        if self.traces is None:
+            return outgoing
+        return outgoing.carrying(self.traces.root(name, outgoing.subject))
+
     async def create(self, outgoing: Outgoing) -> Stored:
         """Publish unless the subject has a message already; return when the stream has it.
 
-        Raises `InputError` when the event is too large to ever fit, `Unavailable` otherwise.
+        Raises `InputError` when the event is too large to ever fit or no text, `Unavailable` otherwise.
         """
         return await (await self.start_create(outgoing))
 
     async def start_create(self, outgoing: Outgoing) -> Receipt:
         """Like `create`, but return once the event is sent, with what waits for the acknowledgement.
 
-        Many can be in the air at once; the caller must await or `settle` each.
+        Many can be in the air at once; the caller must await or `wait_acks` each.
         """
         headers = dict(outgoing.headers)
-        if outgoing.message_id:
-            headers[HEADER_MESSAGE_ID] = outgoing.message_id
+        if name := outgoing.message_id:
+            headers[HEADER_MESSAGE_ID] = name if isinstance(name, str) else digest(*name)[:32]
         if outgoing.expect is not None:
             headers[HEADER_EXPECT_SEQUENCE] = str(outgoing.expect)
         if self._publisher is None:
             raise Unavailable("not connected to NATS yet")
-        return await self._publisher.send(
-            outgoing.subject, outgoing.payload, headers or None, whole=outgoing.whole
-        )
+        payload = outgoing.payload
+        if not isinstance(payload, bytes):
+            try:
+                payload = ENCODER.encode(payload)
+            except UnicodeEncodeError as error:
+                raise InputError(f"the event for {outgoing.subject} cannot be written: {error}") from error
+        return await self._publisher.send(outgoing.subject, payload, headers or None, whole=outgoing.whole)
 
     async def holds(self, stream: str, subject: str) -> bool:
         """Whether the stream has a message on this subject."""
@@ -246,12 +265,10 @@ class Bus:
     async def headers_of(self, stream: str, subject: str) -> Mapping[str, str] | None:
         """The headers of the stream's message on this subject; None when it has none there."""
         try:
-            found = await self.js.get_last_msg(stream, subject)
-        except nats.js.errors.NotFoundError:
-            return None
+            found = await last_message(self.js, stream, subject)
         except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
             raise Unavailable(f"cannot look up {subject}: {error!r}") from error
-        return found.headers or {}
+        return found.headers if found is not None else None
 
     async def _on_error(self, error: Exception) -> None:
         self._trouble = concealed(str(error) or repr(error))

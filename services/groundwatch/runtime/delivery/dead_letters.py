@@ -9,32 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 import nats.errors
-import nats.js.errors
 
 from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError, Unavailable
-from groundwatch.events import (
-    ChainAdvanced,
-    ClaimsExtracted,
-    ClaimsMatched,
-    ClaimsVerified,
-    OutcomeKind,
-    QuestionAsked,
-    ResponseRecorded,
-    digest,
-)
+from groundwatch.events import Event, ResponseRecorded, digest
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.outcomes import (
-    DEAD_LETTER,
-    UNDECODABLE,
-    outgoing,
-    replace_dead,
-    without_score,
-)
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.outcomes import dead, outgoing, replace_dead, response_of
+from groundwatch.runtime.delivery.streams import last_message, read_stream
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -44,6 +27,7 @@ from groundwatch.topology import (
     HEADER_PROTOCOLS,
     HEADER_REASON,
     HEADER_RETRY,
+    HEADER_TRACE,
     RESPONSES,
     dead_subject,
     is_token,
@@ -66,6 +50,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     time: float
     payload: bytes
+    trace: str = ""
 
 
 class DeadLetters:
@@ -76,7 +61,9 @@ class DeadLetters:
         self._stage = stage
         self._metrics = metrics
 
-    async def bury(self, arrived: Arrived, event: Any, failed: tuple[str, ...], error: Exception) -> None:
+    async def bury(
+        self, arrived: Arrived, event: Event | None, failed: tuple[str, ...], error: Exception
+    ) -> None:
         """Write the dead letter, then an unscored outcome for each protocol that failed.
 
         A question has none yet: only its answer is recorded, and only what is recorded has outcomes.
@@ -86,7 +73,7 @@ class DeadLetters:
         """
         address = arrived.address
         run = address.run if address else UNKNOWN
-        response = _response_of(event)
+        response = response_of(event) if event is not None else None
         protocols = (
             failed or arrived.protocols or ((address.protocol,) if address and address.protocol else ())
         )
@@ -105,16 +92,17 @@ class DeadLetters:
         letter = Outgoing(
             subject=dead_subject(self._stage, run, letter_key),
             payload=arrived.message.data,
-            message_id=digest("dead", self._stage, letter_key)[:32],
+            message_id=("dead", self._stage, letter_key),
             headers=headers,
             whole=True,
-        )
+        ).carrying(arrived.trace)
         try:
             stored = await self._bus.create(letter)
         except InputError as too_large:
             where = f"; its bytes stay in {arrived.stream} at sequence {arrived.sequence}"
             headers[HEADER_REASON] = _one_line(f"{_kind(error)}: {error} ({too_large}{where})")
-            stored = await self._bus.create(msgspec.structs.replace(letter, payload=b"", headers=headers))
+            told = msgspec.structs.replace(letter, payload=b"", headers=headers)
+            stored = await self._bus.create(told.carrying(arrived.trace))
         if stored is Stored.NEW:
             self._metrics.dead_letters.labels(self._stage, _kind(error)).inc()
             logger.error(
@@ -133,15 +121,9 @@ class DeadLetters:
         error: Exception,
     ) -> None:
         response = response or await self._recorded(run, key)
-        reason = UNDECODABLE if isinstance(error, DecodeError) else DEAD_LETTER
         for protocol in protocols:
-            outcome = without_score(
-                response, protocol, OutcomeKind.UNSCORED, reason, detail=f"{self._stage}: {error}"
-            )
-            message = outgoing(outcome, key=key)
-            message = msgspec.structs.replace(
-                message, headers={**message.headers, HEADER_ORIGIN: arrived.origin}
-            )
+            outcome = dead(response, protocol, self._stage, error)
+            message = outgoing(outcome, key=key).carrying({**arrived.trace, HEADER_ORIGIN: arrived.origin})
             stored = await self._bus.create(message)
             if stored is Stored.EXISTED:
                 stored = await replace_dead(self._bus, message)
@@ -151,9 +133,9 @@ class DeadLetters:
     async def _recorded(self, run: str, key: str) -> ResponseRecorded:
         """The response as recorded, when the event at hand cannot say whose it is."""
         try:
-            found = await self._bus.js.get_last_msg(RESPONSES, recorded_subject(run, key))
-            return msgspec.json.decode(found.data or b"", type=ResponseRecorded)
-        except (nats.js.errors.NotFoundError, *UNDECODED):
+            found = await last_message(self._bus.js, RESPONSES, recorded_subject(run, key))
+            return msgspec.json.decode(found.data if found is not None else b"", type=ResponseRecorded)
+        except UNDECODED:
             return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise Unavailable(f"cannot read the recorded response: {error!r}") from error
@@ -173,6 +155,7 @@ async def dead_letters(bus: Bus) -> AsyncIterator[DeadLetter]:
             retries=int(headers.get(HEADER_RETRY, "0")),
             time=message.time,
             payload=message.data,
+            trace=headers.get(HEADER_TRACE, ""),
         )
 
 
@@ -186,28 +169,19 @@ async def send_again(bus: Bus, letter: DeadLetter) -> None:
     headers = {HEADER_ORIGIN: letter.subject, HEADER_RETRY: str(letter.retries + 1)}
     if letter.protocols:
         headers[HEADER_PROTOCOLS] = ",".join(letter.protocols)
+    if letter.trace:
+        headers[HEADER_TRACE] = letter.trace
     await bus.create(
         Outgoing(
             subject=retry_subject(letter.stage, run, key),
             payload=letter.payload,
-            message_id=digest("retry", str(letter.sequence), str(letter.time))[:32],
+            message_id=("retry", str(letter.sequence), str(letter.time)),
             headers=headers,
             expect=None,
             whole=True,
         )
     )
     await asyncio.wait_for(bus.js.delete_msg(DEAD, letter.sequence), 10)
-
-
-def _response_of(event: Any) -> ResponseRecorded | None:
-    match event:
-        case ResponseRecorded():
-            return event
-        case ClaimsExtracted() | ChainAdvanced() | QuestionAsked():
-            return event.response
-        case ClaimsVerified() | ClaimsMatched():
-            return event.extracted.response
-    return None
 
 
 def _kind(error: Exception) -> str:

@@ -7,28 +7,29 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 import nats.errors
-import nats.js.errors
 
-from groundwatch.errors import UNDECODED, InputError, Unavailable, Unscorable, UsageError
+from groundwatch.errors import UNDECODED, DecodeError, InputError, Unavailable, Unscorable, UsageError
 from groundwatch.events import (
     ChainAdvanced,
+    ClaimsExtracted,
     ClaimsMatched,
     ClaimsVerified,
     Decision,
     Drawn,
+    Event,
     Judge,
     JudgedClaim,
     OutcomeKind,
+    QuestionAsked,
     ResponseRecorded,
     ResponseScored,
     Usage,
     Verdict,
-    digest,
 )
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage
 from groundwatch.protocols.words import count_words
-from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import Read, follow_stream, read_stream
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
+from groundwatch.runtime.delivery.streams import Read, follow_stream, last_message, read_stream
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject, run_subjects
 
@@ -72,6 +73,48 @@ def without_score(
     )
 
 
+def dead(
+    response: ResponseRecorded,
+    protocol: str,
+    stage: str,
+    error: Exception,
+    *,
+    judges: Mapping[str, Judge] | None = None,
+    usage: Usage | None = None,
+) -> ResponseScored:
+    """The outcome that stands for what `stage` could not process."""
+    reason = UNDECODABLE if isinstance(error, DecodeError) else DEAD_LETTER
+    detail = f"{stage}: {error}"
+    return without_score(
+        response, protocol, OutcomeKind.UNSCORED, reason, detail=detail, judges=judges, usage=usage
+    )
+
+
+def response_of(event: Event) -> ResponseRecorded:
+    """The response that an event on its way to an outcome is about."""
+    match event:
+        case ClaimsVerified() | ClaimsMatched():
+            return event.extracted.response
+        case ClaimsExtracted() | ChainAdvanced() | QuestionAsked():
+            return event.response
+    assert isinstance(event, ResponseRecorded)
+    return event
+
+
+def so_far(event: Event) -> tuple[dict[str, Judge], Usage]:
+    """Who has judged on the way to this event, by stage, and what that took."""
+    match event:
+        case ClaimsExtracted():
+            return {Stage.EXTRACTION.value: event.judge}, event.usage
+        case ClaimsVerified() | ClaimsMatched():
+            judges, usage = so_far(event.extracted)
+            stage = Stage.VERIFICATION if isinstance(event, ClaimsVerified) else Stage.MATCHING
+            return {**judges, stage.value: event.judge}, usage + event.usage
+        case ChainAdvanced():
+            return dict(event.judges), event.usage
+    return {}, Usage()
+
+
 def outcome_of(
     judged: ClaimsVerified | ClaimsMatched | ChainAdvanced, protocol: EvaluationProtocol
 ) -> ResponseScored:
@@ -80,9 +123,7 @@ def outcome_of(
         return _outcome_of_chain(judged, protocol)
     extracted = judged.extracted
     response = extracted.response
-    judge_stage = Stage.VERIFICATION if isinstance(judged, ClaimsVerified) else Stage.MATCHING
-    judges = {Stage.EXTRACTION.value: extracted.judge, judge_stage.value: judged.judge}
-    usage = extracted.usage + judged.usage
+    judges, usage = so_far(judged)
     claims = judged_claims(judged, protocol)
     try:
         result = protocol.score(judged)
@@ -191,14 +232,14 @@ def judged_claims(
 def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
     """The outcome as a message. Its id names response, protocol and judges, as rule 2 asks."""
     key = key or outcome.key
-    judges = ",".join(f"{stage}={judge.fingerprint}" for stage, judge in sorted(outcome.judges.items()))
+    judges = [f"{stage}={judge.fingerprint}" for stage, judge in sorted(outcome.judges.items())]
     headers = {HEADER_OUTCOME: outcome.outcome.value}
     if outcome.reason:
         headers[HEADER_REASON] = outcome.reason
     return Outgoing(
         subject=outcome_subject(outcome.run, outcome.protocol, key),
-        payload=ENCODER.encode(outcome),
-        message_id=digest(key, outcome.run, outcome.protocol, "outcome", outcome.reason, judges)[:32],
+        payload=outcome,
+        message_id=(key, outcome.run, outcome.protocol, "outcome", outcome.reason, *judges),
         headers=headers,
     )
 
@@ -212,23 +253,14 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
     if message.headers.get(HEADER_REASON) in REPLACEABLE:
         return Stored.EXISTED
     try:
-        existing = await bus.js.get_last_msg(OUTCOMES, message.subject)
-    except nats.js.errors.NotFoundError:
-        # A repeat of a message id whose outcome has since been erased: nothing to bring back.
-        return Stored.EXISTED
+        existing = await last_message(bus.js, OUTCOMES, message.subject)
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"cannot read {message.subject}: {error!r}") from error
-    if (existing.headers or {}).get(HEADER_REASON) not in REPLACEABLE:
+    # None: a repeat of a message id whose outcome has since been erased. Nothing to bring back.
+    if existing is None or existing.headers.get(HEADER_REASON) not in REPLACEABLE:
         return Stored.EXISTED
-    return await bus.create(
-        Outgoing(
-            subject=message.subject,
-            payload=message.payload,
-            message_id=f"{message.message_id}-{existing.seq}",
-            headers=message.headers,
-            expect=existing.seq,
-        )
-    )
+    name = (message.subject, "instead of", str(existing.sequence))
+    return await bus.create(msgspec.structs.replace(message, message_id=name, expect=existing.sequence))
 
 
 async def read_outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:

@@ -7,6 +7,7 @@ message; a stage that judges nothing would spend most of its time there.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Generator, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,7 +60,7 @@ _NOBODY = _Ack(error=_Refusal(code=503, description="no stream takes this subjec
 
 
 class Receipt:
-    """An event that was sent, waiting for the stream to say that it has it. Await it, or `settle` many."""
+    """An event that was sent, waiting for the stream to say that it has it. Await it, or `wait_acks` many."""
 
     __slots__ = ("future", "subject", "timeout")
 
@@ -72,7 +73,7 @@ class Receipt:
         return self._wait().__await__()
 
     async def _wait(self) -> Stored:
-        await settle([self])
+        await wait_acks([self])
         return self.result()
 
     def result(self) -> Stored:
@@ -95,11 +96,16 @@ class Receipt:
         raise Unavailable(why) if ack.error.code >= SERVER_FAULT else TransientError(why)
 
 
-async def settle(receipts: Iterable[Receipt]) -> None:
+async def wait_acks(receipts: Iterable[Receipt]) -> None:
     """Wait for all of them, at most one timeout long; each then has its own `result`."""
     waiting = [receipt for receipt in receipts if not receipt.future.done()]
-    if waiting:
-        await asyncio.wait([receipt.future for receipt in waiting], timeout=waiting[0].timeout)
+    if not waiting:
+        return
+    deadline = time.monotonic() + waiting[0].timeout
+    # A stream answers in order: mostly there is only the last to wait for.
+    await asyncio.wait([waiting[-1].future], timeout=waiting[0].timeout)
+    if left := [receipt.future for receipt in waiting if not receipt.future.done()]:
+        await asyncio.wait(left, timeout=max(0.0, deadline - time.monotonic()))
 
 
 class _Sent(NamedTuple):

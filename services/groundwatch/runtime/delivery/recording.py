@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from groundwatch.events import ResponseRecorded, digest
+from groundwatch.events import ResponseRecorded
 from groundwatch.records import Limits, Refusal, read_record
 from groundwatch.runtime.delivery.bus import ENCODER, Outgoing
 from groundwatch.runtime.settings import IntakeSettings
@@ -36,7 +36,7 @@ def recorded(response: ResponseRecorded, said_digest: str = "") -> Outgoing:
     return Outgoing(
         subject=recorded_subject(response.run, response.key),
         payload=ENCODER.encode(response),
-        message_id=digest(response.key, "recorded")[:32],
+        message_id=(response.key, "recorded"),
         headers={
             HEADER_PROTOCOLS: ",".join(response.protocols),
             HEADER_DIGEST: said_digest or digest_of(response),

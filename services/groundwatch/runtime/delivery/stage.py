@@ -1,11 +1,11 @@
 """The loop that every stage runs: fetch, decode, handle, publish the results, then acknowledge.
 
-What a handler must know is in `Handler`; what can go wrong is dealt with here, once for all stages:
+What a handler must know is in `work.Handler`; what can go wrong is dealt with here, once for all stages:
 
     the judge or NATS is away   the event waits in hand, nothing more is fetched, and it is handled again
     a fault that passes         a failed attempt: back to the server with a delay, a dead letter in the end
     a bug, or no end to it      a failed attempt too, of which fewer are allowed
-    a hopeless event            a dead letter with its reason, at once
+    a permanent fault           a dead letter with its reason, at once
 
 A handler that breaks on a batch gets its messages one by one.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -30,6 +30,7 @@ from groundwatch.errors import (
     TransientError,
     Unavailable,
 )
+from groundwatch.events import Event
 from groundwatch.models.asking.breaker import ASKED_FOR
 from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
@@ -39,13 +40,13 @@ from groundwatch.runtime.delivery.dead_letters import DeadLetters
 from groundwatch.runtime.delivery.pull import PullSubscriber
 from groundwatch.runtime.delivery.storing import NATS_PAUSE, NATS_TRIES, Storing
 from groundwatch.runtime.delivery.timeouts import WorkClock
-from groundwatch.runtime.delivery.work import Arrived, Heartbeat, Result, Work
+from groundwatch.runtime.delivery.work import Arrived, Delivery, Handler, Heartbeat, Result, Work, handled
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ConsumerSpec
 
-E = TypeVar("E")
+E = TypeVar("E", bound=Event)
 
 BUG_ATTEMPTS = 3
 """How often an unexpected exception is tried again before its message counts as poison."""
@@ -54,11 +55,6 @@ BEATS = 3
 """How often in an acknowledgement wait the server is told that work goes on."""
 
 WORK_TIMEOUT = 1_800.0
-
-Handler = Callable[[Sequence[Work[E]]], Awaitable[Sequence[Result | GroundwatchError]]]
-"""Takes decoded messages; returns one result for each, in order. An error stands for the whole message;
-failures of single protocols stand in the `Result`. What `Arrived.first` is not true of may have been handled
-before, in part: its handler looks what is there before it asks anybody."""
 
 
 class Stage(Generic[E]):
@@ -118,11 +114,11 @@ class Stage(Generic[E]):
         for pull in self.pulls:
             await pull.start()
 
-    async def drain(self, patience: float) -> None:
-        """Finish what was fetched; hand back what waits for a judge, and what is not done in `patience` s."""
+    async def drain(self, timeout: float) -> None:
+        """Finish what was fetched; hand back what waits for a judge, and what is not done in `timeout` s."""
         self._draining.set()
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await asyncio.gather(*(pull.drain() for pull in self.pulls if pull.running))
         except TimeoutError:
             left = list(self._in_flight)
@@ -144,11 +140,12 @@ class Stage(Generic[E]):
         began = time.perf_counter()
         arrivals = [Arrived(message) for message in messages]
         self._in_flight.update(arrivals)
+        self._begin_spans(arrivals)
         try:
             with Heartbeat(arrivals, self.consumer.ack_wait / BEATS):
                 works = await self._decode(arrivals)
                 while works:
-                    waiting = await self._settle(works, await self._handle(works))
+                    waiting = await self._finalize(works, await handled(self.name, self._handle, works))
                     before = time.perf_counter()
                     works = await self._wait(waiting)
                     began += time.perf_counter() - before
@@ -160,10 +157,22 @@ class Stage(Generic[E]):
         finally:
             self._in_flight.difference_update(arrivals)
             seconds = time.perf_counter() - began
-            for _ in arrivals:
+            for arrived in arrivals:
                 self._seconds.observe(seconds)
+                if arrived.span is not None:
+                    arrived.span.end()
 
-    async def _decode(self, arrivals: list[Arrived]) -> list[Work[E]]:
+    def _begin_spans(self, arrivals: list[Arrived]) -> None:
+        if (traces := self._bus.traces) is not None:
+            for arrived in arrivals:
+                arrived.span = traces.begin(f"{self.name} process", arrived.origin, arrived.headers)
+                arrived.trace = traces.headers(arrived.span)
+
+    def _fail_span(self, arrived: Arrived, error: Exception) -> None:
+        if self._bus.traces is not None and arrived.span is not None:
+            self._bus.traces.fail(arrived.span, error)
+
+    async def _decode(self, arrivals: list[Arrived]) -> list[Delivery[E]]:
         await self._count_redeliveries([arrived for arrived in arrivals if arrived.delivered > 1])
         works = []
         for arrived in arrivals:
@@ -178,7 +187,7 @@ class Stage(Generic[E]):
                 poison = InputError(f"gave up after {unanswered} deliveries without an answer")
                 await self._bury(arrived, event, {}, poison)
                 continue
-            works.append(Work(event, arrived))
+            works.append(Delivery(event, arrived))
         return works
 
     async def _count_redeliveries(self, arrivals: list[Arrived]) -> None:
@@ -189,30 +198,24 @@ class Stage(Generic[E]):
         for arrived, attempts in zip(arrivals, known, strict=True):
             arrived.attempts = attempts
 
-    async def _handle(self, works: list[Work[E]]) -> list[Result | Exception]:
-        for work in works:
-            work.arrived.handled += 1
-            work.arrived.handled_at = time.monotonic()
-        ASKED_FOR.set(works[0].arrived.key if len(works) == 1 else "")
-        try:
-            results: list[Result | Exception] = list(
-                await self._clock.within(self._handler(works), [work.arrived for work in works])
-            )
-            if len(results) != len(works):
-                raise RuntimeError(f"{self.name}: {len(results)} results for {len(works)} messages")
-        except Exception as error:
-            if len(works) == 1:
-                if not isinstance(error, GroundwatchError):
-                    logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
-                return [error]
-            # One bad message must not take its batch along.
-            return [one for work in works for one in await self._handle([work])]
-        return results
+    async def _handle(self, works: Sequence[Work[E]]) -> Sequence[Result | GroundwatchError]:
+        """Let the handler work at these, no longer than it may."""
+        arrivals = [work.arrived for work in works if isinstance(work, Delivery)]
+        for arrived in arrivals:
+            arrived.handled += 1
+            arrived.handled_at = time.monotonic()
+        ASKED_FOR.set(arrivals[0].key if len(arrivals) == 1 else "")
+        return await self._clock.within(self._handler(works), arrivals)
 
-    async def _settle(
-        self, works: list[Work[E]], results: list[Result | Exception]
-    ) -> list[tuple[Work[E], Unavailable]]:
+    async def _finalize(
+        self, works: list[Delivery[E]], results: list[Result | Exception]
+    ) -> list[tuple[Delivery[E], Unavailable]]:
         """Store and answer for what has a result; what waits for a judge or for NATS is returned."""
+        if self._bus.traces is not None:
+            results = [
+                result.carrying(work.arrived.trace) if isinstance(result, Result) else result
+                for work, result in zip(works, results, strict=True)
+            ]
         # What was judged while the server restarts is not thrown away.
         await self._bus.until_connected(self._bus.publish_timeout)
         failures = [
@@ -234,22 +237,24 @@ class Stage(Generic[E]):
                 self._progress = asyncio.Event()
         return waiting
 
-    async def _answer_failures(self, work: Work[E], failures: dict[str, Exception]) -> Unavailable | None:
-        """Bury what is hopeless, hand back what may yet pass; returns what is only to be waited for."""
-        hopeless = {name: error for name, error in failures.items() if self._hopeless(work.arrived, error)}
-        passing = [error for name, error in failures.items() if name not in hopeless]
-        if hopeless:
-            reason = next(iter(hopeless.values()))
-            if not await self._bury(work.arrived, work.event, hopeless, reason, ack=not passing):
+    async def _answer_failures(self, work: Delivery[E], failures: dict[str, Exception]) -> Unavailable | None:
+        """Bury what fails for good, hand back what may yet pass; returns what is only to be waited for."""
+        permanent = {
+            name: error for name, error in failures.items() if self._is_permanent(work.arrived, error)
+        }
+        retryable = [error for name, error in failures.items() if name not in permanent]
+        if permanent:
+            reason = next(iter(permanent.values()))
+            if not await self._bury(work.arrived, work.event, permanent, reason, ack=not retryable):
                 return None
-        for error in passing:
+        for error in retryable:
             if not isinstance(error, Unavailable):
                 # The message as a whole goes round again; what is stored already is not done twice.
                 await self._hand_back([work.arrived], error)
                 return None
-        return next((error for error in passing if isinstance(error, Unavailable)), None)
+        return next((error for error in retryable if isinstance(error, Unavailable)), None)
 
-    def _hopeless(self, arrived: Arrived, error: Exception) -> bool:
+    def _is_permanent(self, arrived: Arrived, error: Exception) -> bool:
         """Whether this failed attempt was the last. Deliveries are no attempts: see `Attempts`."""
         match error:
             case InputError():
@@ -260,7 +265,7 @@ class Stage(Generic[E]):
                 return arrived.attempts.faults + 1 >= self._retries.attempts
         return arrived.attempts.bugs + 1 >= BUG_ATTEMPTS
 
-    async def _wait(self, waiting: list[tuple[Work[E], Unavailable]]) -> list[Work[E]]:
+    async def _wait(self, waiting: list[tuple[Delivery[E], Unavailable]]) -> list[Delivery[E]]:
         """Those to be handled again, when it is worth it. Until then this loop fetches nothing.
 
         One that was let through to a judge that is still away makes room: the next trial is another event's,
@@ -317,6 +322,7 @@ class Stage(Generic[E]):
         await asyncio.gather(*(self._hand_one_back(one, error) for one in arrivals if not one.answered))
 
     async def _hand_one_back(self, arrived: Arrived, error: Exception) -> None:
+        self._fail_span(arrived, error)
         kind: Kind
         match error:
             case Unavailable():
@@ -348,6 +354,7 @@ class Stage(Generic[E]):
         ack: bool = True,
     ) -> bool:
         """Write the dead letter of these failures; with `ack` the message is done with. False: not now."""
+        self._fail_span(arrived, error)
         try:
             await self._dead.bury(arrived, event, tuple(name for name in failures if name), error)
         except TransientError as broken:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from groundwatch.errors import GroundwatchError, Unavailable
 from groundwatch.runtime.delivery import retry
-from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, settle
+from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.outcomes import replace_dead
 from groundwatch.runtime.delivery.work import Publication, Result
 from groundwatch.runtime.settings import RetrySettings
@@ -48,7 +48,7 @@ class Storing:
         going_on = True
         while left:
             sent = [(index, publication, await self._send(publication)) for index, publication in left]
-            await settle(receipt for _, _, receipt in sent if isinstance(receipt, Receipt))
+            await wait_acks(receipt for _, _, receipt in sent if isinstance(receipt, Receipt))
             left = []
             for index, publication, receipt in sent:
                 try:

@@ -75,6 +75,20 @@ class _Gap(nats.errors.Error):
     """A message did not come: reading begins again behind the one before it."""
 
 
+async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
+    """The last message that the stream has on this subject; None when it has none there."""
+    try:
+        found = await js.get_last_msg(stream, subject)
+    except nats.js.errors.NotFoundError:
+        return None
+    return Read(
+        subject=found.subject or subject,
+        data=found.data or b"",
+        headers=dict(found.headers or {}),
+        sequence=found.seq or 0,
+    )
+
+
 async def read_stream(
     js: JetStreamContext,
     stream: str,
@@ -108,13 +122,13 @@ async def read_batches(
     start_sequence: int = 1,
     last_sequence: int | None = None,
     most: Callable[[], int] = lambda: MOST,
-    patience: float = RESUME_SECONDS,
+    timeout: float = RESUME_SECONDS,
 ) -> AsyncGenerator[list[Read]]:
     """Every message from `start_sequence` up to what the stream holds now (or `last_sequence`), in order.
 
     `most` is asked each time how many messages may be on their way at once. Goes on behind the last message
     read when the server restarts. Raises `nats.js.errors.NotFoundError` when the stream does not exist,
-    `TransientError` when the server stays away for `patience` seconds.
+    `TransientError` when the server stays away for `timeout` seconds.
     """
     state = (await js.stream_info(stream)).state
     last = min(state.last_seq, last_sequence) if last_sequence is not None else state.last_seq
@@ -129,9 +143,9 @@ async def read_batches(
                     position, progress = batch.messages[-1].sequence + 1, time.monotonic()
             return
         except FAULTS as error:
-            if time.monotonic() - progress >= patience:
+            if time.monotonic() - progress >= timeout:
                 raise TransientError(f"reading {stream} broke off: {error!r}") from error
-            await _until_there(js, stream, progress + patience)
+            await _until_there(js, stream, progress + timeout)
 
 
 async def follow_stream(

@@ -4,19 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from groundwatch.events import digest
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import Event, digest
 from groundwatch.runtime.delivery.attempts import Attempts
 from groundwatch.runtime.delivery.bus import Outgoing
-from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, Address, parse_subject
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, HEADER_RETRY, Address, parse_subject
 
-E = TypeVar("E")
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+E = TypeVar("E", bound=Event)
+
+
+class Envelope(Protocol):
+    """What a handler is told of how its event came."""
+
+    @property
+    def first(self) -> bool:
+        """Whether nobody can have worked at it before, so that nothing of what it leads to can be there."""
+        ...
+
+    @property
+    def retried(self) -> bool:
+        """Whether it is a dead letter that was sent again."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """The subject that it first came on."""
+        ...
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The protocols that it is about; empty: all that the event names."""
+        ...
+
+
+class InHand(NamedTuple):
+    """The envelope of an event that no server delivers: it stays in this process."""
+
+    asked: tuple[str, ...]
+    first: bool = True
+    retried: bool = False
+    origin: str = ""
 
 
 class Arrived:
@@ -31,8 +69,10 @@ class Arrived:
         "message",
         "origin",
         "sequence",
+        "span",
         "stored_at",
         "stream",
+        "trace",
     )
 
     def __init__(self, message: Msg) -> None:
@@ -47,6 +87,8 @@ class Arrived:
         self.attempts = Attempts()
         self.handled = 0
         self.handled_at = 0.0
+        self.span: Span | None = None
+        self.trace: Mapping[str, str] = {}
 
     @property
     def key(self) -> str:
@@ -55,8 +97,18 @@ class Arrived:
 
     @property
     def first(self) -> bool:
-        """Whether nobody can have worked at it before, so that nothing of what it leads to can be there."""
+        """See `Envelope`."""
         return self.delivered == 1 and self.handled <= 1
+
+    @property
+    def retried(self) -> bool:
+        """See `Envelope`."""
+        return HEADER_RETRY in self.headers
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """See `Envelope`. A dead letter that nobody could read names no protocols."""
+        return self.protocols if self.retried else ()
 
     @property
     def answered(self) -> bool:
@@ -92,10 +144,16 @@ class Arrived:
                 await self.message.nak(delay=delay)
 
 
-class Work(msgspec.Struct, Generic[E]):
+class Work(msgspec.Struct, Generic[E], frozen=True):
     """A decoded event with its envelope."""
 
     event: E
+    arrived: Envelope
+
+
+class Delivery(Work[E], frozen=True):
+    """One that a consumer delivered."""
+
     arrived: Arrived
 
 
@@ -111,6 +169,34 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     publications: tuple[Publication, ...] = ()
     failures: dict[str, Exception] = {}
+
+    def carrying(self, headers: Mapping[str, str]) -> Result:
+        """With these headers on all that it publishes."""
+        publications = tuple(
+            Publication(one.outgoing.carrying(headers), one.counted) for one in self.publications
+        )
+        return Result(publications=publications, failures=self.failures)
+
+
+Handler = Callable[[Sequence[Work[E]]], Awaitable[Sequence[Result | GroundwatchError]]]
+"""Takes decoded events; returns one result for each, in order. An error stands for the whole event; failures
+of single protocols stand in the `Result`. What `Envelope.first` is not true of may have been handled before,
+in part: its handler looks what is there before it asks anybody."""
+
+
+async def handled(stage: str, handler: Handler[E], works: Sequence[Work[E]]) -> list[Result | Exception]:
+    """The handler's results; one that breaks on a batch gets its events one by one."""
+    try:
+        results: list[Result | Exception] = list(await handler(works))
+        if len(results) != len(works):
+            raise RuntimeError(f"{stage}: {len(results)} results for {len(works)} messages")
+    except Exception as error:
+        if len(works) == 1:
+            if not isinstance(error, GroundwatchError):
+                logger.error("stage.bug", stage=stage, error=repr(error), exc_info=True)
+            return [error]
+        return [one for work in works for one in await handled(stage, handler, [work])]
+    return results
 
 
 class Heartbeat:

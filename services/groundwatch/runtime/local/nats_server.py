@@ -63,7 +63,7 @@ class NatsServer:
             data_dir,
             binary=find_binary,
             stop=_terminate,
-            patience=STOP_SECONDS,
+            timeout=STOP_SECONDS,
             refusal="another groundwatch already uses",
         )
 

@@ -41,7 +41,7 @@ class FolderLock:
     """One server for a folder: a second would destroy what the first writes there.
 
     The server inherits the lock (`handles`), so that it is held for as long as either of us lives. A server
-    whose starter was killed is found by its `binary`, ended by `stop` and waited for, `patience` seconds.
+    whose starter was killed is found by its `binary`, ended by `stop` and waited for, `timeout` seconds.
     `refusal` is what to tell when somebody else has the folder.
     """
 
@@ -51,13 +51,13 @@ class FolderLock:
         *,
         binary: Callable[[], str],
         stop: Callable[[int], None],
-        patience: float,
+        timeout: float,
         refusal: str,
     ) -> None:
         self._folder = folder
         self._binary = binary
         self._stop = stop
-        self._patience = patience
+        self._timeout = timeout
         self._refusal = refusal
         self._handle: int | None = None
 
@@ -79,7 +79,7 @@ class FolderLock:
                 break
             except OSError as error:
                 if not deadline:
-                    deadline = time.monotonic() + (self._patience if self._stop_orphan(handle) else 0)
+                    deadline = time.monotonic() + (self._timeout if self._stop_orphan(handle) else 0)
                 if time.monotonic() < deadline:
                     time.sleep(0.05)
                     continue

@@ -106,7 +106,7 @@ class TritonServer:
             data_dir,
             binary=lambda: _BINARY,
             stop=_kill_group,
-            patience=STOP_SECONDS,
+            timeout=STOP_SECONDS,
             refusal="another groundwatch already serves models from",
         )
         self._started = False

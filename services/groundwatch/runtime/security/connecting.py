@@ -46,7 +46,7 @@ class Refusals:
             listener()
         return True
 
-    def told(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What is refused, one line each."""
         since = time.monotonic() - FORGET_SECONDS
         self._seen = {why: when for why, when in self._seen.items() if when > since}
@@ -78,17 +78,18 @@ def explain(user: str, action: str, subject: str) -> str:
     """One line: what was refused to whom, and what to do. The client library lowers the subject's case."""
     subject = _as_declared(subject)
     verb = "publish to" if action == "publish" else "subscribe to"
-    told = f"NATS does not let this user {verb} {subject}"
+    refused = f"NATS does not let this user {verb} {subject}"
     if user not in users():
-        return f"{told}: {user} is none of the users that groundwatch admin auth makes"
+        return f"{refused}: {user} is none of the users that groundwatch admin auth makes"
     rights = permissions(user)
     allowed = rights.publish if action == "publish" else rights.subscribe
     if any(covers(one, subject) for one in allowed):
         return (
-            f"{told}, which is among the rights of {user}: is nats.nkey_seed_file the seed of {user}, and "
+            f"{refused}, which is among the rights of {user}: is nats.nkey_seed_file the seed of {user}, and "
             "does the server have what groundwatch admin auth writes in this version?"
         )
-    return f"{told}, which does not belong to the rights of {user}: its service must not need it; report it"
+    why = f"which does not belong to the rights of {user}: its service must not need it; report it"
+    return f"{refused}, {why}"
 
 
 def covers(pattern: str, subject: str) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import ChainAdvanced, Judge, digest
+from groundwatch.events import ChainAdvanced, Judge
 from groundwatch.protocols.base import ChainProtocol
 from groundwatch.protocols.base import Stage as StageName
 from groundwatch.runtime.delivery import outcomes
-from groundwatch.runtime.delivery.bus import ENCODER, Outgoing
-from groundwatch.runtime.delivery.work import Arrived, Publication, Result
+from groundwatch.runtime.delivery.bus import Outgoing
+from groundwatch.runtime.delivery.work import Envelope, Publication, Result
 from groundwatch.runtime.services.service import StageService, find_protocol
 from groundwatch.topology import ASKED, JUDGED, chain_subject, judged_subject
 
@@ -23,12 +23,11 @@ def chain_of(chain: ChainAdvanced, to: StageName) -> Outgoing:
     """The chain as a message on its way to `to`."""
     response = chain.response
     judges = (f"{stage}={judge.fingerprint}" for stage, judge in sorted(chain.judges.items()))
+    step = str(_round(chain, to))
     return Outgoing(
         subject=_place(chain, to)[1],
-        payload=ENCODER.encode(chain),
-        message_id=digest(
-            response.key, response.run, chain.protocol, to.value, str(_round(chain, to)), *judges
-        )[:32],
+        payload=chain,
+        message_id=(response.key, response.run, chain.protocol, to.value, step, *judges),
     )
 
 
@@ -57,7 +56,7 @@ class ChainService(StageService):
             raise InputError(f"{protocol.name} is no protocol of chains")
         return protocol
 
-    async def already_done(self, arrived: Arrived, done: ChainAdvanced, to: StageName) -> bool:
+    async def already_done(self, arrived: Envelope, done: ChainAdvanced, to: StageName) -> bool:
         """Whether an earlier delivery has carried the chain on; then nobody need be asked again.
 
         `done` has as many rounds as the result will have.

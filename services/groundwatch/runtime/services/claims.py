@@ -13,12 +13,11 @@ from groundwatch.events import (
     Judge,
     OutcomeKind,
     ResponseRecorded,
-    digest,
 )
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
 from groundwatch.runtime.delivery import outcomes
-from groundwatch.runtime.delivery.bus import ENCODER, Outgoing
+from groundwatch.runtime.delivery.bus import Outgoing
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
 from groundwatch.topology import JUDGED, judged_subject
@@ -49,11 +48,15 @@ class ClaimService(StageService):
                     results[index] = protocol
                 continue
             judge = judge_of(protocol)
-            indices = [index for index in indices if not await self._done_before(works[index], protocol)]
-            asked = [index for index in indices if works[index].event.claims]
+            asked = []
             for index in indices:
-                if not works[index].event.claims:
-                    results[index] = self._passed_on(event_of(works[index].event, judge, nothing), protocol)
+                work = works[index]
+                if not work.arrived.first and await self._done_before(work, protocol):
+                    continue
+                if work.event.claims:
+                    asked.append(index)
+                else:
+                    results[index] = self._passed_on(event_of(work.event, judge, nothing), protocol)
             if not asked:
                 continue
             answers: Sequence[Any] = await self.judge_all(
@@ -95,17 +98,16 @@ class ClaimService(StageService):
 
     def _passed_on(self, judged: Judged, protocol: EvaluationProtocol) -> Result:
         response = judged.extracted.response
-        key = response.key
         message = Outgoing(
             subject=self._subject(response, protocol),
-            payload=ENCODER.encode(judged),
-            message_id=digest(
-                key,
+            payload=judged,
+            message_id=(
+                response.key,
                 response.run,
                 protocol.name,
                 self.name,
                 judged.extracted.judge.fingerprint,
                 judged.judge.fingerprint,
-            )[:32],
+            ),
         )
         return Result(publications=(Publication(message),))

@@ -46,11 +46,11 @@ async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
 async def until_told_to_stop() -> None:
     """Return on SIGTERM or Ctrl-C."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    stop_listening = termination.listen(lambda: loop.call_soon_threadsafe(told.set))
-    loop.add_signal_handler(signal.SIGINT, told.set)
+    stop = asyncio.Event()
+    stop_listening = termination.listen(lambda: loop.call_soon_threadsafe(stop.set))
+    loop.add_signal_handler(signal.SIGINT, stop.set)
     try:
-        await told.wait()
+        await stop.wait()
     except BaseException:
         # Only here: once told, a second SIGTERM must not cut short what the first one began.
         stop_listening()

@@ -19,21 +19,14 @@ from groundwatch.protocols.base import Stage as StageName
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
-from groundwatch.runtime.delivery.stage import Handler, Stage
-from groundwatch.runtime.delivery.work import Arrived
+from groundwatch.runtime.delivery.stage import Stage
+from groundwatch.runtime.delivery.work import Envelope, Handler
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import (
-    HEADER_ORIGIN,
-    HEADER_REASON,
-    HEADER_RETRY,
-    OUTCOMES,
-    consumer,
-    outcome_subject,
-)
+from groundwatch.topology import HEADER_ORIGIN, HEADER_REASON, OUTCOMES, consumer, outcome_subject
 
 MONITOR_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
@@ -59,8 +52,8 @@ class Service(Protocol):
         """Begin to work."""
         ...
 
-    async def drain(self, patience: float) -> None:
-        """Finish or hand back what is in hand within `patience` seconds, then stop."""
+    async def drain(self, timeout: float) -> None:
+        """Finish or hand back what is in hand within `timeout` seconds, then stop."""
         ...
 
     def problems(self) -> list[str]:
@@ -90,22 +83,36 @@ R = TypeVar("R")
 class StageService:
     """A service around one stage: its consumer, and the one for dead letters that were sent again."""
 
-    def __init__(self, name: str, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+    engine: Any = None
+    handler: Handler[Any]
+
+    def __init__(self, name: str, settings: Settings, bus: Bus | None, metrics: Metrics) -> None:
+        """Without a bus only the handler is of use: nothing is fetched, looked up or kept."""
         self.name = name
         self.settings = settings
-        self.bus = bus
+        self._bus = bus
         self.metrics = metrics
         self.cache = JudgementCache(settings, bus, metrics)
         self._stages: list[Stage[Any]] = []
-        self._engine: Engine | None = None
         self._monitor = SupervisedTask(f"{name}-monitor", self._watch)
         self._started = False
         self._judges = AwayJudges(name, metrics)
         self._absent: dict[str, str] = {}
 
+    @property
+    def bus(self) -> Bus:
+        """The connection of a service that has one."""
+        assert self._bus is not None
+        return self._bus
+
     def consume(self, event: Any, handler: Handler[Any], stage: StageSettings, engine: Engine | None) -> None:
-        """Bind the stage's two consumers to `handler`, as many at once as the engine likes."""
-        self._engine = engine
+        """Say what the service is to fetch, once it is started, and who handles it."""
+        self.handler, self.engine = handler, engine
+        self._event, self._stage_settings = event, stage
+
+    def _build_stages(self) -> None:
+        """Bind the stage's two consumers to the handler, as many at once as the engine likes."""
+        stage, engine = self._stage_settings, self.engine
         batch = engine.batch if engine else CHEAP_BATCH
         waits_for_others = engine is not None and engine.batch == 1
         asked_at_once = stage.llm.concurrency if stage.llm else getattr(engine, "at_once", CHEAP_LOOPS)
@@ -116,8 +123,8 @@ class StageService:
                 Stage(
                     name=self.name,
                     consumer=consumer(durable),
-                    event=event,
-                    handler=handler,
+                    event=self._event,
+                    handler=self.handler,
                     bus=self.bus,
                     metrics=self.metrics,
                     retries=self.settings.retry,
@@ -137,19 +144,20 @@ class StageService:
 
     async def start(self) -> None:
         """Load what the engine needs, then begin to fetch."""
-        if (warm_up := getattr(self._engine, "warm_up", None)) is not None:
+        if (warm_up := getattr(self.engine, "warm_up", None)) is not None:
             await warm_up()
+        self._build_stages()
         for stage in self._stages:
             await stage.start()
         self._monitor.start()
         self._started = True
 
-    async def drain(self, patience: float) -> None:
+    async def drain(self, timeout: float) -> None:
         """Finish what was fetched, or hand it back; then let go of the engine."""
         await self._monitor.stop()
-        await asyncio.gather(*(stage.drain(patience) for stage in self._stages))
-        if self._engine is not None:
-            await self._engine.close()
+        await asyncio.gather(*(stage.drain(timeout) for stage in self._stages))
+        if self.engine is not None:
+            await self.engine.close()
 
     def problems(self) -> list[str]:
         """Looks at the consumers and the loops: a socket can be up while nothing is fetched."""
@@ -159,7 +167,7 @@ class StageService:
             return [*found, f"{self.name}: not started"]
         if self._monitor.problem:
             found.append(f"{self.name}: {self._monitor.problem}")
-        if (of_engine := getattr(self._engine, "problems", None)) is not None:
+        if (of_engine := getattr(self.engine, "problems", None)) is not None:
             found += [f"{self.name}: {why}" for why in of_engine()]
         found += [f"{self.name}: {why}" for why in self._judges.problems()]
         for stage in self._stages:
@@ -175,7 +183,7 @@ class StageService:
         return found
 
     async def done_before(
-        self, arrived: Arrived, response: ResponseRecorded, protocol: str, place: tuple[str, str] | None
+        self, arrived: Envelope, response: ResponseRecorded, protocol: str, place: tuple[str, str] | None
     ) -> bool:
         """Whether an earlier delivery, or an earlier try at this one, came to an end for this protocol.
 
@@ -193,7 +201,7 @@ class StageService:
             return False
         if found.get(HEADER_REASON) not in REPLACEABLE:
             return True
-        return HEADER_RETRY not in arrived.headers and found.get(HEADER_ORIGIN) == arrived.origin
+        return not arrived.retried and found.get(HEADER_ORIGIN) == arrived.origin
 
     async def judge_all(
         self,
@@ -231,16 +239,8 @@ class StageService:
             if number > 1:
                 return [one for item in items for one in await self.counted(call, [item], judge)]
             results = [error if isinstance(error, GroundwatchError) else self._bug(error)]
-        seconds = (time.perf_counter() - began) / max(number, 1)
-        for result in results:
-            self.metrics.engine_call(
-                self.name,
-                judge.engine,
-                judge.model,
-                result=_slug(result),
-                seconds=seconds,
-                usage=getattr(result, "usage", Usage()),
-            )
+        said = [(_slug(result), getattr(result, "usage", None)) for result in results]
+        self.metrics.judgements(self.name, judge, said, time.perf_counter() - began)
         return results
 
     def _bug(self, error: Exception) -> EngineBug:

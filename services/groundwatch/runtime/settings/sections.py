@@ -252,7 +252,7 @@ class TelemetrySettings(Section):
     """Where a service answers /metrics, /healthz and /readyz; and how it logs.
 
     `hosts` are the names under which it is reached, as those of the gateway. The first of `version_tags`
-    that a response has is its model's version in the metrics.
+    that a response has is its model's version in the metrics. `traces` is a collector's OTLP/gRPC address.
     """
 
     host: str = "127.0.0.1"
@@ -262,6 +262,13 @@ class TelemetrySettings(Section):
     log_format: Literal["auto", "json", "console"] = "auto"
     max_labels: AtLeastOne = 100
     version_tags: tuple[str, ...] = ("version", "release")
+    traces: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.traces and not self.traces.startswith(("http://", "https://")):
+            raise wrong("traces", "must be an http(s) address")
+        return self
 
 
 class AlarmSettings(Section):

@@ -37,7 +37,7 @@ ASKING = ("llm", "visual", "triton")
 LARGEST = 512 * 1024
 """Bytes of an entry: below every server's own limit."""
 
-PATIENCE = 1.0
+TIMEOUT = 1.0
 """Seconds that the cache is waited for."""
 
 PAUSE = 10.0
@@ -60,11 +60,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class JudgementCache:
     """The bucket of judgements, for any number of stages of one process."""
 
-    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics | None = None) -> None:
-        """`metrics` absent: hits are counted in the usage of what they are hits for, and nowhere else."""
+    def __init__(self, settings: Settings, bus: Bus | None, metrics: Metrics) -> None:
+        """Without a bus nothing is kept."""
         self._settings = settings
         self._bus = bus
-        self._metrics = metrics.cache if metrics is not None else None
+        self._metrics = metrics.cache
         self._bucket: KeyValue | None = None
         self._quiet_until = 0.0
         self._asked_with: dict[str, str] = {}
@@ -72,7 +72,7 @@ class JudgementCache:
     def keeps(self, stage: str, judge: Judge) -> bool:
         """Whether what this judge says at this stage is kept."""
         cache = self._settings.cache
-        return cache.enabled and stage in cache.stages and judge.engine in ASKING
+        return self._bus is not None and cache.enabled and stage in cache.stages and judge.engine in ASKING
 
     async def through(
         self,
@@ -94,9 +94,8 @@ class JudgementCache:
         keys = [self._key(item, stage, protocol, judge) for item in items]
         known = await asyncio.gather(*(self._get(stage, key, form) for key in keys))
         left = [index for index, result in enumerate(known) if result is None]
-        if self._metrics is not None:
-            saved = [_usage(result) for result in known if result is not None]
-            self._metrics.looked_up(stage, judge, saved, misses=len(left))
+        saved = [_usage(result) for result in known if result is not None]
+        self._metrics.looked_up(stage, judge, saved, misses=len(left))
         results: list[R | GroundwatchError | None] = [
             None if result is None else _as_hit(result) for result in known
         ]
@@ -159,7 +158,7 @@ class JudgementCache:
         except UNDECODED as error:
             # Judged again, and written over.
             logger.warning("cache.unreadable", stage=stage, key=key, error=str(error))
-            self._count_fault(stage, "decode")
+            self._metrics.fault(stage, "decode")
             return None
 
     async def _put(self, stage: str, key: str, result: msgspec.Struct) -> None:
@@ -178,21 +177,18 @@ class JudgementCache:
 
     async def _store(self) -> KeyValue:
         if self._bucket is None:
-            js = self._bus.client.jetstream(timeout=PATIENCE)
+            assert self._bus is not None
+            js = self._bus.client.jetstream(timeout=TIMEOUT)
             self._bucket = await js.key_value(CACHE_BUCKET)
         return self._bucket
 
     def _fault(self, stage: str, operation: str, error: BaseException) -> None:
         """The cache does not answer: judges are asked, and it is left alone for a while."""
-        self._count_fault(stage, operation)
+        self._metrics.fault(stage, operation)
         if time.monotonic() >= self._quiet_until:
             logger.warning("cache.away", stage=stage, operation=operation, error=repr(error), seconds=PAUSE)
         self._quiet_until = time.monotonic() + PAUSE
         self._bucket = None
-
-    def _count_fault(self, stage: str, operation: str) -> None:
-        if self._metrics is not None:
-            self._metrics.fault(stage, operation)
 
 
 def _encoded(result: msgspec.Struct, key: str) -> bytes:

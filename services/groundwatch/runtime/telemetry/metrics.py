@@ -7,6 +7,7 @@ caller who invents model names cannot fill the server's memory.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter as Counted
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -15,7 +16,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from groundwatch.events import Decision, ResponseRecorded, ResponseScored, Usage
+from groundwatch.events import Decision, Judge, ResponseRecorded, ResponseScored, Usage
 from groundwatch.runtime.telemetry.cache_metrics import CacheMetrics
 from groundwatch.runtime.telemetry.replay_metrics import ReplayMetrics
 from groundwatch.statistics.sampling import weight
@@ -448,15 +449,20 @@ class Metrics:
         """The labels of an alarm, bounded; without a tenant, since a model is watched for all of them."""
         return self._model(model), self._protocol(protocol), self._category(category)
 
-    def engine_call(
-        self, stage: str, engine: str, model: str, *, result: str, seconds: float, usage: Usage
+    def judgements(
+        self, stage: str, judge: Judge, results: Sequence[tuple[str, Usage | None]], seconds: float
     ) -> None:
-        """Count a call to an engine with what it used."""
-        who = (stage, engine, self._model(model))
-        self.engine_calls.labels(*who, result).inc()
-        self.engine_seconds.labels(*who).observe(seconds)
-        if usage.input_tokens or usage.output_tokens:
-            self.engine_tokens.labels(*who, "input").inc(usage.input_tokens)
-            self.engine_tokens.labels(*who, "output").inc(usage.output_tokens)
-        if usage.cost:
-            self.engine_cost.labels(*who).inc(usage.cost)
+        """Count what an engine made of a batch: each result with what it used and its share of the time."""
+        who = (stage, judge.engine, self._model(judge.model))
+        for result, number in Counted(result for result, _ in results).items():
+            self.engine_calls.labels(*who, result).inc(number)
+        times = self.engine_seconds.labels(*who)
+        for _, usage in results:
+            times.observe(seconds / len(results))
+            if usage is None:
+                continue
+            if usage.input_tokens or usage.output_tokens:
+                self.engine_tokens.labels(*who, "input").inc(usage.input_tokens)
+                self.engine_tokens.labels(*who, "output").inc(usage.output_tokens)
+            if usage.cost:
+                self.engine_cost.labels(*who).inc(usage.cost)

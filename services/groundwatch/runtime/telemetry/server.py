@@ -98,13 +98,13 @@ class HttpServer:
         while not self._server.started and not self._task.done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
-    async def stop(self, patience: float) -> None:
-        """Take no more connections, finish open requests within `patience` seconds."""
+    async def stop(self, timeout: float) -> None:
+        """Take no more connections, finish open requests within `timeout` seconds."""
         if self._task is None:
             return
         self._server.should_exit = True
         try:
-            await asyncio.wait_for(asyncio.shield(self._task), patience)
+            await asyncio.wait_for(asyncio.shield(self._task), timeout)
         except TimeoutError:
             self._server.force_exit = True
             with contextlib.suppress(TimeoutError):

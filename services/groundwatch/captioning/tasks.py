@@ -22,7 +22,7 @@ from groundwatch.runtime.services.service import next_stage
 CUT_OFF_TAG = "cut_off"
 
 
-class Errand(Protocol):
+class CaptionTask(Protocol):
     """One event's business with a model under test.
 
     `model` is its name, `images` are SHA-256 digests of what it is shown.
@@ -46,7 +46,7 @@ class Errand(Protocol):
         ...
 
 
-class Answering:
+class QuestionTask:
     """A question: its answer becomes a recorded response, and so does the reason for having none."""
 
     def __init__(self, question: QuestionAsked, service: ChainService) -> None:
@@ -83,7 +83,7 @@ class Answering:
         return Result(publications=(Publication(recorded(response), lambda: metrics.response(response)),))
 
 
-class Describing:
+class ChainTask:
     """A chain: the image of its last round is described, which begins the next one."""
 
     def __init__(self, chain: ChainAdvanced, protocol: ChainProtocol, service: ChainService) -> None:

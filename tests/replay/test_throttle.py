@@ -10,8 +10,8 @@ import pytest
 from tests.replay.conftest import Replays, outcomes, record, response
 
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
-from groundwatch.replay import courtesy as module
-from groundwatch.replay.courtesy import BUSY, PIECE, Courtesy
+from groundwatch.replay import throttle as module
+from groundwatch.replay.throttle import BUSY, PIECE, LiveTrafficThrottle
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.topology import RESPONSES
 
@@ -26,32 +26,32 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def test_a_replay_works_in_small_pieces_while_live_traffic_flows(bus: Bus) -> None:
     await record(bus, *(response(f"r{number}") for number in range(3)))
-    courtesy = Courtesy(bus)
-    assert courtesy.flowing and courtesy.most(200) == PIECE and courtesy.most(2_000, 50) == 50
-    courtesy.start()
+    throttle = LiveTrafficThrottle(bus)
+    assert throttle.flowing and throttle.most(200) == PIECE and throttle.most(2_000, 50) == 50
+    throttle.start()
     try:
         # Events that nobody fetches are no traffic.
-        await until(lambda: not courtesy.flowing)
-        assert courtesy.most(200) == 200
+        await until(lambda: not throttle.flowing)
+        assert throttle.most(200) == 200
         service = await bus.js.pull_subscribe_bind(consumer="extraction", stream=RESPONSES)
         for message in await service.fetch(2):
             await message.ack()
-        await until(lambda: courtesy.flowing)
-        assert courtesy.most(200) == PIECE and courtesy.most(3) == 3
-        await until(lambda: not courtesy.flowing)
+        await until(lambda: throttle.flowing)
+        assert throttle.most(200) == PIECE and throttle.most(3) == 3
+        await until(lambda: not throttle.flowing)
     finally:
-        await courtesy.stop()
+        await throttle.stop()
 
 
 async def test_a_replay_waits_while_the_services_have_much_to_do(bus: Bus) -> None:
     await record(bus, *(response(f"r{number}") for number in range(BUSY + 10)))
     service = await bus.js.pull_subscribe_bind(consumer="extraction", stream=RESPONSES)
     held = await service.fetch(5)
-    courtesy = Courtesy(bus)
-    courtesy.start()
+    throttle = LiveTrafficThrottle(bus)
+    throttle.start()
     try:
-        await until(lambda: not courtesy._free.is_set())
-        waiting = asyncio.create_task(courtesy.turn())
+        await until(lambda: not throttle._free.is_set())
+        waiting = asyncio.create_task(throttle.wait())
         await asyncio.sleep(3 * module.LOOK_SECONDS)
         assert not waiting.done()
         for message in [*held, *await service.fetch(10)]:
@@ -59,27 +59,27 @@ async def test_a_replay_waits_while_the_services_have_much_to_do(bus: Bus) -> No
         # As many as are let go of: the rest is no more than the services hold at any time.
         async with asyncio.timeout(30):
             await waiting
-        assert courtesy.waited > 0
+        assert throttle.waited > 0
     finally:
-        await courtesy.stop()
+        await throttle.stop()
 
 
 async def test_the_pause_is_a_multiple_of_the_work(bus: Bus) -> None:
-    courtesy = Courtesy(bus)
-    await courtesy.turn()
-    before = courtesy.waited
+    throttle = LiveTrafficThrottle(bus)
+    await throttle.wait()
+    before = throttle.waited
     # Nobody has looked yet, so traffic is taken to flow.
     began = time.monotonic()
     await asyncio.sleep(0.02)
     worked = time.monotonic() - began
-    await courtesy.turn()
-    assert courtesy.waited - before >= worked * (1 / module.SHARE - 1)
+    await throttle.wait()
+    assert throttle.waited - before >= worked * (1 / module.SHARE - 1)
 
 
 async def test_one_piece_is_finished_before_another_is_begun(
     replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Courtesy, "flowing", property(lambda self: True))
+    monkeypatch.setattr(LiveTrafficThrottle, "flowing", property(lambda self: True))
     monkeypatch.setattr(module, "SHARE", 0.9)
     stored: list[int] = []
     extract = NoopExtractionEngine.extract

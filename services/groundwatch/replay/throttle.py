@@ -42,12 +42,12 @@ def prefer_others() -> None:
         os.nice(max(0, NICE - os.nice(0)))
 
 
-class Courtesy:
-    """Watches the consumers of live traffic; `turn` returns when a replay may go on."""
+class LiveTrafficThrottle:
+    """Watches the consumers of live traffic; `wait` returns when a replay may go on."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._watching = SupervisedTask("replay-courtesy", self._watch)
+        self._watching = SupervisedTask("replay-throttle", self._watch)
         self._stopped = asyncio.Event()
         self._free = asyncio.Event()
         self._free.set()
@@ -77,7 +77,7 @@ class Courtesy:
         """How many events may be worked at, or read, at a time: at most `flowing` while traffic flows."""
         return min(wanted, flowing) if self.flowing else wanted
 
-    async def turn(self) -> None:
+    async def wait(self) -> None:
         """Wait until live traffic leaves room. Called before each piece, with the one before it finished
         while traffic flows."""
         began = time.monotonic()
@@ -94,7 +94,7 @@ class Courtesy:
             try:
                 waiting = await self._look()
             except (nats.errors.Error, OSError, TimeoutError) as error:
-                logger.debug("courtesy.unknown", error=repr(error))
+                logger.debug("throttle.unknown", error=repr(error))
                 waiting = 0
             self._looks += 1
             if waiting > BUSY:

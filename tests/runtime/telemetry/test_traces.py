@@ -1,0 +1,151 @@
+"""Traces as a collector gets them, from services over a real server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from tests.runtime.conftest import done, eventually, record, response
+
+from groundwatch.errors import InputError
+from groundwatch.events import LIVE
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
+from groundwatch.runtime.delivery.outcomes import read_outcomes
+from groundwatch.runtime.delivery.streams import last_message, read_stream
+from groundwatch.runtime.settings import GatewaySettings, Settings, StageSettings, TelemetrySettings
+from groundwatch.runtime.telemetry.traces import Traces
+from groundwatch.system.up import whole_system
+from groundwatch.topology import HEADER_TRACE, OUTCOMES, RETRY
+
+
+class Collector(TraceServiceServicer):
+    """An OpenTelemetry collector that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.services: set[str] = set()
+        self.url = ""
+
+    async def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:  # noqa: N802
+        for resource in request.resource_spans:
+            for attribute in resource.resource.attributes:
+                if attribute.key == "service.name":
+                    self.services.add(attribute.value.string_value)
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+        return ExportTraceServiceResponse()
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[Collector]:
+    """One that listens."""
+    server, collector = grpc.aio.server(), Collector()
+    add_TraceServiceServicer_to_server(collector, server)
+    collector.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    yield collector
+    await server.stop(None)
+
+
+@contextlib.asynccontextmanager
+async def traced(bus: Bus, collector: Collector) -> AsyncIterator[Bus]:
+    """A bus whose stages make spans inside the block; after it the collector has them."""
+    bus.traces = Traces("test", collector.url)
+    try:
+        yield bus
+    finally:
+        await bus.traces.close()
+
+
+async def test_one_response_is_one_trace(tmp_path: Path, collector: Collector) -> None:
+    noop = StageSettings(engine="noop")
+    settings = Settings(
+        gateway=GatewaySettings(port=0, protocols=("faithscore",)),
+        extraction=noop,
+        verification=noop,
+        telemetry=TelemetrySettings(traces=collector.url),
+    )
+    async with whole_system(settings, tmp_path) as system:
+        async with httpx.AsyncClient(base_url=system.gateway_url, timeout=30) as http:
+            for name in ("one", "two"):
+                body = {"id": name, "model": "m", "answer": "There is a dog."}
+                assert (await http.post("/v1/responses", json=body)).status_code in (200, 202)
+
+        async def outcomes() -> int:
+            return len([one async for one in read_outcomes(system.bus, LIVE, follow=False)])
+
+        async def both() -> bool:
+            return await outcomes() == 2
+
+        await eventually(both, within=60)
+    assert collector.services == {"groundwatch"}
+    traces: dict[bytes, list[Span]] = {}
+    for span in sorted(collector.spans, key=lambda span: span.start_time_unix_nano):
+        traces.setdefault(span.trace_id, []).append(span)
+    assert len(traces) == 2
+    for spans in traces.values():
+        assert [span.name for span in spans] == [
+            "gateway record",
+            "extraction process",
+            "verification process",
+            "scoring process",
+        ]
+        assert [span.parent_span_id for span in spans] == [b"", *(span.span_id for span in spans[:-1])]
+    assert not any("a dog" in str(span) for span in collector.spans)
+
+
+async def test_a_dead_letter_keeps_its_trace(stage_factory, bus_factory, collector: Collector) -> None:
+    async def refuse(works: Any) -> list[InputError]:
+        return [InputError("the answer is a dog") for _ in works]
+
+    async with traced(await bus_factory("stage"), collector) as bus:
+        stage = await stage_factory(refuse, bus=bus)
+        await record(bus, response("r"))
+        await eventually(stage.settled)
+        (letter,) = [letter async for letter in dead_letters(bus)]
+        await send_again(bus, letter)
+        again = await last_message(bus.js, RETRY, "gw.retry.>")
+        (outcome,) = [message async for message in read_stream(bus.js, OUTCOMES, headers_only=True)]
+        await stage.stage.drain(1)
+    (span,) = collector.spans
+    assert span.status.code == Status.STATUS_CODE_ERROR and span.status.message == "InputError"
+    assert "a dog" not in str(span)
+    for message in (again, outcome):
+        assert message is not None
+        assert message.headers[HEADER_TRACE].split("-")[1:3] == [span.trace_id.hex(), span.span_id.hex()]
+
+
+async def test_without_a_collector_nothing_is_carried(stage_factory) -> None:
+    async def handle(works: Any) -> list[Any]:
+        return [done(work) for work in works]
+
+    stage = await stage_factory(handle)
+    await record(stage.bus, response("r"))
+    await eventually(stage.settled)
+    (outcome,) = [message async for message in read_stream(stage.bus.js, OUTCOMES, headers_only=True)]
+    assert HEADER_TRACE not in outcome.headers
+
+
+async def test_a_collector_that_is_away_holds_up_nothing(stage_factory, bus_factory, collector) -> None:
+    async def handle(works: Any) -> list[Any]:
+        return [done(work) for work in works]
+
+    collector.url = "http://127.0.0.1:9"
+    async with traced(await bus_factory("stage"), collector) as bus:
+        stage = await stage_factory(handle, bus=bus)
+        await record(bus, response("r"))
+        await eventually(stage.settled)
+        await stage.stage.drain(1)
+    assert not collector.spans
