@@ -30,7 +30,7 @@ from groundwatch.runtime.settings import Settings, with_run
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import stage_of
-from groundwatch.verification.engines import LoadImage
+from groundwatch.verification.engines.looking import LoadImage
 from groundwatch.verification.service import VerificationService
 
 WINDOW = 32

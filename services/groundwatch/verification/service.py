@@ -11,8 +11,9 @@ from groundwatch.runtime.services.claims import ClaimService
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.verification.engines import LoadImage, build
+from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
+from groundwatch.verification.engines.looking import LoadImage
 
 
 class VerificationService(ClaimService):
