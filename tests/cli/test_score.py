@@ -22,9 +22,9 @@ from groundwatch.events import (
     SubSentence,
     Verdict,
 )
-from groundwatch.extraction import engines as extraction
+from groundwatch.extraction import service as extraction
 from groundwatch.extraction.engines.base import Extraction
-from groundwatch.verification import engines as verification
+from groundwatch.verification import service as verification
 from groundwatch.verification.engines.base import Verification
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "faithscore" / "annotation.jsonl"
@@ -105,7 +105,7 @@ class Looker:
 @pytest.fixture
 def finder(monkeypatch: pytest.MonkeyPatch) -> Finder:
     found = Finder()
-    monkeypatch.setattr(extraction, "build", lambda settings: found)
+    monkeypatch.setattr(extraction, "build", lambda settings, **_: found)
     monkeypatch.setattr(verification, "build", lambda settings, **_: Looker())
     monkeypatch.setenv("GROUNDWATCH_RETRY__FIRST_DELAY", "0.001")
     return found
@@ -252,7 +252,7 @@ def test_an_outcome_file_that_cannot_be_written_is_told(run, finder: Finder, tmp
     records = write(tmp_path / "r.jsonl", RECORDS)
     done = run("score", "faithscore", records, "--out", tmp_path / "no" / "out.jsonl")
     assert isinstance(done.exception, UsageError) and "cannot be written" in str(done.exception)
-    assert finder.closed
+    assert not finder.asked
 
 
 def test_an_unknown_engine_is_told(run, tmp_path: Path):

@@ -102,7 +102,7 @@ async def test_faults_are_told_and_judged_again(
         patched.setattr(NoopExtractionEngine, "extract", broken)
         await Replays(bus).done("faulty", settings_of(bus))
     shown = shell("replay", "show", "faulty").stdout
-    assert "unscored for faults of judges: 1 × the judge's key is wrong [401]" in shown
+    assert "unscored for faults of judges: 1 × extraction: the judge's key is wrong [401]" in shown
     assert "groundwatch replay retry faulty" in shown
     assert json.loads(shell("replay", "faults", "faulty", "--json").stdout)["faults"] == {
         "the judge's key is wrong [401]": 1
