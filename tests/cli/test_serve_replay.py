@@ -105,7 +105,7 @@ async def test_faults_are_told_and_judged_again(
     assert "unscored for faults of judges: 1 × extraction: the judge's key is wrong [401]" in shown
     assert "groundwatch replay retry faulty" in shown
     assert json.loads(shell("replay", "faults", "faulty", "--json").stdout)["faults"] == {
-        "the judge's key is wrong [401]": 1
+        "extraction: the judge's key is wrong [401]": 1
     }
     done = json.loads(shell("replay", "retry", "faulty", "--json").stdout)
     assert (done["found"], done["scored"], done["faulty"]) == (1, 1, 0)
