@@ -12,7 +12,7 @@ from tests.runtime.conftest import eventually
 from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import follow_stream, read_stream
+from groundwatch.runtime.delivery.streams import follow_stream, read_batches, read_stream
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
@@ -96,11 +96,10 @@ async def test_a_server_that_stays_away_is_told(
 ) -> None:
     monkeypatch.setattr(streams, "MOST", 10)
     monkeypatch.setattr(streams, "WAIT", 0.5)
-    monkeypatch.setattr(streams, "RESUME_SECONDS", 1.0)
     await fill(test_bus, 0, 50)
     with pytest.raises(TransientError, match="reading TEST broke off"):
-        async for read in read_stream(test_bus.js, "TEST"):
-            if read.sequence == 15:
+        async for batch in read_batches(test_bus.js, "TEST", timeout=1.0):
+            if batch[0].sequence <= 15 <= batch[-1].sequence:
                 await own_server.stop()
 
 
