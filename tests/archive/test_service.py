@@ -55,10 +55,11 @@ async def test_outcomes_are_archived_and_counted(bus, tmp_path):
     # Something else writes into our subjects.
     await bus.js.publish(outcome_subject("live", "faithscore", "0" * 32), b"none of ours")
     await until(archive, bus)
+    # The table is there a moment before it is counted.
+    await service.drain(30)
     assert asked(archive, "SELECT count(DISTINCT response_id), count(*) FROM outcomes") == [[20, 20]]
     assert metrics.archive_rows.labels("outcomes")._value.get() == 20
     assert metrics.archive_unreadable.labels("undecodable")._value.get() == 1
-    await service.drain(5)
 
 
 async def test_a_retried_dead_letter_replaces_its_outcome(bus, tmp_path):
