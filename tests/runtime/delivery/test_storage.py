@@ -119,7 +119,7 @@ async def test_a_stream_at_its_limit_refuses_at_once(own_server: NatsServer) -> 
     intake = Intake(GatewaySettings(), bus, Metrics(), ImageStore(bus.js))
     began = time.monotonic()
     ended = await intake.record(
-        ResponseRecorded(id="a", tenant="t", model="m", answer="A cat."), patience=30.0
+        ResponseRecorded(id="a", tenant="t", model="m", answer="A cat."), timeout=30.0
     )
     assert isinstance(ended, Refused) and ended.passing
     assert "maximum bytes exceeded" in ended.message
