@@ -8,8 +8,6 @@ state names commits an empty transaction first: then nobody who has written one 
 No text of an outcome stands in the log: statistics are of numbers alone, and an erasure names digests.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

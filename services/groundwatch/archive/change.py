@@ -1,7 +1,5 @@
 """A transaction in the making: the files that it adds and those that it takes away."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """From the format before Delta Lake: numbered manifests that name Parquet files of outcomes and of claims."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import date
 

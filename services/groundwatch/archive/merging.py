@@ -1,7 +1,5 @@
 """Which files should become one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta

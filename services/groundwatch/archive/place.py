@@ -1,7 +1,5 @@
 """Where the archive of given settings lies: a folder, or an object store that delta-rs reaches."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The outcome stream as rows: the archive's way in, and that of queries to what it has not yet."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 
 import msgspec

@@ -3,8 +3,6 @@
 Only the table of outcomes is read: each row has the sums of its claims by category.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ The schema grows by rule: a new column goes to the end, into `DEFAULTS` with wha
 a column never changes its type.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime

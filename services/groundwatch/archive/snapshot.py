@@ -1,7 +1,5 @@
 """A state of the archive: the files that the table then consists of, and how far it had come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import date
 

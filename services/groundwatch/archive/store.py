@@ -1,7 +1,5 @@
 """The files below the archive's table, in a folder or in an object store."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

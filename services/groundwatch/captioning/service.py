@@ -1,7 +1,5 @@
 """The captioning service: what models under test are asked in, what they say out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

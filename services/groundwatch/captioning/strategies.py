@@ -5,8 +5,6 @@ triplets with the question in mind, then answers from that description without s
 carry the strategy's name in the tag `strategy`, so that reports can set them beside those of `direct`.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from groundwatch.events import Strategy as Name

@@ -1,7 +1,5 @@
 """What captioning does with an answer once it has one, or has none: for a question, and for a chain."""
 
-from __future__ import annotations
-
 import time
 from typing import Protocol
 

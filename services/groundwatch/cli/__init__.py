@@ -1,7 +1,5 @@
 """The command line. Exit status: 0 done, 1 the thing checked does not hold, 2 wrong use."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`groundwatch admin`: NATS prepared, its users and their rights, settings looked at, models for Triton."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

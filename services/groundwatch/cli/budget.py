@@ -1,7 +1,5 @@
 """Commands for budgets of judging: set, changed and removed while everything runs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

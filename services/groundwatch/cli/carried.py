@@ -1,7 +1,5 @@
 """Commands that protocols carry: their functions' parameters are the commands' arguments and options."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin, get_type_hints

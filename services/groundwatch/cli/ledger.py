@@ -1,7 +1,5 @@
 """What became of every event: `groundwatch audit`, and `groundwatch admin dead`."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any
 

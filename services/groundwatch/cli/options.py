@@ -1,7 +1,5 @@
 """Options that mean the same in every command, and the settings they lead to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any

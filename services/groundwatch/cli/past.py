@@ -1,7 +1,5 @@
 """The report over any stretch of the history, by anything an outcome says."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

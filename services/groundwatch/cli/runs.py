@@ -1,7 +1,5 @@
 """`groundwatch replay list`, `show` and the others about the replays that there are."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from pathlib import Path

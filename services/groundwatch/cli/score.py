@@ -1,7 +1,5 @@
 """`groundwatch score`: a file judged or, with recorded judgements, only counted; no server is needed."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated

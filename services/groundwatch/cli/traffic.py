@@ -1,7 +1,5 @@
 """Commands about the traffic of a running system: submit, watch, report."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`groundwatch up` and `groundwatch serve`: everything here, or one service."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ It is written as its user would write it. Of groundwatch's services it knows one
 address; what is in the pictures it never tells.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Callable, Iterator

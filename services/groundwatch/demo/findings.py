@@ -1,7 +1,5 @@
 """What the live demo found: the monitor's numbers, and, because this world's truth is known, the truth."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a demo keeps its streams, so that they can be replayed when it is over."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ Nothing is recorded beforehand and no answer has a reference. The world of the i
 known, so what the monitor says can be held against it at the end; the monitor itself is not told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

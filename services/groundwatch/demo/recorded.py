@@ -1,7 +1,5 @@
 """The recorded demo: answers written beforehand, with references, so that no model is needed."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from importlib import resources

@@ -1,7 +1,5 @@
 """The hand-written scenes that the demo's recorded answers are made of (`tools/demo_answers.py`)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What the live and the recorded demo share: who shows them, and the books at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence

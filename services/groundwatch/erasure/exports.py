@@ -1,7 +1,5 @@
 """Export files: events of a subject are taken out of them, and the file takes the place of the old one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 

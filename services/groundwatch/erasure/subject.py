@@ -1,7 +1,5 @@
 """What is to be erased: one response, all of a tenant, or an image."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Files that are judged: recorded responses, or answers in a published format."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator

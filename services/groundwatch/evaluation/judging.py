@@ -1,7 +1,5 @@
 """A file judged with the engines of the running system, without a server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path

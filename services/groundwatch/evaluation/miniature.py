@@ -5,8 +5,6 @@ FaithScore without any reference; and what they say is held against what the wor
 same answers. The truth uses none of the monitor's parts.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice

@@ -4,8 +4,6 @@ The captions are true sentences of the demo's scenes; their references are compl
 that the scenes also list, which would tell the judge what to look for.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random

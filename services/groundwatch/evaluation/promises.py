@@ -1,7 +1,5 @@
 """The monitor in the miniature world, whose truth is known, held against what is promised."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from random import Random

@@ -1,7 +1,5 @@
 """People's verdicts on claims of live traffic beside the judge's."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The generation service: descriptions in, images and their similarity to the seed image out."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """How alike two images are to their encoder."""
 
-from __future__ import annotations
-
 import math
 
 from groundwatch.errors import InputError, Unscorable

@@ -6,8 +6,6 @@ mark inside a number, a name or an abbreviation does not cut here; the marks tha
 contain (colons, line breaks, marks of other scripts) cut as commas do.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -4,8 +4,6 @@ In a process of its own: the audit reads the headers of every event that is kept
 response meanwhile, which is no work for a gateway.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """The matching service: claims in, their counterparts in the reference annotation out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError

@@ -1,7 +1,5 @@
 """A scene as suites show it: its image, its objects and its scene graph."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

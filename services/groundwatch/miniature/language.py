@@ -5,8 +5,6 @@ which sees well has exactly one right answer to learn. Each manner mixes descrip
 image can prove or refute, as real answers do.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 

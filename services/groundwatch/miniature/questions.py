@@ -1,7 +1,5 @@
 """Yes/no questions about two scenes, as VLM²-Bench asks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

@@ -3,8 +3,6 @@
 This is the truth that the monitor is measured against: it does not use any of the monitor's parts.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

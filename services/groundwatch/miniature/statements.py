@@ -4,8 +4,6 @@ A statement with a definite phrase, "the ball is red", holds when some ball of t
 of a thing that is not there does not hold.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Asking a suite's questions, several at once, each until it has an answer or a reason for none."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence

@@ -4,8 +4,6 @@ Annotation files lie in the folder, images in its subfolder `images`, or whereve
 whose image is not there are left out and counted: published annotations come without their images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path

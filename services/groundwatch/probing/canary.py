@@ -1,7 +1,5 @@
 """A canary: a small sample of a suite against a model in production, again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

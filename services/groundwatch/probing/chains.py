@@ -4,8 +4,6 @@ Each round is kept as soon as it is done, with its image by content hash, so a k
 round that it was in.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """A probe from its questions to its figures: asked, kept, judged and counted."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter

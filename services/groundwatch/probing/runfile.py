@@ -5,8 +5,6 @@ a key that names the question, who was asked and how. The last line under a key 
 tore off in the middle is cut away and asked again. Images lie in `images` under their SHA-256.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A probe's answers as responses into a running system, with their images."""
 
-from __future__ import annotations
-
 import msgspec
 
 from groundwatch.client.sending import Sender

@@ -4,8 +4,6 @@ It is asked by the very engines of the captioning service, so that a probe and l
 model in the same way.
 """
 
-from __future__ import annotations
-
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec

@@ -1,7 +1,5 @@
 """Suites about the miniature world: questions whose truth is known because the images were drawn from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

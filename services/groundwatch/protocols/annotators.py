@@ -4,8 +4,6 @@ One JSON object a line: `item`, `annotator`, `label`. Any question with a handfu
 fact in the image, is this sub-sentence descriptive, which object is the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ A caption is read from left to right, the longest phrase first. `instead` names 
 word and mean something else ("train station"), with the class that is really there, if any.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator

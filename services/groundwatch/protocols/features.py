@@ -4,8 +4,6 @@ A feature is a name, an "(attribute, object)" pair, a relation or a rank's objec
 wordings that are right.
 """
 
-from __future__ import annotations
-
 import re
 
 Features = tuple[tuple[str, ...], ...]

@@ -1,7 +1,5 @@
 """Scored responses as files hold them: the lines that `groundwatch score … --out` writes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ What is planted is false by the caption's own complete reference: a thing that i
 number that it does not give, a relation that it states otherwise. A sentence takes one at most.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum

@@ -3,8 +3,6 @@
 What is compared are things of one image whose usual lengths lie so far apart that the order is beyond doubt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from random import Random

@@ -5,8 +5,6 @@ A prompt is a reviewed Markdown file with two parts: `# Instructions`, which the
 hold instructions, forged fences or a chat template's own tokens; `fence` is why none of that gets out.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

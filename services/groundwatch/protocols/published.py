@@ -3,8 +3,6 @@
 Nothing but JSON is ever read; a pickle is recognised by its first byte and refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

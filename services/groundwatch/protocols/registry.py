@@ -3,8 +3,6 @@
 A plug-in is an installed package with an entry point `groundwatch.protocols` that names a `Method`.
 """
 
-from __future__ import annotations
-
 import functools
 import pkgutil
 import re

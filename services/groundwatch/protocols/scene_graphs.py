@@ -1,7 +1,5 @@
 """Scene graphs in GQA's format: image → objects by id, each with its name, attributes and relations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A suite asks nobody and judges nothing. Anything that can yield questions is one
 miniature world, or what somebody writes tomorrow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random

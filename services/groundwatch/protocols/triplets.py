@@ -1,7 +1,5 @@
 """Triplets and scene graphs: how they, and the parts that judges blame, are written into claims."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum

@@ -4,8 +4,6 @@ One JSON object a line: the response by `id` (and `tenant`), the `protocol`, the
 number from 0 among the outcome's claims, and `holds`: whether it is in the image.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The length of an answer in words: told beside every score, and a value of several protocols."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 

@@ -13,8 +13,6 @@ do not always say just that, so a reply is read in this order, and the first ste
 Anything else is unread, with a reason, and never counted as either.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Literal

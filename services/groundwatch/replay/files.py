@@ -12,8 +12,6 @@ EVTS holds records (MessagePack), IMGS one image each behind the 32 bytes of its
 (JSON) and the end. A section is checked before it is unpacked, and unpacks to no more than it said.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 import zlib

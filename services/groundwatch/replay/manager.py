@@ -4,8 +4,6 @@ The gateway only writes a replay down. It is worked at by a process of its own, 
 so that judging never holds up the door; and when that dies or is none, by whoever calls the same command.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What a replay is asked to do: which events, from which stage on, judged by whom, how fast, for how much."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Any
 

@@ -3,8 +3,6 @@
 Like the report it never pools different protocols, runs or sets of judges: these are in every row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

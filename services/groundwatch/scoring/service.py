@@ -1,7 +1,5 @@
 """The scoring service: judged claims in, the one outcome of each response and protocol out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError

@@ -1,7 +1,5 @@
 """The running system that commands on this machine talk to: its settings, its address, a connection."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress

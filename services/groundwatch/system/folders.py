@@ -1,7 +1,5 @@
 """Folders with the streams of an `up` or a demo, opened for one command when nobody runs there."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

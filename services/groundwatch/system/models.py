@@ -1,7 +1,5 @@
 """Models served on this machine: which they are, a Triton for them, and settings that point to it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path

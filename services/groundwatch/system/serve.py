@@ -1,7 +1,5 @@
 """One service in this process, until it is told to stop: a container's main process."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Any service of the system, made from settings."""
 
-from __future__ import annotations
-
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service

@@ -1,7 +1,5 @@
 """Whether the files, addresses, keys and engines that settings name are there and can be used."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

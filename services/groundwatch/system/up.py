@@ -1,7 +1,5 @@
 """The whole system in one process, and where the commands of this machine find it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

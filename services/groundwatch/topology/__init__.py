@@ -21,8 +21,6 @@ message on this subject", which the server itself enforces for as long as the st
 duplicate window of message ids forgets after minutes.
 """
 
-from __future__ import annotations
-
 from groundwatch.topology.buckets import (
     BUCKETS,
 )

@@ -1,7 +1,5 @@
 """Every bucket: what is in it, who writes it, who reads it."""
 
-from __future__ import annotations
-
 from groundwatch.topology.names import (
     ATTEMPTS_BUCKET,
     AUDITOR,

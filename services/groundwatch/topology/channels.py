@@ -1,7 +1,5 @@
 """Every family of subjects: what is on it, who puts it there, who reads it."""
 
-from __future__ import annotations
-
 from groundwatch.events import (
     AlarmRaised,
     ChainAdvanced,

@@ -1,7 +1,5 @@
 """The words of the wire: prefix, headers, names of streams, stages and buckets."""
 
-from __future__ import annotations
-
 PREFIX = "gw"
 
 HEADER_MESSAGE_ID = "Nats-Msg-Id"

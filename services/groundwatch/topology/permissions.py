@@ -6,8 +6,6 @@ and acknowledge from its own consumers, ask for what it reads, and receive in an
 is given `$JS.>`, `$JS.API.>` or `_INBOX.>`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a stream, a durable consumer and a channel are declared with."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Every stream and every durable consumer."""
 
-from __future__ import annotations
-
 from groundwatch.topology.names import (
     ALARMS,
     ASKED,

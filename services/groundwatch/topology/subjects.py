@@ -1,7 +1,5 @@
 """Subjects, built and read."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

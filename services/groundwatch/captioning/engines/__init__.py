@@ -1,7 +1,5 @@
 """Captioning engines, by name."""
 
-from __future__ import annotations
-
 from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.errors import SettingsError
 from groundwatch.models.openai.settings import OnCall

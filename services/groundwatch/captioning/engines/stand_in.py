@@ -1,7 +1,5 @@
 """An engine that needs no model: deterministic answers for tests and dry runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.captioning.engines.base import Said, Turn

@@ -1,7 +1,5 @@
 """Models under test on Triton: each under the name that settings give it there."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The server beside HTTP: where it listens, for how much, and how it goes down."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

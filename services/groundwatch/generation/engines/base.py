@@ -1,7 +1,5 @@
 """What every generation engine is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """What stands where no image generator is set: it says so, and a chain ends unscored instead of waiting."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, Unscorable

@@ -1,7 +1,5 @@
 """What a generation engine on served models is put together from: a generator and an encoder."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from groundwatch.errors import Unscorable

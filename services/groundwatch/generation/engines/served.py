@@ -1,7 +1,5 @@
 """An engine on served models: one that paints, and one that turns images into vectors."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

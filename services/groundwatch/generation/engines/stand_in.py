@@ -1,7 +1,5 @@
 """An engine that needs no model: deterministic images and vectors for tests and dry runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError, Unscorable

@@ -1,7 +1,5 @@
 """Matching engines, by name."""
 
-from __future__ import annotations
-
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.matching.engines.base import MatchingEngine
 from groundwatch.matching.engines.listed import ListedFirst

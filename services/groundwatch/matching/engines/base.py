@@ -1,7 +1,5 @@
 """What every matching engine is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

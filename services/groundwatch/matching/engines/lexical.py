@@ -4,8 +4,6 @@ No model: two names match when their heads name the same concept, and a claim is
 lies above the object's ("animal" for "dog"). VALOR's second step asks an LLM for the same two kinds.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Protocols that bring a fixed list to match by, beside the engine that matches for all others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError

@@ -1,7 +1,5 @@
 """Matching by an LLM: one question for each response, in the words of its protocol."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ from either side, ranked objects by name with their alternatives. Numbered claim
 ones take a feature each; several objects may mean the same one (Appendix E).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Source: Object Hallucination in Image Captioning (Rohrbach et al. 2018), as VALOR's section 5.3 uses it.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from groundwatch.errors import InputError, Unscorable

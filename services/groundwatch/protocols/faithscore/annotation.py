@@ -4,8 +4,6 @@ One JSON object a line: `id` (the image), `answer`, `stage 1` (sub-sentence to 1
 analytical) and `stage 2` (atomic fact to 1 for in the image, 0 for hallucinated).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -3,8 +3,6 @@
 Source: FAITHSCORE, Fine-grained Evaluations of Hallucinations in Large Vision-Language Models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ offsets are certain and every judge labels the same pieces. Replies must account
 fact exactly once: a reply that skips or repeats one raises `ValueError`, and nothing is guessed in its place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -9,8 +9,6 @@ Where the paper is silent, these decisions hold; docs/faithscore.md tells them w
 - Nothing to verify, or nothing decided, raises `Unscorable`; it is never 0 or 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType

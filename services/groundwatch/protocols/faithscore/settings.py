@@ -1,7 +1,5 @@
 """What can be set of FaithScore."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AfterValidator, Field

@@ -1,7 +1,5 @@
 """FaithScore's arithmetic on what people judged: its published annotation file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 

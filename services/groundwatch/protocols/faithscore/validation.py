@@ -1,7 +1,5 @@
 """How far the embedded engines agree with people on FaithScore's annotated answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean

@@ -3,8 +3,6 @@
 Source: GenCeption, Evaluate Multimodal LLMs with Unlabeled Unimodal Data, algorithm 1.
 """
 
-from __future__ import annotations
-
 import math
 
 from groundwatch.errors import InputError, Unscorable

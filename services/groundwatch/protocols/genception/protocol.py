@@ -3,8 +3,6 @@
 Source: GenCeption, Evaluate Multimodal LLMs with Unlabeled Unimodal Data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from groundwatch.events import (

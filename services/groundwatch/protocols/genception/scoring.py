@@ -5,8 +5,6 @@ the seed. All functions are pure and take what was measured; nothing is made up 
 short: GC@T of it does not exist.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """A folder of images as seeds of chains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The published code writes one pickle an image with the same key; a pickle is never loaded.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

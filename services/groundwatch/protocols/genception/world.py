@@ -1,7 +1,5 @@
 """Seeds of GenCeption's chains: scenes of the miniature world."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from groundwatch.miniature.graph import picture

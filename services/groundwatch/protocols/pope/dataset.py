@@ -1,7 +1,5 @@
 """POPE, section 4: questions about objects that an image has and has not, in the published format."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any

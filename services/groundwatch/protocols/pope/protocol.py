@@ -8,8 +8,6 @@ the same with "No." after it; so any judge that knows the fact decides the claim
 the claim is written as a statement, which a judge can hold against objects, triplets or the image.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import ClassVar, Literal

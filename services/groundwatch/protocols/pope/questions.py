@@ -6,8 +6,6 @@ beside the object just asked for (adversarial). A seed gives the same questions 
 a generator of its own, so leaving one image out changes no other's random draws.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random

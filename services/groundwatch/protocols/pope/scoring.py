@@ -4,8 +4,6 @@
 number whose denominator is 0 is None, where the published script stops with an error.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

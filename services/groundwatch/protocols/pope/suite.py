@@ -1,7 +1,5 @@
 """POPE's published questions, and the figures of a model that answered them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ that is neither yes nor no is unscored, and counted by reason; `as_published` gi
 published script reads replies, which makes yes of whatever has no "no" in its first sentence.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

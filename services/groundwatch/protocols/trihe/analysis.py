@@ -1,7 +1,5 @@
 """Where in judged answers the hallucinations are (Tri-HE, section 5.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path

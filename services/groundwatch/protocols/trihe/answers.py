@@ -4,8 +4,6 @@ They are recorded responses that name their image in the tag `image_id` or `imag
 benchmark's own JSON, in its instances, as its authors suggest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 

@@ -6,8 +6,6 @@ triplets that explain them, which are added to the graph's. What it writes is a 
 checked every question by hand.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

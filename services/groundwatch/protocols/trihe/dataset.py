@@ -1,7 +1,5 @@
 """Tri-HE, appendix E.2: questions about images, written by a model that looks at them; a draft to check."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Judged questions out of scored responses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from pathlib import PurePath

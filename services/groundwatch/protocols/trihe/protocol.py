@@ -3,8 +3,6 @@
 Source: Unified Triplet-Level Hallucination Evaluation for Large Vision-Language Models.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from groundwatch.errors import InputError, Unscorable

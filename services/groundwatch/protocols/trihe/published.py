@@ -4,8 +4,6 @@ Triplets are texts such as "(man, riding, horse)", in results also lists of thre
 have more commas or two triplets in one text; they are cut as far as they can be, and never dropped silently.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path

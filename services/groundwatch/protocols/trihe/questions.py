@@ -4,8 +4,6 @@ Where the paper asks once for each triplet, here all triplets of a response are 
 under its number; a reply must account for every one of them exactly once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -3,8 +3,6 @@
 The synonyms are this measure's own and not the engines' lexicon: no engine is tested on its own words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

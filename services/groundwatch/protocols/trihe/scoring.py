@@ -5,8 +5,6 @@ images of that mean over the image's questions (equation 2); here in 0…1, in t
 question without triplets has no rate and is left out of both, an image without such questions out of Hallu_I.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Tri-HE's published questions, and the figures of a model that answered them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path

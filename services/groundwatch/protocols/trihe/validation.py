@@ -4,8 +4,6 @@ For each image of the benchmark, its own triplets are reworded and must hold; tr
 its own with one part exchanged, must not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random

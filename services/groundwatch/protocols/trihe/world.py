@@ -1,7 +1,5 @@
 """What Tri-HE asks about scenes of the miniature world."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from groundwatch.events import Reference

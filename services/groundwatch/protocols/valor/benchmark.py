@@ -4,8 +4,6 @@ Source: VALOR-EVAL, section 3.1 (equations 1 to 5) and Appendix B. Scene graphs 
 frequency is a number of images, so that a conditional probability never passes 1.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """VALOR-Bench, section 3.1.2 and Appendix B: images that lack what usually comes along."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

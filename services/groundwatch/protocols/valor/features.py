@@ -5,8 +5,6 @@ with several of those, a relation with its inverse, or a rank's object with alte
 "ground / court". Every function raises `ValueError` saying what it expected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from groundwatch.protocols.features import (

@@ -4,8 +4,6 @@ A file holds features that are extracted already (`image_id, gt_words, generated
 (`image_id` with `answer`, `caption`, `generated_caption` or `text`) beside the benchmark's annotation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path

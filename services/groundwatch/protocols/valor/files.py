@@ -4,8 +4,6 @@ All are JSON or JSON lines; no pickle is ever read. A wrong format, a truncated 
 missing key raises `FileFormatError` naming file, line and key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What VALOR's subsets see of planted hallucinations, and captions' references as they read them."""
 
-from __future__ import annotations
-
 from groundwatch.events import Reference
 from groundwatch.language.numbers import NUMBER_WORDS
 from groundwatch.protocols.features import pair_text

@@ -3,8 +3,6 @@
 Source: VALOR-EVAL, Holistic Coverage and Faithfulness Evaluation of Large Vision-Language Models.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from groundwatch.errors import InputError, Unscorable

@@ -4,8 +4,6 @@ The prompts are our own words; what is compared is numbered, so that no reply ca
 answer is one unit: features have no sub-sentences.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

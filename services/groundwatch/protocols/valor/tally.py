@@ -1,7 +1,5 @@
 """VALOR's arithmetic over a file of matched features."""
 
-from __future__ import annotations
-
 import msgspec
 
 from groundwatch.protocols.tally import Result, Tally, TallyRequest

@@ -4,8 +4,6 @@ One JSON object a line: `generated`, `reference`, `decision` (matched, broader o
 "tune" for pairs that the engine's data may be tuned on and "test" for those that it may not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args

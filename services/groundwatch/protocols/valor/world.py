@@ -1,7 +1,5 @@
 """What VALOR asks about scenes of the miniature world."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from groundwatch.events import Reference

@@ -1,7 +1,5 @@
 """VLM²-Bench: yes/no questions by template, from the cues that tell a sequence's images apart."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any

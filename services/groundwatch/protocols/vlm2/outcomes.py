@@ -1,7 +1,5 @@
 """Sequences out of scored responses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

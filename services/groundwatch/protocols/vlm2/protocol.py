@@ -6,8 +6,6 @@ and `groundwatch score vlm2 --recorded` does them over written outcomes. No clai
 verification engine has a say: the truth is known.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from groundwatch.errors import Unscorable

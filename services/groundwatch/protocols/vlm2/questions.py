@@ -5,8 +5,6 @@ value. It gives a question whose truth is yes and, with the value that the same 
 image of the sequence, one whose truth is no.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 

@@ -4,8 +4,6 @@ What the truth is says how a reply is read. A reply that gives no answer of that
 neither right nor wrong.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

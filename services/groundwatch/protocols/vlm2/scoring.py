@@ -8,8 +8,6 @@ Replies that cannot be read are nobody's right or wrong answer: a fine-grained o
 sequence whose coarse reply, or none of whose fine-grained replies, can be read is unscored with a reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

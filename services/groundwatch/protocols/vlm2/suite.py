@@ -1,7 +1,5 @@
 """Questions about sequences of images, and the figures of a model that answered them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A file of outcomes, which `groundwatch score vlm2 … --out` writes, is tallied too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

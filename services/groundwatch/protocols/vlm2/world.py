@@ -1,7 +1,5 @@
 """What VLM²-Bench asks about scenes of the miniature world."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

@@ -1,7 +1,5 @@
 """Which judges a stage has found away, and whether anybody is left to ask."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 from functools import partial

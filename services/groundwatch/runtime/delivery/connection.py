@@ -7,8 +7,6 @@ It also hands on subjects of any length, and the server closes the connection of
 too long; nats-py then never connects again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any

@@ -5,8 +5,6 @@ every moment. `send_again` gives a dead letter back to its stage; if that succee
 the one that stood for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """Making and publishing the one outcome of a response for a protocol."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """A recorded response as a message, whoever records it: the gateway, or captioning with an answer."""
 
-from __future__ import annotations
-
 import hashlib
 
 import msgspec

@@ -1,7 +1,5 @@
 """When to try again, and when to give up."""
 
-from __future__ import annotations
-
 import random
 
 from groundwatch.errors import Unavailable

@@ -10,8 +10,6 @@ What a handler must know is in `work.Handler`; what can go wrong is dealt with h
 A handler that breaks on a batch gets its messages one by one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

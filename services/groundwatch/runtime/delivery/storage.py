@@ -5,8 +5,6 @@ streams that it could not write to, without a word, until it is restarted; so wh
 acknowledgement is the one sign. A stream at its limit, and a cluster that has switched JetStream off, say so.
 """
 
-from __future__ import annotations
-
 import re
 import time
 

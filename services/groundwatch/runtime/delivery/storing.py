@@ -1,7 +1,5 @@
 """Putting what a stage's results publish into the streams, however long NATS takes for it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 
 from groundwatch.errors import GroundwatchError, Unavailable

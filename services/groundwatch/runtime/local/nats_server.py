@@ -3,8 +3,6 @@
 It is for this user alone: who connects needs a token, made anew for each server, and its folder is private.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What a server of our own takes on this machine: a folder for itself alone, and ports."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

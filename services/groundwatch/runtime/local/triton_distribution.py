@@ -1,7 +1,5 @@
 """Where the tritonserver that nvidia-pytriton carries lies, and what it needs to run in this environment."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

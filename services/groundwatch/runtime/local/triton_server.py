@@ -8,8 +8,6 @@ reach, and no gRPC port: gRPC is at a socket in a folder that only this user can
 server also needs a key, made anew for each server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Files and folders that no other user of this machine can read."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

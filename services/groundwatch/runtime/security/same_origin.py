@@ -5,8 +5,6 @@ tell such a request: the `Host` that it was sent to, where a foreign name was ma
 rebinding), and the page that sent it. A browser says both, and no page can change what it says.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A seed is a secret and stands in a file of its own that only its owner can read;
 public keys and names.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import stat

@@ -4,8 +4,6 @@ The number of the round is part of the subject that an event is created on, so t
 is delivered, only its first result stays, and the chain goes on from that one alone.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable

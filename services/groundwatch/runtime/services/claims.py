@@ -1,7 +1,5 @@
 """What verification and matching share: claims in, the same claims judged out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a process tells of its connection while its services run: metrics of the broker, and traces."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 

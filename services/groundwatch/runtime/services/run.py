@@ -1,7 +1,5 @@
 """The run loop of a process: start services, wait for the end, drain."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

@@ -1,7 +1,5 @@
 """What every service is, and what the services that consume from a stream share."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """Background tasks: started again when they fail, told about while they do, and ended for sure."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable

@@ -5,8 +5,6 @@ addresses that judges are asked at, the variables that hold their keys and the f
 taken only where the process's own settings reach it as well.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Addresses of NATS servers: one or several with commas between."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from groundwatch.addresses import shown_address

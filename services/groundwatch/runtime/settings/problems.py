@@ -1,7 +1,5 @@
 """What is wrong with settings, one line each, and what is only worth knowing."""
 
-from __future__ import annotations
-
 import re
 
 from groundwatch.errors import SettingsError

@@ -4,8 +4,6 @@ A key `[extraction] engine` is overridden by the variable `GROUNDWATCH_EXTRACTIO
 read as TOML, and as plain text when they are not or text is wanted.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

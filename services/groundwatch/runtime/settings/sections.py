@@ -1,7 +1,5 @@
 """The settings: every key has a default, so that `groundwatch up` needs no file."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator

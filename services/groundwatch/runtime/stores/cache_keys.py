@@ -5,8 +5,6 @@ the response as judges see it, the third for all of it together. So whatever is 
 tenant, is found again by the first two.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from groundwatch.errors import InputError

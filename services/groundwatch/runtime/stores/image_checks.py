@@ -5,8 +5,6 @@ sends costly images waits behind themselves: each sender's images are checked in
 take turns, and no sender has all processes at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

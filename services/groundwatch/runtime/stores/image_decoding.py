@@ -1,7 +1,5 @@
 """Decoding an image to see whether it can be: apart from the store, so that a worker needs nothing else."""
 
-from __future__ import annotations
-
 import io
 
 import msgspec

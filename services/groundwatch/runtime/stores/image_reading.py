@@ -4,8 +4,6 @@ One way for all commands: a name leads into a folder that the user named and now
 and no more of it is read than an image may have.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ and ends when its input does. A decoder in C cannot be interrupted: the system e
 has taken its share of the processor.
 """
 
-from __future__ import annotations
-
 import resource
 import signal
 import struct

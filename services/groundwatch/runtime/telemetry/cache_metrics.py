@@ -1,7 +1,5 @@
 """What the judgement cache tells Prometheus."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter

@@ -1,7 +1,5 @@
 """uvicorn's protocol with bounds on what it leaves open: heads, slow senders, slow readers, connections."""
 
-from __future__ import annotations
-
 import asyncio
 from http import HTTPStatus
 from typing import Any

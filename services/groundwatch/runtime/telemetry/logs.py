@@ -1,7 +1,5 @@
 """Structured logs: one line of JSON for machines, colours for people at a terminal."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from typing import Any

@@ -4,8 +4,6 @@ Label sets are bounded: of more than `max_labels` tenants or models the rarest b
 caller who invents model names cannot fill the server's memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter as Counted
 from collections.abc import Callable, Mapping, Sequence

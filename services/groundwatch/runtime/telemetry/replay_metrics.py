@@ -1,7 +1,5 @@
 """What replays tell Prometheus: by name for those that are not over, by number for all."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """The small HTTP server beside every service: metrics for Prometheus, health for Kubernetes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
