@@ -197,3 +197,32 @@ async def test_publishes_again_after_the_server_restarted(own_server: NatsServer
     assert await bus.create(Outgoing(subject="test.b", payload=b"x")) is Stored.NEW
     assert bus.reconnects >= 1
     await bus.close()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_who_gives_up_connecting_is_not_held(stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an attempt is refused in the moment in which it is cancelled, nats-py goes on with the next."""
+    swallowed = 0
+
+    async def connect() -> None:
+        nonlocal swallowed
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            swallowed += 1
+        await asyncio.sleep(60)
+
+    bus = Bus(NatsSettings(url=f"nats://127.0.0.1:{free_port()}"), name="test")
+    monkeypatch.setattr(bus.broker, "connect", connect)
+    connecting = asyncio.create_task(bus.connect(timeout=60 if stopped else 0.1))
+    await asyncio.sleep(0.2)
+    if stopped:
+        connecting.cancel()
+    done, _ = await asyncio.wait({connecting}, timeout=20)
+    assert done, "it is held"
+    assert swallowed == 1
+    if stopped:
+        assert connecting.cancelled()
+    else:
+        assert isinstance(connecting.exception(), UsageError)
+    await bus.close()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import nats.errors
@@ -44,6 +44,9 @@ RECONNECT_POLL = 0.05
 
 CLOSE_SECONDS = 4.0
 """With the drain before it, below Kubernetes' 30 seconds between SIGTERM and SIGKILL."""
+
+CANCEL_SECONDS = 0.5
+"""After which an attempt to connect that goes on is cancelled again."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +157,7 @@ class Bus:
     async def connect(self, *, timeout: float = 10.0) -> None:
         """Connect, trying for `timeout` seconds. Raises `UsageError` naming the address."""
         try:
-            await asyncio.wait_for(self.broker.connect(), timeout)
+            await _within(timeout, asyncio.create_task(self.broker.connect()))
         except (OSError, TimeoutError, nats.errors.Error, asyncio.CancelledError) as error:
             if _cancelled():
                 raise
@@ -289,6 +292,26 @@ class Bus:
         self._refusals.clear()
         self.storage.forget()
         logger.info("nats.reconnected", service=self._name)
+
+
+async def _within(timeout: float, connecting: asyncio.Task[Any]) -> None:
+    """Wait for it; ended, whatever ends the waiting. Raises `TimeoutError`, and what it raises.
+
+    `asyncio.wait_for` cancels once, and waits: but an attempt that is refused at that very moment swallows a
+    cancellation (Python 3.11), and nats-py would try on for ever.
+    """
+    try:
+        done, _ = await asyncio.wait({connecting}, timeout=timeout)
+        if not done:
+            raise TimeoutError
+        connecting.result()
+    finally:
+        while not connecting.done():
+            connecting.cancel()
+            await asyncio.wait({connecting}, timeout=CANCEL_SECONDS)
+        if not connecting.cancelled():
+            # Looked at, or asyncio complains of it later.
+            connecting.exception()
 
 
 def _cancelled() -> bool:
