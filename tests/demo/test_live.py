@@ -155,8 +155,9 @@ def test_the_recorded_demo_finds_where_the_planted_change_is(nobody, place):
     assert found["audit"]["scored"] == 360
     assert found["change"]["model"] == "osprey-13b"
     assert abs(found["change"]["response"] - 91) <= 5
-    alarm = found["alarms"][0]["alarm"]
-    assert (alarm["model"], alarm["category"]) == ("osprey-13b", "all")
+    assert {one["alarm"]["model"] for one in found["alarms"]} == {"osprey-13b"}
+    # Outcomes of neighbours overtake each other: a category may turn a response before all facts do.
+    (alarm,) = [one["alarm"] for one in found["alarms"] if one["alarm"]["category"] == "all"]
     assert abs(alarm["since_response"] - 91) <= 5
     assert found["models"]["osprey-13b"]["rate"] > found["models"]["heron-7b"]["rate"]
 

@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from groundwatch.runtime.delivery.bus import Bus
 
 LOOK_SECONDS = 0.25
+"""Between two looks, each a question for every consumer, while no traffic is seen to flow."""
+
+LOOK_SECONDS_FLOWING = 1.0
 BUSY = 20
 """Events that wait for, or are held by, the services of live traffic: a replay gives way from here on."""
 
-FLOWING = 1.0
+FLOWING = 2.5
 """Seconds after live traffic was last seen during which a replay works in turns."""
 
 SHARE = 0.1
 """How much of the time it works while live traffic flows."""
 
-PIECE = 10
+PIECE = 3
 """Events that it works at between two pauses then: what a live event waits for, at most."""
 
 FIRST_SECONDS = 0.1
@@ -101,7 +104,9 @@ class LiveTrafficThrottle:
                 self._free.clear()
             else:
                 self._free.set()
-            pause = FIRST_SECONDS if self._looks < 2 else LOOK_SECONDS
+            pause = FIRST_SECONDS
+            if self._looks >= 2:
+                pause = LOOK_SECONDS_FLOWING if self.flowing else LOOK_SECONDS
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), pause)
 
