@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.change import Change
-from groundwatch.archive.query import Session
-from groundwatch.archive.report import break_down
+from groundwatch.archive.query import Session, break_down
 from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, SCHEMA, nested
 from groundwatch.reporting import Breakdown
 

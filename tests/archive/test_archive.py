@@ -13,7 +13,6 @@ from deltalake import DeltaTable
 from tests.archive.conftest import STREAM, add, outcome, row, rows
 
 from groundwatch.archive import archive as module
-from groundwatch.archive import merging
 from groundwatch.archive import rows as schema
 from groundwatch.archive.archive import Archive, Erasure
 from groundwatch.archive.change import Change
@@ -146,7 +145,7 @@ def test_small_files_become_one(open_archive: Opener, monkeypatch: pytest.Monkey
 
 
 def test_a_day_that_is_over_is_merged(open_archive: Opener, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(merging, "SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(module, "SETTLED_SECONDS", -1.0)
     archive = open_archive()
     add(archive, rows(1, 3))
     add(archive, rows(3, 6))

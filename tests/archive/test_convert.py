@@ -11,8 +11,7 @@ from tests.archive.conftest import STREAM, add, row
 from groundwatch.archive import convert as module
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.convert import convert
-from groundwatch.archive.query import Session
-from groundwatch.archive.report import break_down
+from groundwatch.archive.query import Session, break_down
 from groundwatch.archive.store import Store
 from groundwatch.errors import UsageError
 from groundwatch.events import Drawn

@@ -8,8 +8,7 @@ import pytest
 from tests.archive.conftest import DAY, STREAM, add, row, rows
 
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.query import Session, Tail
-from groundwatch.archive.report import break_down
+from groundwatch.archive.query import Session, Tail, break_down
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind
 from groundwatch.reporting import Breakdown

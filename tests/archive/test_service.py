@@ -11,7 +11,7 @@ from tests.archive.conftest import outcome
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.place import placed
 from groundwatch.archive.query import Session
-from groundwatch.archive.reading import position_of, rows_after
+from groundwatch.archive.rows import position_of, rows_after
 from groundwatch.archive.service import ArchiveService
 from groundwatch.errors import SettingsError
 from groundwatch.events import OutcomeKind

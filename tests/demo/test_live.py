@@ -19,7 +19,7 @@ from tests.support.command_line import environment
 from groundwatch.cli import demo as command
 from groundwatch.demo import live as demo_live
 from groundwatch.demo.application import PRODUCTS, Sent, asked_about, prompt_of
-from groundwatch.demo.findings import Findings, Rollout, Watched
+from groundwatch.demo.findings import LiveFindings, Rollout, Watched
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Judge, JudgedClaim, Label, OutcomeKind, ResponseScored, SubSentence
 from groundwatch.ledger.ledger import Ledger
@@ -255,7 +255,7 @@ def test_findings_hold_estimates_beside_the_truth():
                 tags={"version": version},
             )
         )
-    findings = Findings(
+    findings = LiveFindings(
         watched=watched,
         sent=sent,
         ledger=LEDGER,

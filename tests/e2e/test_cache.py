@@ -17,7 +17,7 @@ from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.replay.pairs import changed, judgement
+from groundwatch.replay.results import changed, judgement
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec

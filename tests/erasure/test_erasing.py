@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.reading import position_of, row_of
-from groundwatch.erasure.erasing import Eraser, Stores
-from groundwatch.erasure.subject import subject
+from groundwatch.archive.rows import position_of, row_of
+from groundwatch.erasure.erasing import Eraser
+from groundwatch.erasure.finding import subject
+from groundwatch.erasure.searching import Stores
 from groundwatch.events import (
     LIVE,
     AlarmRaised,
@@ -24,9 +25,9 @@ from groundwatch.events import (
     ResponseScored,
 )
 from groundwatch.ledger.ledger import audit
-from groundwatch.replay.exporting import export
 from groundwatch.replay.files import ExportReader
 from groundwatch.replay.spec import Spec
+from groundwatch.replay.transfer import export
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.provisioning import provision

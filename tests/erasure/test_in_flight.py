@@ -14,9 +14,10 @@ from tests.e2e.test_cache import ANSWERS, judged, record, response, services, se
 from tests.support.llm_server import LlmServer
 from tests.support.llm_server import running as llm_server
 
-from groundwatch.erasure.erasing import Eraser, Stores
+from groundwatch.erasure.erasing import Eraser
+from groundwatch.erasure.finding import subject
 from groundwatch.erasure.retention import enforce
-from groundwatch.erasure.subject import subject
+from groundwatch.erasure.searching import Stores
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay.running import begin

@@ -15,11 +15,10 @@ from pydantic import ValidationError
 from tests.support.secured import Secured, secured
 
 from groundwatch.erasure import retention
-from groundwatch.erasure import service as serving
-from groundwatch.erasure.erasing import Eraser, Stores
-from groundwatch.erasure.retention import enforce
-from groundwatch.erasure.service import RetentionService
-from groundwatch.erasure.subject import subject
+from groundwatch.erasure.erasing import Eraser
+from groundwatch.erasure.finding import subject
+from groundwatch.erasure.retention import RetentionService, enforce
+from groundwatch.erasure.searching import Stores
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import outcomes
@@ -188,8 +187,8 @@ async def test_pieces_that_no_image_needs_go(bus: Bus, clean_streams: None, monk
 
 
 async def test_up_does_rounds_by_itself(bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(serving, "FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(serving, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.05)
     await live(bus, "short", "long")
     settings = Settings(retention=RetentionSettings(tenants={"short": Ages(responses=INSTANT)}))
     service = RetentionService(settings, bus)

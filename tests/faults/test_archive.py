@@ -17,7 +17,7 @@ from tests.archive.conftest import DAY, outcome
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.query import Session
-from groundwatch.archive.reading import position_of, row_of
+from groundwatch.archive.rows import position_of, row_of
 from groundwatch.archive.service import ArchiveService
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing

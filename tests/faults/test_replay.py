@@ -19,7 +19,7 @@ from tests.faults.harness import Child
 from groundwatch.events import NoAnswer, ResponseRecorded, ResponseScored
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.ledger.runs import audit
-from groundwatch.replay.pairs import judgement
+from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision

@@ -8,8 +8,9 @@ import hashlib
 import pytest
 from tests.support.nats_proxy import nats_proxy
 
-from groundwatch.erasure.erasing import Eraser, Stores
-from groundwatch.erasure.subject import subject
+from groundwatch.erasure.erasing import Eraser
+from groundwatch.erasure.finding import subject
+from groundwatch.erasure.searching import Stores
 from groundwatch.events import response_key
 from groundwatch.gateway.intake import bulk
 from groundwatch.runtime.delivery import streams

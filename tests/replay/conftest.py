@@ -91,9 +91,8 @@ class Replays:
     async def begin(self, name: str, settings: Settings | None = None, **spec: Any) -> Run:
         """A run that nobody works at yet."""
         settings = settings or settings_of(self.bus)
-        allow_gap = spec.pop("allow_gap", False)
         wanted = Spec(**({"run": name, "settings": judging_sections(settings)} | spec))
-        return await begin(self.bus, settings, wanted, allow_gap=allow_gap)
+        return await begin(self.bus, settings, wanted)
 
     async def replayer(self, run: Run, settings: Settings | None = None, **options: Any) -> Replayer:
         """Somebody who can work at it."""

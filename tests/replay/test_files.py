@@ -17,12 +17,11 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from groundwatch.errors import UsageError
 from groundwatch.events import NoAnswer, ResponseRecorded
 from groundwatch.ledger.runs import audit
-from groundwatch.replay.exporting import export
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record
-from groundwatch.replay.importing import begin_file, verify
-from groundwatch.replay.pairs import judgement
+from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
+from groundwatch.replay.transfer import begin_file, export, verify
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.settings import IntakeSettings, Settings, judging_sections

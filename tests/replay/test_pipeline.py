@@ -14,8 +14,8 @@ from groundwatch.events import ClaimsExtracted, Judge, NoAnswer, OutcomeKind, Us
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.pairs import judgement
 from groundwatch.replay.pipeline import MOST_ATTEMPTS, Pair, Pipeline
+from groundwatch.replay.results import judgement
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings

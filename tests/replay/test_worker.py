@@ -14,7 +14,7 @@ from groundwatch.events import ClaimsExtracted, ClaimsVerified, Drawn, NoAnswer,
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.ledger.runs import audit
 from groundwatch.replay import worker
-from groundwatch.replay.pairs import changed, judgement, paired
+from groundwatch.replay.results import changed, judgement, paired
 from groundwatch.replay.running import cancel, delete, pause, resume
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
@@ -365,15 +365,13 @@ async def test_the_audit_finds_what_is_missing_and_what_is_too_much(replays: Rep
     assert (await audit(bus.js, "a")).orphans == 1
 
 
-async def test_pairs_tell_what_only_one_side_has(replays: Replays, bus: Bus) -> None:
+async def test_pairs_are_what_both_sides_have(replays: Replays, bus: Bus) -> None:
     await record(bus, *(response(f"r{number}") for number in range(6)))
     await replays.done("all")
     await replays.done("some", ids=("r1", "r2"))
-    found = [pair async for pair in paired(bus.js, "all", "some")]
-    assert len(found) == 6
-    both = {left.id for left, right in found if left and right}
-    assert both == {"r1", "r2"} and sum(right is None for _, right in found) == 4
-    assert [right async for left, right in paired(bus.js, "some", "all") if left is None]
+    for left, right in (("all", "some"), ("some", "all")):
+        found = [(one.id, one.run, other.id, other.run) async for one, other in paired(bus.js, left, right)]
+        assert sorted(found) == [(name, left, name, right) for name in ("r1", "r2")]
 
 
 async def test_a_paced_replay_that_is_stopped_counts_nothing_twice(replays: Replays, bus: Bus) -> None:

@@ -8,10 +8,12 @@ state names commits an empty transaction first: then nobody who has written one 
 No text of an outcome stands in the log: statistics are of numbers alone, and an erasure names digests.
 """
 
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -22,10 +24,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from groundwatch.archive.change import Change
-from groundwatch.archive.merging import due
 from groundwatch.archive.rows import CLAIMS, Row, to_table
-from groundwatch.archive.snapshot import ErasedKeys, File, Snapshot, key_digest
-from groundwatch.archive.store import Store, plain_errors
+from groundwatch.archive.store import ErasedKeys, File, Snapshot, Store, application, key_digest, plain_errors
 from groundwatch.errors import TransientError, UsageError
 
 ATTEMPTS = 20
@@ -92,8 +92,12 @@ class Archive:
                 table = DeltaTable(self.store.address, storage_options=self.store.options)
             except TableNotFoundError:
                 table = None
-            if not self.converting and (table is None or table.transaction_version(CONVERTING) is not None):
-                self._refuse_old_format()
+            old = table is None or table.transaction_version(CONVERTING) is not None
+            if old and not self.converting and self.store.names(OLD_FORMAT):
+                raise UsageError(
+                    f"the archive at {self.url} has the format before Delta Lake: "
+                    "groundwatch admin archive convert"
+                )
         return Snapshot(self.store, table)
 
     def begin(self) -> Snapshot:
@@ -137,7 +141,7 @@ class Archive:
                     ],
                     (ds.field("stream") == stream) & ds.field("sequence").isin(older),
                 )
-            change.advance(stream, position)
+            change.mark(application(stream), position)
             added = Added(
                 outcomes=len(table),
                 claims=pc.sum(pc.list_value_length(table[CLAIMS])).as_py() or 0,
@@ -263,9 +267,32 @@ class Archive:
                 return
         raise TransientError(f"{self.url}: others change the archive faster than we can")
 
-    def _refuse_old_format(self) -> None:
-        if self.store.names(OLD_FORMAT):
-            raise UsageError(
-                f"the archive at {self.url} has the format before Delta Lake: "
-                "groundwatch admin archive convert"
-            )
+
+SETTLED_SECONDS = 3_600.0
+"""A day that is over and got nothing for so long has all its files merged."""
+
+TIERS = 8
+"""Each tier of file sizes is so many times the one below it; so a row is merged few times."""
+
+SMALL = 1024 * 1024
+
+
+def due(files: Iterable[File], merge_files: int, file_bytes: int) -> list[File]:
+    """Enough files of a size, or all the small ones of a day that is over; none where nothing is due."""
+    days: dict[date, list[File]] = {}
+    for file in files:
+        if file.bytes < file_bytes // 2:
+            days.setdefault(file.day, []).append(file)
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    for day, alike in days.items():
+        tiers: dict[int, list[File]] = {}
+        for file in alike:
+            tier = math.ceil(math.log(max(file.bytes + 1, SMALL) / SMALL, TIERS))
+            tiers.setdefault(tier, []).append(file)
+        for several in tiers.values():
+            if len(several) >= merge_files:
+                return several
+        settled = time.time() - max(file.written for file in alike) > SETTLED_SECONDS
+        if len(alike) > 1 and day < yesterday and settled:
+            return alike
+    return []

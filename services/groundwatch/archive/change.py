@@ -17,8 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from groundwatch.archive.rows import SCHEMA
-from groundwatch.archive.snapshot import File, Snapshot, application
-from groundwatch.archive.store import BATCH, Store, plain_errors
+from groundwatch.archive.store import BATCH, File, Snapshot, Store, plain_errors
 
 PARTITION = ["day"]
 STATISTICS = ("sequence", "stream")
@@ -43,12 +42,8 @@ class Change:
         self._removes: list[RemoveAction] = []
         self._transactions: list[Transaction] = []
 
-    def advance(self, stream: int, position: int) -> None:
-        """The archive has this stream up to `position`."""
-        self.mark(application(stream), position)
-
     def mark(self, name: str, version: int) -> None:
-        """An application transaction of Delta Lake."""
+        """An application transaction of Delta Lake, such as how far a stream is archived."""
         self._transactions.append(Transaction(name, version))
 
     def write(self, rows: pa.Table | pa.RecordBatchReader, day: date, *, fresh: bool = True) -> None:
@@ -79,7 +74,6 @@ class Change:
         store.sync([path])
 
     def remove(self, file: File, *, data_change: bool = True) -> None:
-        """Take a file out of the table."""
         self._removes.append(
             RemoveAction(
                 file.path,
@@ -103,7 +97,6 @@ class Change:
         return count
 
     def merge(self, files: Sequence[File]) -> None:
-        """Put files of one day into one."""
         in_order = sorted(files, key=lambda file: (file.oldest, file.first))
         self.write(_reader(self._read(in_order)), files[0].day, fresh=False)
         for file in files:

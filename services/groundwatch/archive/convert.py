@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from groundwatch.archive.archive import CONVERTING, OLD_FORMAT, Archive
 from groundwatch.archive.change import Change
 from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, OUTCOMES, SCHEMA, nested
-from groundwatch.archive.store import Store
+from groundwatch.archive.store import Store, application
 from groundwatch.errors import UNDECODED, UsageError
 
 _DEFAULTS = {"weight": 1.0, "drawn": 1.0, "drawn_lowest": 1.0, "stratum": "", "budget": ""}
@@ -62,7 +62,7 @@ def convert(archive: Archive) -> int:
 
 def _finish(change: Change, positions: dict[int, int]) -> bool:
     for stream, last in positions.items():
-        change.advance(stream, last)
+        change.mark(application(stream), last)
     change.mark(CONVERTING, 2)
     return True
 

@@ -1,4 +1,4 @@
-"""Outcomes as rows of one Arrow table.
+"""Outcomes as rows of one Arrow table, and the outcome stream as such rows.
 
 One row for each response and protocol, with its claims nested in it. What a report needs of the claims stands
 beside them, as sums for each category, so that a report reads no claim.
@@ -8,7 +8,7 @@ a column never changes its type.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from itertools import accumulate, chain
 from operator import attrgetter
@@ -17,15 +17,19 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from groundwatch.errors import UNDECODED
 from groundwatch.events import (
     Decision,
-    Judge,
     OutcomeKind,
     ResponseScored,
     Usage,
 )
 from groundwatch.reporting.tally import fingerprint
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.statistics.sampling import weight
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, parse_subject, run_subjects
+from groundwatch.topology import OUTCOMES as OUTCOME_STREAM
 
 OUTCOMES = "outcomes"
 CLAIMS = "claims"
@@ -146,7 +150,13 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
         "refuted": (sum(one["refuted"] for one in each) for each in sums),
         "values": (list(event.values.items()) for event in events),
         "categories": sums,
-        "judges": ([_judge(stage, judge) for stage, judge in event.judges.items()] for event in events),
+        "judges": (
+            [
+                {"stage": stage, "fingerprint": judge.fingerprint, **msgspec.structs.asdict(judge)}
+                for stage, judge in event.judges.items()
+            ]
+            for event in events
+        ),
         "units": ([msgspec.to_builtins(unit) for unit in event.units] for event in events),
         "weight": (weight(event.drawn) for event in events),
         "drawn": (event.drawn.probability for event in events),
@@ -201,20 +211,72 @@ def _categories(event: ResponseScored) -> list[dict[str, Any]]:
     return found
 
 
-def _judge(stage: str, judge: Judge) -> dict[str, str]:
-    return {
-        "stage": stage,
-        "engine": judge.engine,
-        "model": judge.model,
-        "prompt": judge.prompt,
-        "version": judge.version,
-        "fingerprint": judge.fingerprint,
-    }
-
-
 def _version(event: ResponseScored, names: Sequence[str]) -> str:
     return next((event.tags[name] for name in names if name in event.tags), "")
 
 
 def _micros(seconds: float) -> int | None:
     return round(seconds * 1e6) if 0 < seconds <= _MAX_TIME else None
+
+
+_DECODER = msgspec.json.Decoder(ResponseScored)
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the outcome stream stands: `stream` names it by when it was created, µs since the epoch.
+
+    A stream that was made anew counts from 1 again, and its sequences are not those of the old one.
+    """
+
+    stream: int
+    first: int
+    last: int
+
+
+async def position_of(bus: Bus) -> Position:
+    """Look at the stream. Raises what NATS raises."""
+    info = await bus.js.stream_info(OUTCOME_STREAM)
+    stream = round(info.created.timestamp() * 1e6) if info.created is not None else 0
+    return Position(stream=stream, first=info.state.first_seq, last=info.state.last_seq)
+
+
+def row_of(read: Read, stream: int) -> Row:
+    """The outcome of a message, in the run and under the key that its subject says.
+
+    Raises `errors.UNDECODED` for bytes that are none.
+    """
+    event = _DECODER.decode(read.data)
+    address = parse_subject(read.subject)
+    if address is not None and address.run != event.run:
+        event = msgspec.structs.replace(event, run=address.run)
+    expected = read.headers.get(HEADER_EXPECT_SEQUENCE, "0")
+    return Row(
+        event=event,
+        key=address.key if address is not None else event.key,
+        stream=stream,
+        sequence=read.sequence,
+        stored_at=read.time,
+        supersedes=int(expected) if expected.isdigit() else 0,
+    )
+
+
+async def rows_after(
+    bus: Bus,
+    at: Position,
+    position: int,
+    *,
+    run: str = "",
+    on_unreadable: Callable[[Read, Exception], None] = lambda read, error: None,
+) -> AsyncIterator[Row]:
+    """Outcomes behind `position`, up to what the stream holds at `at`; of one run where it is named."""
+    if position >= at.last:
+        return
+    subjects = (run_subjects("outcome", run or None),)
+    reading = read_stream(
+        bus.js, OUTCOME_STREAM, subjects=subjects, start_sequence=position + 1, last_sequence=at.last
+    )
+    async for read in reading:
+        try:
+            yield row_of(read, at.stream)
+        except UNDECODED as error:
+            on_unreadable(read, error)

@@ -28,8 +28,7 @@ from groundwatch.topology import ARCHIVE, OUTCOMES
 
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
-    from groundwatch.archive.reading import Position
-    from groundwatch.archive.rows import Row
+    from groundwatch.archive.rows import Position, Row
 
 AHEAD = 1_000
 """Messages that are read ahead of what is being written."""
@@ -78,7 +77,6 @@ class ArchiveService:
         self._maintained = 0.0
 
     async def start(self) -> None:
-        """Begin to read."""
         self._working.start()
         self._monitor.start()
 
@@ -90,7 +88,6 @@ class ArchiveService:
         await self._monitor.stop()
 
     def problems(self) -> list[str]:
-        """Why outcomes are not archived."""
         found = self._bus.problems()
         found += [task.problem for task in (self._working, self._monitor) if task.problem]
         if self._problem:
@@ -106,11 +103,10 @@ class ArchiveService:
                 attempt = 0
             except Exception as error:
                 attempt += 1
-                self._failed(error)
-                await self._pause(min(LONGEST_PAUSE, retry.delay(attempt, self._settings.retry)))
+                await self._failed(error, attempt)
 
     async def _follow(self) -> None:
-        from groundwatch.archive.reading import position_of
+        from groundwatch.archive.rows import position_of
 
         at = await position_of(self._bus)
         if at.last == 0 and self._archive is None:
@@ -188,7 +184,7 @@ class ArchiveService:
             return None
 
     def _take(self, held: Held, read: Read, at: Position) -> None:
-        from groundwatch.archive.reading import row_of
+        from groundwatch.archive.rows import row_of
 
         held.since = held.since or time.monotonic()
         held.position = read.sequence
@@ -203,7 +199,7 @@ class ArchiveService:
 
     async def _flush(self, archive: Archive, held: Held, at: Position) -> bool:
         """Write, trying again for as long as it takes; False when the stream is another one by now."""
-        from groundwatch.archive.reading import position_of
+        from groundwatch.archive.rows import position_of
 
         attempt = 0
         while True:
@@ -216,10 +212,9 @@ class ArchiveService:
                 break
             except Exception as error:
                 attempt += 1
-                self._failed(error)
+                await self._failed(error, attempt)
                 if self._draining.is_set():
                     return False
-                await self._pause(min(LONGEST_PAUSE, retry.delay(attempt, self._settings.retry)))
         if self._problem:
             logger.info("archive.writes_again")
         self._problem, self._position = "", held.position
@@ -246,7 +241,7 @@ class ArchiveService:
         self._metrics.archive_bytes.set(sum(file.bytes for file in files))
 
     async def _watch(self) -> None:
-        from groundwatch.archive.reading import position_of
+        from groundwatch.archive.rows import position_of
 
         while True:
             with contextlib.suppress(*FAULTS):
@@ -270,12 +265,14 @@ class ArchiveService:
             )
         return self._archive
 
-    def _failed(self, error: Exception) -> None:
+    async def _failed(self, error: Exception, attempt: int) -> None:
+        """Tell why, and wait until it is time for another attempt."""
         reason = _reason(error)
         self._metrics.archive_failures.labels(reason).inc()
         told = " ".join((str(error) or repr(error)).split())
         self._problem = f"cannot write to {self._url}: {told}"
         logger.error("archive.failed", reason=reason, url=self._url, error=told)
+        await self._pause(min(LONGEST_PAUSE, retry.delay(attempt, self._settings.retry)))
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -12,7 +12,6 @@ from groundwatch.cli import (
     admin,
     budget,
     carried,
-    compare,
     demo,
     erase,
     ledger,
@@ -25,7 +24,7 @@ from groundwatch.cli import (
     up,
     validate,
 )
-from groundwatch.cli.options import Command, group
+from groundwatch.cli.options import add_command, group
 from groundwatch.cli.output import complain, say, told_here
 from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, OpenedFolderError, SettingsError
 
@@ -109,7 +108,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "submit": traffic.submit,
         "watch": traffic.watch,
         "report": traffic.report,
-        "compare": compare.compare,
+        "compare": traffic.compare,
         "query": query.query,
         "audit": ledger.audit,
         "replay": replays,
@@ -127,7 +126,7 @@ for panel, commands in PANELS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            app.command(name, cls=Command, rich_help_panel=panel)(command)
+            add_command(app, name, command, panel)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from groundwatch.addresses import concealed, without_secrets
-from groundwatch.cli.options import ConfigOption, JsonOption, ModelsOption, NatsOption, client_settings
+from groundwatch.cli.options import JsonOption, ModelsOption, OnServer
 from groundwatch.cli.output import complain, print_json, say
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.repository import write_repository
@@ -16,7 +16,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
 from groundwatch.runtime.settings import read
 from groundwatch.runtime.telemetry import logs
-from groundwatch.system.connecting import connected, run
+from groundwatch.system.connecting import on_bus, run
 from groundwatch.system.models import named_models
 from groundwatch.system.settings_check import ENGINES, named_engine
 from groundwatch.system.settings_check import check_settings as checked
@@ -28,24 +28,17 @@ FileArgument = Annotated[
 ]
 
 
-def provision_command(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    as_json: JsonOption = False,
-) -> None:
+def provision_command(settings: OnServer, as_json: JsonOption = False) -> None:
     """Create streams and consumers, or change them without dropping anything; safe to repeat."""
-    settings = client_settings(config, nats)
-
-    async def work() -> None:
-        async with connected(settings, PROVISIONER, user=PROVISIONER) as bus:
-            done = await provision(bus.js, replicas=settings.nats.replicas, cache=settings.cache)
-        if as_json:
-            print_json({one.name: one.change for one in done})
-            return
-        for one in done:
-            say(f"{one.change:<10} {one.kind:<9} {one.name}")
-
-    run(work())
+    replicas, cache = settings.nats.replicas, settings.cache
+    done = on_bus(
+        settings, lambda bus: provision(bus.js, replicas=replicas, cache=cache), PROVISIONER, PROVISIONER
+    )
+    if as_json:
+        print_json({one.name: one.change for one in done})
+        return
+    for one in done:
+        say(f"{one.change:<10} {one.kind:<9} {one.name}")
 
 
 def auth(
@@ -55,22 +48,15 @@ def auth(
         typer.Option(
             metavar="HOST",
             help="Also an authority and a certificate for servers of this name or address; repeatable.",
-            show_default=False,
         ),
     ] = None,
     rotate: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="USER",
-            help="A new seed for this user; the server takes the former one too.",
-            show_default=False,
-        ),
+        typer.Option(metavar="USER", help="A new seed for this user; the server takes the former one too."),
     ] = None,
     retire: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="USER", help="The server takes this user's former seeds no more.", show_default=False
-        ),
+        typer.Option(metavar="USER", help="The server takes this user's former seeds no more."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -5,24 +5,18 @@ from typing import Annotated
 import msgspec
 import typer
 
-from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
+from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.cli.output import print_json, say
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.rules import Budget, BudgetUse
 from groundwatch.gateway.budgets.signals import SIGNALS
-from groundwatch.system.connecting import connected, run
+from groundwatch.system.connecting import on_bus
 from groundwatch.terminal import Console, Table, lines
 
 
-def list_budgets(config: ConfigOption = None, nats: NatsOption = "", as_json: JsonOption = False) -> None:
+def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
     """List the budgets, each with what is used of it this minute and today."""
-    settings = client_settings(config, nats)
-
-    async def work() -> list[BudgetUse]:
-        async with connected(settings, "budget") as bus:
-            return await rules.in_use(bus.js)
-
-    told = run(work())
+    told = on_bus(settings, lambda bus: rules.in_use(bus.js), "budget")
     if as_json:
         print_json({"budgets": [_plain(one) for one in told]})
         return
@@ -51,31 +45,21 @@ def list_budgets(config: ConfigOption = None, nats: NatsOption = "", as_json: Js
 
 
 def set_budget(
-    name: Annotated[str, typer.Argument(help="A name for it, such as acme.", show_default=False)],
-    tenant: Annotated[str, typer.Option(help="Only this tenant.", show_default=False)] = "",
-    model: Annotated[str, typer.Option(help="Only this model.", show_default=False)] = "",
-    protocol: Annotated[str, typer.Option(help="Only this protocol.", show_default=False)] = "",
-    responses_per_minute: Annotated[
-        int | None, typer.Option(help="Responses judged a minute.", show_default=False)
-    ] = None,
-    tokens_per_day: Annotated[
-        int | None, typer.Option(help="Tokens of judges a day (UTC).", show_default=False)
-    ] = None,
-    cost_per_day: Annotated[
-        float | None, typer.Option(help="US dollars a day (UTC).", show_default=False)
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="At most this share, 0 to 1.", show_default=False)
-    ] = None,
-    salt: Annotated[str, typer.Option(help="For the hash that draws.", show_default=False)] = "",
+    settings: OnServer,
+    name: Annotated[str, typer.Argument(help="A name for it, such as acme.")],
+    tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
+    model: Annotated[str, typer.Option(help="Only this model.")] = "",
+    protocol: Annotated[str, typer.Option(help="Only this protocol.")] = "",
+    responses_per_minute: Annotated[int | None, typer.Option(help="Responses judged a minute.")] = None,
+    tokens_per_day: Annotated[int | None, typer.Option(help="Tokens of judges a day (UTC).")] = None,
+    cost_per_day: Annotated[float | None, typer.Option(help="US dollars a day (UTC).")] = None,
+    rate: Annotated[float | None, typer.Option(help="At most this share, 0 to 1.")] = None,
+    salt: Annotated[str, typer.Option(help="For the hash that draws.")] = "",
     reserve: Annotated[float, typer.Option(help="Share of each limit kept for suspicious responses.")] = 0.0,
     signal: Annotated[
-        list[str] | None,
-        typer.Option(help=f"What makes one suspicious: {', '.join(SIGNALS)}.", show_default=False),
+        list[str] | None, typer.Option(help=f"What makes one suspicious: {', '.join(SIGNALS)}.")
     ] = None,
     threshold: Annotated[float, typer.Option(help="From which signal on, 0 to 1.")] = 0.5,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Set a budget, or replace the one of this name; every gateway keeps to it within a second."""
@@ -93,13 +77,7 @@ def set_budget(
         threshold=threshold,
     )
     rules.check(name, wanted)
-    settings = client_settings(config, nats)
-
-    async def work() -> bool:
-        async with connected(settings, "budget") as bus:
-            return await rules.put(bus.js, name, wanted)
-
-    new = run(work())
+    new = on_bus(settings, lambda bus: rules.put(bus.js, name, wanted), "budget")
     if as_json:
         print_json({"name": name, "new": new, **msgspec.to_builtins(wanted)})
     else:
@@ -107,23 +85,13 @@ def set_budget(
 
 
 def remove_budget(
-    name: Annotated[str, typer.Argument(help="Its name, from `admin budget list`.", show_default=False)],
-    config: ConfigOption = None,
-    nats: NatsOption = "",
+    settings: OnServer,
+    name: Annotated[str, typer.Argument(help="Its name, from `admin budget list`.")],
     as_json: JsonOption = False,
 ) -> None:
     """Remove a budget: what it was about is judged as the settings say."""
-    settings = client_settings(config, nats)
-
-    async def work() -> None:
-        async with connected(settings, "budget") as bus:
-            await rules.remove(bus.js, name)
-
-    run(work())
-    if as_json:
-        print_json({"name": name, "removed": True})
-    else:
-        say(f"budget {name} removed")
+    on_bus(settings, lambda bus: rules.remove(bus.js, name), "budget")
+    print_json({"name": name, "removed": True}) if as_json else say(f"budget {name} removed")
 
 
 def _plain(one: BudgetUse) -> dict[str, object]:

@@ -9,19 +9,17 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from groundwatch.cli.options import Command, ConfigOption, JsonOption
-from groundwatch.cli.output import Bars, print_json, render_numbers
+from groundwatch.cli.options import Configured, JsonOption, add_command
+from groundwatch.cli.output import bars, print_json, render_numbers
 from groundwatch.errors import CheckFailed
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import CommandResult
-from groundwatch.system.connecting import prepare, run
+from groundwatch.system.connecting import run
 from groundwatch.terminal import Console
 
 GIVEN = ("settings", "progress")
 """Parameters that are no options."""
-
-OWN = {"config": ConfigOption, "as_json": JsonOption}
 
 
 class _Carried(TyperGroup):
@@ -38,7 +36,7 @@ class _Carried(TyperGroup):
         if method is None or not (reference := getattr(method, self.part)):
             return super().get_command(ctx, cmd_name)
         alone = typer.Typer(add_completion=False)
-        alone.command(cmd_name, cls=Command)(_command(load(reference)))
+        add_command(alone, cmd_name, _command(load(reference)))
         return get_command(alone)
 
 
@@ -54,21 +52,15 @@ def _command(function: Callable[..., Any]) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     known = inspect.signature(function).parameters
     parameters = [_parameter(one, hints[one.name]) for one in known.values() if one.name not in GIVEN]
-    for name, annotation in OWN.items():
-        if name != "config" or "settings" in known:
-            default = None if name == "config" else False
-            parameters.append(
-                inspect.Parameter(
-                    name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-                )
-            )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    if "settings" in known:
+        parameters.append(inspect.Parameter("settings", kind, annotation=Configured))
+    parameters.append(inspect.Parameter("as_json", kind, default=False, annotation=JsonOption))
 
     def command(*, as_json: bool, **given: Any) -> None:
-        if "settings" in known:
-            given["settings"] = prepare(given.pop("config"))
-        with Bars() as bars:
+        with bars() as tell:
             if "progress" in known:
-                given["progress"] = bars.tell
+                given["progress"] = tell
             result = function(**given)
             if inspect.iscoroutine(result):
                 result = run(result)
@@ -77,7 +69,6 @@ def _command(function: Callable[..., Any]) -> Callable[..., None]:
     made: Any = command
     made.__doc__ = function.__doc__
     made.__signature__ = inspect.Signature(parameters)
-    made.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -14,14 +14,12 @@ import typer
 
 from groundwatch.cli.ledger import show_ledger
 from groundwatch.cli.options import JsonOption
-from groundwatch.cli.output import complain, loading_shown, place_of, print_json, program
+from groundwatch.cli.output import complain, loading_shown, place_of, print_json, program, table_of
 from groundwatch.demo import live
-from groundwatch.demo.findings import Findings
-from groundwatch.demo.folder import HERE, Kept, kept
-from groundwatch.demo.recorded import Played, play
-from groundwatch.demo.shared import Screen, by_model
+from groundwatch.demo.findings import Findings, LiveFindings
+from groundwatch.demo.recorded import play
+from groundwatch.demo.shared import HERE, Kept, Screen, kept
 from groundwatch.errors import CheckFailed, UsageError
-from groundwatch.ledger.ledger import Ledger
 from groundwatch.models.repository import ServedModel
 from groundwatch.reporting import render
 from groundwatch.reporting.alarms import tell as tell_alarm
@@ -29,7 +27,7 @@ from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.local.triton_server import OnProgress
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import run
-from groundwatch.terminal import Console, Live, Table, box, styled
+from groundwatch.terminal import Console, Live, Table, styled
 
 RATE = 12.0
 
@@ -40,19 +38,16 @@ def demo(
         bool, typer.Option("--recorded", help="Play answers written beforehand: no model is needed.")
     ] = False,
     answers: Annotated[
-        int | None,
-        typer.Option(help=f"Answers to ask for; {live.ANSWERS} when absent.", show_default=False),
+        int | None, typer.Option(help=f"Answers to ask for; {live.ANSWERS} when absent.")
     ] = None,
     rate: Annotated[
-        float | None,
-        typer.Option(help=f"Recorded answers sent a second; {RATE:g} when absent.", show_default=False),
+        float | None, typer.Option(help=f"Recorded answers sent a second; {RATE:g} when absent.")
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
             "--folder",
             help=f"Keep the streams here, in place of those of the demo before; {HERE} when absent.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -70,19 +65,13 @@ def demo(
     screen = Screen() if as_json else ConsoleScreen(Console())
     with kept(folder, lambda why: complain(f"{why}; --folder FOLDER keeps it")) as place:
         if recorded:
-            played = run(play(place.path, rate or RATE, screen))
-            tell_recorded(played, place, as_json=as_json)
-            _check(played.ledger)
+            found = run(play(place.path, rate or RATE, screen))
         else:
-            findings = run(live.run_live(place.path, models, answers or live.ANSWERS, screen))
-            place.tidy()
-            tell_live(findings, place, as_json=as_json)
-            _check(findings.ledger)
-
-
-def _check(ledger: Ledger) -> None:
-    if not ledger.balanced or ledger.in_flight:
-        raise CheckFailed("the demo's ledger does not balance")
+            found = run(live.run_live(place.path, models, answers or live.ANSWERS, screen))
+        place.tidy()
+        tell(found, place, as_json=as_json)
+        if not found.ledger.balanced or found.ledger.in_flight:
+            raise CheckFailed("the demo's ledger does not balance")
 
 
 def _models_needed() -> dict[str, ServedModel]:
@@ -93,8 +82,6 @@ def _models_needed() -> dict[str, ServedModel]:
 
 
 class ConsoleScreen(Screen):
-    """The demo on a terminal, or in a log."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
 
@@ -108,12 +95,17 @@ class ConsoleScreen(Screen):
 
     @contextlib.asynccontextmanager
     async def live(self, view: LiveView) -> AsyncIterator[None]:
-        """The live table on a terminal; elsewhere a line now and then, so that a log shows life."""
         if self._console.is_terminal:
             with Live(view, console=self._console, refresh_per_second=4):
                 yield
             return
-        printing = asyncio.create_task(_print_now_and_then(view, self._console))
+
+        async def print_now_and_then() -> None:
+            while True:
+                await asyncio.sleep(10)
+                self._console.print(view.line())
+
+        printing = asyncio.create_task(print_now_and_then())
         try:
             yield
         finally:
@@ -121,53 +113,42 @@ class ConsoleScreen(Screen):
             self._console.print(view)
 
 
-async def _print_now_and_then(view: LiveView, console: Console) -> None:
-    while True:
-        await asyncio.sleep(10)
-        console.print(view.line())
-
-
-def again_live(findings: Findings, place: Kept) -> Next | None:
-    """The replay that is proposed: would the model that turned bad have found itself out?"""
-    rollout = findings.rollout
-    true = findings.true_rate()
-    judged = f"by {rollout.model} {rollout.version} itself (lvlm_biased)" + (
-        f"; of all facts {true:.1%} are not in the image: does it find them?" if true is not None else ""
-    )
-    return judged_again(place, f"by-{rollout.model}", judged, findings.other_judge)
-
-
-def tell_live(findings: Findings, place: Kept, *, as_json: bool) -> None:
-    """What was found, for people or as JSON, and what to type next."""
+def tell(found: Findings, place: Kept, *, as_json: bool) -> None:
+    again = _again(found, place)
     if as_json:
-        print_json(findings.to_dict() | {"next": again_live(findings, place)})
+        print_json(found.to_dict() | {"next": again})
         return
     console = Console()
     console.print()
-    render(findings.watched.report, console)
+    render(found.watched.report, console)
     console.print()
-    show_ledger(findings.ledger, console)
+    show_ledger(found.ledger, console)
     console.print()
-    tell_metrics(findings.metrics, console)
+    console.print(styled(("Prometheus metrics", "bold"), ", as GET /metrics of the gateway shows them:"))
+    for line in found.metrics:
+        console.print(f"  {line}", soft_wrap=True)
     console.print()
-    _tell_worst(findings, console)
-    console.print(_beside_truth(findings))
-    change = findings.watched.report.to_dict()["change"]
+    if isinstance(found, LiveFindings):
+        _tell_worst(found, console)
+        console.print(_beside_truth(found))
+    change = found.watched.report.to_dict()["change"]
     if change is not None:
-        tell_change(change, console)
-    for raised in findings.alarms:
+        _tell_change(change, console)
+    for raised in found.alarms:
         console.print(f"⚠ {tell_alarm(raised)}", style="bold red")
-    if not findings.alarms:
-        console.print("No alarm was raised.")
-    rollout = findings.rollout
-    console.print(
-        f"What was done: from response {rollout.response} of {rollout.model} on, its version "
-        f"{rollout.version} answered.",
-    )
-    tell_next(findings.seconds["total"], "up --models miniature", place, again_live(findings, place), console)
+    if isinstance(found, LiveFindings):
+        if not found.alarms:
+            console.print("No alarm was raised.")
+        rollout = found.rollout
+        console.print(
+            f"What was done: from response {rollout.response} of {rollout.model} on, its version "
+            f"{rollout.version} answered.",
+        )
+    up = "up --models miniature" if isinstance(found, LiveFindings) else "up"
+    _tell_next(found.seconds["total"], up, place, again)
 
 
-def _tell_worst(findings: Findings, console: Console) -> None:
+def _tell_worst(findings: LiveFindings, console: Console) -> None:
     found = findings.worst()
     if not found:
         return
@@ -179,16 +160,9 @@ def _tell_worst(findings: Findings, console: Console) -> None:
         console.print(f"     the image shows {one.shown}", style="dim")
 
 
-def _beside_truth(findings: Findings) -> Table:
-    table = Table(
-        title="Facts that are not in the image: as estimated, and as it is in this world",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("model and version")
-    for heading in ("answers", "estimated, with 95 %", "true"):
-        table.add_column(heading, justify="right")
+def _beside_truth(findings: LiveFindings) -> Table:
+    title = "Facts that are not in the image: as estimated, and as it is in this world"
+    table = table_of(title, "model and version", "answers", "estimated, with 95 %", "true")
     for one in findings.compared():
         rate = one.estimated
         table.add_row(
@@ -200,50 +174,7 @@ def _beside_truth(findings: Findings) -> Table:
     return table
 
 
-def again_recorded(place: Kept) -> Next | None:
-    """The replay that is proposed: without any model there is no other judge, and this one is held to its
-    word."""
-    return judged_again(place, "again", "by the same judge, which must say the same")
-
-
-def tell_recorded(played: Played, place: Kept, *, as_json: bool) -> None:
-    """What was found, for people or as JSON, and what to type next."""
-    change = played.report.to_dict()["change"]
-    if as_json:
-        found: dict[str, Any] = {
-            "mode": "recorded",
-            "audit": played.ledger,
-            "models": by_model(played.report.models()),
-            "change": change,
-            "alarms": [msgspec.to_builtins(one) for one in played.alarms],
-            "next": again_recorded(place),
-        }
-        print_json(found)
-        return
-    console = Console()
-    console.print()
-    render(played.report, console)
-    console.print()
-    show_ledger(played.ledger, console)
-    console.print()
-    tell_metrics(played.metrics, console)
-    console.print()
-    if change is not None:
-        tell_change(change, console)
-    for raised in played.alarms:
-        console.print(f"⚠ {tell_alarm(raised)}", style="bold red")
-    tell_next(played.seconds, "up", place, again_recorded(place), console)
-
-
-def tell_metrics(lines: Sequence[str], console: Console) -> None:
-    """The metrics as Prometheus reads them."""
-    console.print(styled(("Prometheus metrics", "bold"), ", as GET /metrics of the gateway shows them:"))
-    for line in lines:
-        console.print(f"  {line}", soft_wrap=True)
-
-
-def tell_change(change: dict[str, Any], console: Console) -> None:
-    """Where in its answers a model changed, looking back at all of them."""
+def _tell_change(change: dict[str, Any], console: Console) -> None:
     worse = change["after"] > change["before"]
     style, mark, word = ("bold red", "▲", "worse") if worse else ("bold green", "▼", "better")
     console.print(
@@ -267,16 +198,22 @@ class Next(msgspec.Struct, frozen=True, kw_only=True):
     compare: str
 
 
-def judged_again(place: Kept, run: str, judged: str, models: str = "") -> Next | None:
-    """The commands for a run of this name, judged by the models of a manifest, or by the same judges.
+def _again(found: Findings, place: Kept) -> Next | None:
+    """The replay that is proposed; None where nothing stays that could be judged again.
 
-    None where nothing stays that could be judged again.
+    Would the model that turned bad have found itself out? Without any model there is no other judge, and this
+    one is held to its word.
     """
     if not place.stays:
         return None
-    where = place_of(place.path)
-    if models:
-        place.judge.write_text(models)
+    run, judged, where = "again", "by the same judge, which must say the same", place_of(place.path)
+    if isinstance(found, LiveFindings):
+        rollout, true = found.rollout, found.true_rate()
+        run = f"by-{rollout.model}"
+        judged = f"by {rollout.model} {rollout.version} itself (lvlm_biased)"
+        if true is not None:
+            judged += f"; of all facts {true:.1%} are not in the image: does it find them?"
+        place.judge.write_text(found.other_judge)
         where += f" --models {quote(str(place.judge))}"
     return Next(
         judged=judged,
@@ -285,27 +222,24 @@ def judged_again(place: Kept, run: str, judged: str, models: str = "") -> Next |
     )
 
 
-def tell_next(seconds: float, up: str, place: Kept, again: Next | None, console: Console) -> None:
+def _tell_next(seconds: float, up: str, place: Kept, again: Next | None) -> None:
     """What to type next; `up` is the command that starts the same for good."""
-    typed: dict[str, Any] = {"soft_wrap": True}
+    console = Console(soft_wrap=True)
     start = program()
     console.print(f"done in {seconds:.0f} s")
     console.print()
-    console.print(
-        styled(("Your own answers", "bold"), ": id, model, answer, and images or a reference"), **typed
-    )
-    console.print(f"  {start} {up}", **typed)
-    console.print(f"  {start} submit answers.jsonl", **typed)
-    console.print(f"  {start} watch        # or report, audit, admin dead list", **typed)
+    console.print(styled(("Your own answers", "bold"), ": id, model, answer, and images or a reference"))
+    console.print(f"  {start} {up}")
+    console.print(f"  {start} submit answers.jsonl")
+    console.print(f"  {start} watch        # or report, audit, admin dead list")
     if again is None:
         return
     console.print()
-    console.print(styled(("The same answers again", "bold"), f", {again.judged}"), **typed)
-    console.print(f"  {again.replay}", **typed)
-    console.print(f"  {again.compare}", **typed)
+    console.print(styled(("The same answers again", "bold"), f", {again.judged}"))
+    console.print(f"  {again.replay}")
+    console.print(f"  {again.compare}")
     console.print(
         f"The streams stay until the next demo: {place.size / 1e6:.1f} MB; to be rid of them: "
         f"rm -r {quote(str(place.path))}",
         style="dim",
-        **typed,
     )

@@ -1,63 +1,45 @@
 """Data that must go: `groundwatch admin erase` and `retention`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import nats.errors
 import nats.js.errors
 import typer
 
-from groundwatch.archive.place import installed, placed
-from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
+from groundwatch.archive.place import placed
+from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.cli.output import confirmed, print_json, say
-from groundwatch.erasure.searching import in_index
-from groundwatch.erasure.subject import Subject, subject
+from groundwatch.erasure.erasing import Eraser, Erasure
+from groundwatch.erasure.finding import subject
+from groundwatch.erasure.retention import enforce
+from groundwatch.erasure.searching import Stores, in_index
 from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.run import stopping
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.system.connecting import connected, data_dir, find_running, run
+from groundwatch.system.connecting import STREAMS, connected, data_dir, find_running, on_bus, run
 from groundwatch.terminal import Console
 from groundwatch.times import read_interval
 from groundwatch.topology import ERASE
-
-if TYPE_CHECKING:
-    from groundwatch.erasure.erasing import Erasure, Stores
-    from groundwatch.erasure.retention import Kept
-
-StoreOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--store",
-        metavar="DIR",
-        help="The NATS server's store directory, to search its files; that of `groundwatch up` is known.",
-        show_default=False,
-    ),
-]
-
 
 INDEX = "waiting until the NATS server has written its index anew, at most three minutes …"
 
 
 def erase(
-    response: Annotated[
-        str | None, typer.Option(help="The id of a response.", metavar="ID", show_default=False)
-    ] = None,
+    settings: OnServer,
+    response: Annotated[str | None, typer.Option(help="The id of a response.", metavar="ID")] = None,
     tenant: Annotated[
-        str | None,
-        typer.Option(help="Its tenant; alone: everything of the tenant.", metavar="T", show_default=False),
+        str | None, typer.Option(help="Its tenant; alone: everything of the tenant.", metavar="T")
     ] = None,
-    image: Annotated[
-        str | None,
-        typer.Option(help="An image, whoever names it.", metavar="SHA256", show_default=False),
-    ] = None,
+    image: Annotated[str | None, typer.Option(help="An image, whoever names it.", metavar="SHA256")] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Prove it: search every store for the subject's bytes.")
     ] = False,
@@ -69,9 +51,13 @@ def erase(
         float, typer.Option(min=0, help="Seconds to wait for stages that hold something of it.")
     ] = 60.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The NATS server's store directory, to search its files; that of `groundwatch up` is known.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Erase a response, a tenant or an image from every stream, store, cache, archive and known export.
@@ -79,11 +65,11 @@ def erase(
     Exit status 1: there was nothing of it, something is left, or a store could not be reached.
     """
     wanted = subject(response, tenant, image)
-    settings = client_settings(config, nats)
     if store is not None and not store.is_dir():
         raise UsageError(f"--store {store}: no such folder")
     if lift:
-        run(_lift(settings, wanted))
+        if not on_bus(settings, lambda bus: tombstones.lift(bus.js, wanted.kind, wanted.name), ERASE, ERASE):
+            raise CheckFailed(f"{wanted.describe()} has no tombstone")
         return
     if not (dry_run or yes):
         if as_json or not sys.stdin.isatty():
@@ -91,24 +77,13 @@ def erase(
         if not confirmed(f"Erase {wanted.describe()}? This cannot be undone."):
             raise typer.Abort
 
-    async def work() -> Erasure:
-        from groundwatch.erasure.erasing import Eraser
+    async def work(bus: Bus) -> Erasure:
+        stores, on_index = _stores(settings, store), lambda: None if as_json else say(INDEX, err=True)
+        eraser = Eraser(bus.js, wanted, stores, wait=wait, on_index=on_index)
+        return await (eraser.look() if dry_run else eraser.erase(verify=verify))
 
-        async with connected(settings, ERASE, user=ERASE) as bus:
-            eraser = Eraser(
-                bus.js,
-                wanted,
-                _stores(settings, store),
-                wait=wait,
-                on_index=lambda: None if as_json else say(INDEX, err=True),
-            )
-            return await (eraser.look() if dry_run else eraser.erase(verify=verify))
-
-    done = run(work())
-    if as_json:
-        print_json(done)
-    else:
-        _show(done)
+    done = on_bus(settings, work, ERASE, ERASE)
+    print_json(done) if as_json else _show(done)
     _check(done)
 
 
@@ -130,84 +105,58 @@ def _check(done: Erasure) -> None:
 
 
 def _show(done: Erasure) -> None:
-    console = Console()
-    counts = ", ".join(f"{name} {number:,}" for name, number in done.counts.items()) or "nothing"
-    console.print(f"{done.what}: {'would remove' if done.dry_run else 'removed'} {counts}", soft_wrap=True)
+    console = Console(soft_wrap=True)
+    console.print(_removed(done.what, done.counts, done.dry_run))
     if done.known:
         console.print("it had been erased before")
     if (proof := done.proof) is not None:
         said = "found nothing" if proof.holds else f"found {len(proof.found)} places"
         console.print(
             f"a search for {proof.needles:,} byte strings in {len(proof.searched)} stores {said}"
-            + (f"; {proof.shared:,} texts that others say too were left out" if proof.shared else ""),
-            soft_wrap=True,
+            + (f"; {proof.shared:,} texts that others say too were left out" if proof.shared else "")
         )
         for one in proof.unseen:
-            console.print(f"not searched: {one}", soft_wrap=True)
+            console.print(f"not searched: {one}")
         if proof.unseen:
             console.print("--store names the NATS server's store directory, to search its files")
 
 
-async def _lift(settings: Settings, wanted: Subject) -> None:
-    async with connected(settings, ERASE, user=ERASE) as bus:
-        if not await tombstones.lift(bus.js, wanted.kind, wanted.name):
-            raise CheckFailed(f"{wanted.describe()} has no tombstone")
-
-
 def _stores(settings: Settings, store: Path | None) -> Stores:
-    from groundwatch.erasure.erasing import Stores
-
     folder = data_dir(settings)
     running = find_running(settings)
-    here = running is not None and running.nats == settings.nats.url
-    if store is None and here and (folder / "nats").is_dir():
-        store = folder / "nats"
-    if not installed():
-        return Stores(folder=store)
     # The folder of an `up` belongs to its own streams alone.
-    url = placed(settings, folder).archive.url if here else placed(settings, Path()).archive.url
-    if not here and not settings.archive.url:
-        url = ""
-    if not url:
-        return Stores(folder=store)
-    from groundwatch.archive.archive import Archive
-
-    return Stores(folder=store, archive=Archive(url, settings.archive.options))
+    here = running is not None and running.nats == settings.nats.url
+    if store is None and here and (folder / STREAMS).is_dir():
+        store = folder / STREAMS
+    return Stores.of((placed(settings, folder) if here else settings).archive, store)
 
 
 def retention(
-    every: Annotated[
-        str,
-        typer.Option(help="Again and again, with so much time between: 30m, 1h, 1d.", show_default=False),
-    ] = "",
+    settings: OnServer,
+    every: Annotated[str, typer.Option(help="Again and again, with so much time between: 30m, 1h, 1d.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would go; change nothing.")] = False,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Remove what is older than settings keep it, and what came of an erased response after all."""
-    settings = client_settings(config, nats)
-    if not every:
+    if every:
+        run(_again_and_again(settings, read_interval(every, "--every"), dry_run, as_json))
+    else:
         run(_once(settings, dry_run, as_json))
-        return
-    run(_again_and_again(settings, read_interval(every, "--every"), dry_run, as_json))
 
 
 async def _once(settings: Settings, dry_run: bool, as_json: bool) -> None:
-    from groundwatch.erasure.retention import enforce
-
     async with connected(settings, ERASE, user=ERASE) as bus:
         kept = await enforce(bus.js, settings.retention, _stores(settings, None), dry_run=dry_run)
     if as_json:
         print_json(kept)
         return
-    _tell(kept)
-
-
-def _tell(kept: Kept) -> None:
     for what, counts in (("too old", kept.expired), ("erased before", kept.resurrected)):
-        told = ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "nothing"
-        say(f"{what}: {'would remove' if kept.dry_run else 'removed'} {told}")
+        say(_removed(what, counts, dry_run))
+
+
+def _removed(what: str, counts: Mapping[str, int], dry_run: bool) -> str:
+    told = ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "nothing"
+    return f"{what}: {'would remove' if dry_run else 'removed'} {told}"
 
 
 async def _again_and_again(settings: Settings, every: float, dry_run: bool, as_json: bool) -> None:

@@ -6,34 +6,26 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.cli.options import (
-    ConfigOption,
-    FolderOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-    serve_metrics,
-)
-from groundwatch.cli.output import print_json, print_json_line, say
+from groundwatch.cli.options import JsonOption, OnServer, OnSystem, serve_metrics
+from groundwatch.cli.output import figures, print_json, print_json_line, say, with_reasons
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
 from groundwatch.ledger.auditing import AuditMetrics, audit_periodically
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.ledger.runs import audit as count_ledger
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.services.run import stopping
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.system.connecting import FAULTS, connected, run
+from groundwatch.system.connecting import FAULTS, connected, on_bus, run
 from groundwatch.terminal import Console, Table
 from groundwatch.times import moment_of, read_interval
 from groundwatch.topology import AUDITOR
 
 
 def audit(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
+    settings: OnSystem,
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to count.")] = LIVE,
     wait: Annotated[
@@ -41,42 +33,28 @@ def audit(
         typer.Option(min=0, help="Seconds to count again what cannot be told yet from what is being judged."),
     ] = 30.0,
     every: Annotated[
-        str,
-        typer.Option(
-            help="Count again and again, with so much time between the starts: 30m, 6h, 1d.",
-            show_default=False,
-        ),
+        str, typer.Option(help="Count again and again, with so much time between the starts: 30m, 6h, 1d.")
     ] = "",
     metrics_port: Annotated[
-        int | None,
-        typer.Option(help="With --every: answer /metrics on this port; 0: a free one.", show_default=False),
+        int | None, typer.Option(help="With --every: answer /metrics on this port; 0: a free one.")
     ] = None,
 ) -> None:
     """Count the ledger from the streams; exit status 1 unless it balances.
 
     With --every it goes on until SIGTERM or Ctrl-C, and tells Prometheus.
     """
-    settings = client_settings(config, nats, folder)
     if every:
         run(_audit_periodically(settings, run_name, every, metrics_port or 0, as_json=as_json))
         return
     if metrics_port is not None:
         raise UsageError("--metrics-port goes with --every: a single audit is over before it is scraped")
-
-    async def work() -> Ledger:
-        async with connected(settings, "audit") as bus:
-            return await count_ledger(bus.js, run_name, settle=wait)
-
     try:
-        ledger = run(work())
+        ledger = on_bus(settings, lambda bus: count_ledger(bus.js, run_name, settle=wait), "audit")
     except UsageError as error:
         if isinstance(error.__cause__, FAULTS):
             raise UsageError(f"could not count, which says nothing of the ledger: {error}") from error
         raise
-    if as_json:
-        print_json(ledger)
-    else:
-        show_ledger(ledger, Console())
+    print_json(ledger) if as_json else show_ledger(ledger, Console())
     if ledger.unaccounted:
         raise CheckFailed(
             f"the ledger does not balance: {ledger.lost} lost, {ledger.orphans} outcomes without a response"
@@ -112,19 +90,11 @@ async def _audit_periodically(
 
 
 def show_ledger(ledger: Ledger, console: Console) -> None:
-    """The ledger as people read it."""
-    table = Table(title=f"Ledger of run {ledger.run}", title_justify="left", show_header=False, box=None)
-    table.add_column(justify="right")
-    table.add_column()
+    table = figures(f"Ledger of run {ledger.run}")
     table.add_row(f"{ledger.recorded:,}", f"recorded   ({ledger.responses:,} responses × protocols asked)")
     table.add_row(f"{ledger.scored:,}", "scored")
     for kind, count in (("unscored", ledger.unscored), ("declined", ledger.declined)):
-        reasons = ", ".join(
-            f"{reason.removeprefix(f'{kind}: ')} {number:,}"
-            for reason, number in ledger.reasons.items()
-            if reason.startswith(f"{kind}: ")
-        )
-        table.add_row(f"{count:,}", f"{kind}   {reasons}".rstrip())
+        table.add_row(f"{count:,}", with_reasons(kind, ledger.reasons))
     places = ", ".join(f"{stage} {number:,}" for stage, number in ledger.in_flight_at.items())
     table.add_row(f"{ledger.in_flight:,}", f"in flight   {places}".rstrip())
     for count, name in (
@@ -148,19 +118,16 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
 
 
 def list_dead(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
+    settings: OnServer,
     as_json: JsonOption = False,
     limit: Annotated[int, typer.Option(min=0, help="Show so many, the newest.")] = 50,
 ) -> None:
     """List the dead letters, each with its reason."""
-    settings = client_settings(config, nats)
 
-    async def work() -> list[DeadLetter]:
-        async with connected(settings, "dead") as bus:
-            return [letter async for letter in dead_letters(bus)]
+    async def work(bus: Bus) -> list[DeadLetter]:
+        return [letter async for letter in dead_letters(bus)]
 
-    letters = run(work())
+    letters = on_bus(settings, work, "dead")
     newest = letters[max(0, len(letters) - limit) :]
     if as_json:
         print_json({"count": len(letters), "dead_letters": [_readable(one) for one in newest]})
@@ -180,30 +147,24 @@ def list_dead(
 
 
 def retry_dead(
+    settings: OnServer,
     numbers: Annotated[list[int] | None, typer.Argument(help="Numbers from `admin dead list`.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Give dead letters back to their stage; one that succeeds now replaces its unscored outcome."""
     wanted = set(numbers or ())
     if not wanted and not every:
         raise UsageError("say which: numbers from `groundwatch admin dead list`, or --all")
-    settings = client_settings(config, nats)
 
-    async def work() -> tuple[int, set[int]]:
-        async with connected(settings, "dead") as bus:
-            chosen = [one async for one in dead_letters(bus) if every or one.sequence in wanted]
-            for letter in chosen:
-                await send_again(bus, letter)
-            return len(chosen), wanted - {letter.sequence for letter in chosen}
+    async def work(bus: Bus) -> tuple[int, set[int]]:
+        chosen = [one async for one in dead_letters(bus) if every or one.sequence in wanted]
+        for letter in chosen:
+            await send_again(bus, letter)
+        return len(chosen), wanted - {letter.sequence for letter in chosen}
 
-    sent, unknown = run(work())
-    if as_json:
-        print_json({"sent": sent, "unknown": sorted(unknown)})
-    else:
-        say(f"sent {sent} again")
+    sent, unknown = on_bus(settings, work, "dead")
+    print_json({"sent": sent, "unknown": sorted(unknown)}) if as_json else say(f"sent {sent} again")
     if unknown:
         raise UsageError(f"no dead letter has number {', '.join(map(str, sorted(unknown)))}")
 

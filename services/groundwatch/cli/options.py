@@ -1,8 +1,9 @@
 """Options that mean the same in every command, and the settings they lead to."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 from wsgiref.simple_server import WSGIServer
 
 import typer
@@ -12,33 +13,16 @@ from typer.core import TyperCommand, TyperGroup
 from groundwatch.errors import UsageError
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import logs
-from groundwatch.system.connecting import NOTHING_FOUND, find_running, prepare, with_nats
-from groundwatch.system.folders import check_streams
+from groundwatch.system.connecting import NOTHING_FOUND, check_streams, find_running, prepare, with_nats
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="Settings file (TOML).", show_default=False)
-]
+ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings file (TOML).")]
 NatsOption = Annotated[
-    str,
-    typer.Option(
-        "--nats", help="NATS address; the running `groundwatch up` when absent.", show_default=False
-    ),
+    str, typer.Option("--nats", help="NATS address; the running `groundwatch up` when absent.")
 ]
 FolderOption = Annotated[
     Path | None,
     typer.Option(
-        "--folder",
-        help="The data of an `up` or a demo on this machine, whether that still runs or not.",
-        show_default=False,
-    ),
-]
-ByOption = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        metavar="TAG",
-        help="Tell apart responses with different values of this tag, such as strategy.",
-        show_default=False,
+        "--folder", help="The data of an `up` or a demo on this machine, whether that still runs or not."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -50,28 +34,11 @@ ModelsOption = Annotated[
         metavar="miniature|FILE|FOLDER",
         help="Serve these models with a Triton of our own: those of the miniature world, those that a TOML "
         "file names, or the checkpoints in a folder.",
-        show_default=False,
     ),
 ]
 
-SinceOption = Annotated[
-    str,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Only what was recorded from then on: 2026-03-01, 2026-03-01T14:00 (UTC), or 90m, 12h, 7d ago.",
-        show_default=False,
-    ),
-]
-UntilOption = Annotated[
-    str,
-    typer.Option("--until", metavar="TIME", help="Only what was recorded before then.", show_default=False),
-]
 ArchiveOnlyOption = Annotated[
     bool, typer.Option("--archive-only", help="Leave out what is still only in the stream: needs no NATS.")
-]
-StreamOnlyOption = Annotated[
-    bool, typer.Option("--stream-only", help="Leave out the archive: what the stream still holds.")
 ]
 
 NOTHING_RUNS = (
@@ -93,6 +60,32 @@ class Command(TyperCommand):
             raise
 
 
+def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str | None = None) -> None:
+    """Add a command. A parameter that is annotated with a function is what that function makes of options of
+    its own, which stand behind those of the command."""
+    known = inspect.signature(function, eval_str=True).parameters
+    makers = {one: get_args(known[one].annotation)[1] for one in known if _has_maker(known[one])}
+    wanted = {one: inspect.signature(maker, eval_str=True).parameters for one, maker in makers.items()}
+    parameters = {one: parameter for one, parameter in known.items() if one not in makers}
+    for several in wanted.values():
+        for one, parameter in several.items():
+            parameters.setdefault(one, parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def command(**given: Any) -> None:
+        made = {one: maker(**{key: given[key] for key in wanted[one]}) for one, maker in makers.items()}
+        function(**{one: made[one] if one in made else given[one] for one in known})
+
+    shown: Any = command
+    shown.__doc__ = function.__doc__
+    shown.__signature__ = inspect.Signature(list(parameters.values()))
+    shown.__annotations__ = {one: parameter.annotation for one, parameter in parameters.items()}
+    app.command(name, cls=Command, rich_help_panel=panel)(command)
+
+
+def _has_maker(parameter: inspect.Parameter) -> bool:
+    return inspect.isfunction(next(iter(get_args(parameter.annotation)[1:]), None))
+
+
 def group(
     about: str, cls: type[TyperGroup] | None = None, /, **commands: Callable[..., None] | typer.Typer
 ) -> typer.Typer:
@@ -103,7 +96,7 @@ def group(
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:
-            made.command(name, cls=Command)(command)
+            add_command(made, name, command)
     return made
 
 
@@ -117,17 +110,20 @@ def serve_metrics(port: int, registry: CollectorRegistry, settings: Settings) ->
 
 
 def client_settings(
-    config: Path | None, nats_url: str, folder: Path | None = None, *, reads_streams: bool = True
+    config: ConfigOption = None,
+    nats: NatsOption = "",
+    folder: FolderOption = None,
+    archive_only: ArchiveOnlyOption = False,
 ) -> Settings:
     """Settings for a command that talks to a running system, found by itself on this machine.
 
     With `folder` it is the one with its data there. When that does not run, no address is set, and
     `connected` opens the data for the time of the command. Raises `UsageError` when there is none,
-    unless the command needs no streams.
+    unless the archive alone is asked.
     """
-    settings = prepare(config, nats_url)
+    settings = prepare(config, nats)
     if folder is not None:
-        if nats_url:
+        if nats:
             raise UsageError("--folder and --nats do not go together: each says where the streams are")
         check_streams(folder)
         settings = with_nats(settings, "").model_copy(update={"data_dir": str(folder)})
@@ -139,6 +135,28 @@ def client_settings(
         return settings
     if not settings.nats.url and (running := find_running(settings)):
         settings = with_nats(settings, running.nats)
-    if reads_streams and not settings.nats.url:
+    if not settings.nats.url and not archive_only:
         raise UsageError(NOTHING_RUNS)
     return settings
+
+
+def _configured(config: ConfigOption = None) -> Settings:
+    return prepare(config)
+
+
+def _on_server(config: ConfigOption = None, nats: NatsOption = "") -> Settings:
+    return client_settings(config, nats)
+
+
+def _on_system(config: ConfigOption = None, nats: NatsOption = "", folder: FolderOption = None) -> Settings:
+    return client_settings(config, nats, folder)
+
+
+Configured = Annotated[Settings, _configured]
+"""Of a command that needs no running system."""
+
+OnServer = Annotated[Settings, _on_server]
+OnSystem = Annotated[Settings, _on_system]
+"""Also of one that does not run, with its data here."""
+
+WithHistory = Annotated[Settings, client_settings]

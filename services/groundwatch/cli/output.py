@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from groundwatch.errors import OpenedFolderError
 from groundwatch.reporting import PublishedComparison, render_published
 from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress
 from groundwatch.statistics.intervals import Interval
-from groundwatch.system.folders import PROVISION
+from groundwatch.system.connecting import PROVISION
 from groundwatch.terminal import (
     Console,
     MofNCompleteColumn,
@@ -47,7 +47,6 @@ def complain(message: str) -> None:
 
 
 def confirmed(question: str) -> bool:
-    """Whether the user says yes to it."""
     return typer.confirm(visible(question))
 
 
@@ -57,7 +56,6 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """One JSON object on a line of standard output."""
     say_json(_encoded(value))
 
 
@@ -80,25 +78,18 @@ def progress_bar(*, quiet: bool = False) -> Progress:
     return bar(MofNCompleteColumn(), TimeRemainingColumn(), quiet=quiet)
 
 
-class Bars:
-    """Progress on standard error: a bar for each thing that is done."""
+@contextlib.contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Progress on standard error: a bar for each thing of which is told how many of how many are done."""
+    tasks: dict[str, TaskID] = {}
+    with progress_bar() as shown:
 
-    def __init__(self) -> None:
-        self._progress = progress_bar()
-        self._tasks: dict[str, TaskID] = {}
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done)
 
-    def __enter__(self) -> Bars:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Show it."""
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done)
+        yield tell
 
 
 @contextlib.contextmanager
@@ -126,7 +117,6 @@ def loading_shown(console: Console, words: str) -> Iterator[OnProgress]:
 
 
 def show_published(found: PublishedComparison, as_json: bool) -> None:
-    """The user's models in the published tables."""
     tables = found.tables()
     if as_json:
         print_json({"protocol": found.protocol, "tables": tables})
@@ -134,14 +124,40 @@ def show_published(found: PublishedComparison, as_json: bool) -> None:
         render_published(tables, Console())
 
 
-def render_numbers(result: Mapping[str, object], console: Console) -> None:
-    """Names with their numbers; nested ones under the names above them."""
-    table = Table(box=box.SIMPLE_HEAD, show_header=False)
+def render_numbers(result: Mapping[str, object], console: Console, title: str | None = None) -> None:
+    """Names with their numbers; nested ones under the names above them. Below a title lists are left out."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
     table.add_column("name")
     table.add_column("value", justify="right")
     for name, value in _flat(result):
-        table.add_row(name, _number(value))
+        if title is None or not isinstance(value, list):
+            table.add_row(name, _number(value))
     console.print(table)
+
+
+def table_of(title: str, *columns: str, left: int = 1) -> Table:
+    """A table of numbers, and of what they are of in the `left` first columns."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for at, name in enumerate(columns):
+        table.add_column(name, justify="left" if at < left else "right", no_wrap=at == 0)
+    return table
+
+
+def figures(title: str) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, box=None)
+    table.add_column(justify="right")
+    table.add_column()
+    return table
+
+
+def with_reasons(kind: str, reasons: Mapping[str, int]) -> str:
+    """A kind of outcome with those of the reasons that are its own, as `kind: reason`, and their numbers."""
+    told = (
+        f"{reason.removeprefix(f'{kind}: ')} {number:,}"
+        for reason, number in reasons.items()
+        if reason.startswith(f"{kind}: ")
+    )
+    return f"{kind}   {', '.join(told)}".rstrip()
 
 
 _INTERVAL = frozenset(Interval.__struct_fields__)

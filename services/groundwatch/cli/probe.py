@@ -9,21 +9,20 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.cli.options import ConfigOption, JsonOption, serve_metrics
-from groundwatch.cli.output import Bars, print_json, print_json_line, say
+from groundwatch.cli.options import Configured, JsonOption, serve_metrics
+from groundwatch.cli.output import bars, print_json, print_json_line, render_numbers, say
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
 from groundwatch.probing import benchmarks, world
 from groundwatch.probing.canary import Canary, RoundTold
-from groundwatch.probing.probe import Plan, Probed, flat, probe
+from groundwatch.probing.probe import Plan, Probed, probe
 from groundwatch.probing.target import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.suite import Suite
 from groundwatch.reporting import render
 from groundwatch.runtime.services.run import stopping
-from groundwatch.statistics.intervals import Interval
-from groundwatch.system.connecting import prepare, run
-from groundwatch.terminal import Console, Table, box
+from groundwatch.system.connecting import run
+from groundwatch.terminal import Console
 from groundwatch.times import read_interval
 
 ROUND = 20
@@ -33,25 +32,18 @@ AT_ONCE, AT_ONCE_IN_PRODUCTION = 8, 2
 
 
 def probe_command(
-    suite: Annotated[str, typer.Argument(help="The benchmark, such as pope.", show_default=False)],
+    settings: Configured,
+    suite: Annotated[str, typer.Argument(help="The benchmark, such as pope.")],
     target: Annotated[
-        str,
-        typer.Option(
-            help="http(s)://… of an OpenAI-compatible server, with /v1, or triton://host:port.",
-            show_default=False,
-        ),
+        str, typer.Option(help="http(s)://… of an OpenAI-compatible server, with /v1, or triton://host:port.")
     ],
-    model: Annotated[str, typer.Option(help="The model's name there.", show_default=False)],
+    model: Annotated[str, typer.Option(help="The model's name there.")],
     benchmark: Annotated[
         Path | None,
-        typer.Option(
-            help="The benchmark's folder, in its published layout. By default the miniature world.",
-            show_default=False,
-        ),
+        typer.Option(help="The benchmark's folder, in its published layout. By default the miniature world."),
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option(help="Where its images lie; by default its subfolder images.", show_default=False),
+        Path | None, typer.Option(help="Where its images lie; by default its subfolder images.")
     ] = None,
     strategy: Annotated[
         Strategy, typer.Option(help="triplets-first: Tri-HE's mitigation, notes first and then unseen.")
@@ -59,9 +51,7 @@ def probe_command(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help=f"Ask a sample of about so many questions; all when absent, with --every {ROUND}.",
-            show_default=False,
+            min=1, help=f"Ask a sample of about so many questions; all when absent, with --every {ROUND}."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sample that --limit draws.")] = 0,
@@ -69,13 +59,10 @@ def probe_command(
         Path | None,
         typer.Option(
             help="Where the answers are kept, and gone on with; by default probe-SUITE-MODEL here, with "
-            "--every canary-SUITE-MODEL.",
-            show_default=False,
+            "--every canary-SUITE-MODEL."
         ),
     ] = None,
-    t: Annotated[
-        int | None, typer.Option("--t", min=1, help="genception: rounds of a chain.", show_default=False)
-    ] = None,
+    t: Annotated[int | None, typer.Option("--t", min=1, help="genception: rounds of a chain.")] = None,
     engine: Annotated[str, typer.Option(help="Who finds claims. By default as in settings.")] = "",
     judge: Annotated[str, typer.Option(help="Who judges them. By default as in settings.")] = "",
     api_key_env: Annotated[
@@ -87,34 +74,28 @@ def probe_command(
         typer.Option(
             min=1,
             help=f"Requests under way together; {AT_ONCE} when absent, with --every {AT_ONCE_IN_PRODUCTION}.",
-            show_default=False,
         ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
     submit: Annotated[
-        str,
-        typer.Option(help="Also send the answers into this gateway, http://host:port.", show_default=False),
+        str, typer.Option(help="Also send the answers into this gateway, http://host:port.")
     ] = "",
     every: Annotated[
         str,
         typer.Option(
             help="A canary: a small sample again and again, with so much time between the starts: 90s, 30m, "
-            "6h, 1d.",
-            show_default=False,
+            "6h, 1d."
         ),
     ] = "",
     rounds: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --every: stop after so many rounds.", show_default=False),
+        int | None, typer.Option(min=1, help="With --every: stop after so many rounds.")
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="With --every: another sample each round, not the same one.")
     ] = False,
     metrics_port: Annotated[
-        int | None,
-        typer.Option(help="With --every: answer /metrics on this port; 0: a free one.", show_default=False),
+        int | None, typer.Option(help="With --every: answer /metrics on this port; 0: a free one.")
     ] = None,
-    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask an LVLM a benchmark's questions and score its answers; with --every a canary in production.
@@ -125,7 +106,6 @@ def probe_command(
     if not every and (rounds is not None or fresh or metrics_port is not None):
         raise UsageError("--rounds, --fresh and --metrics-port go with --every")
     seconds = read_interval(every, "--every") if every else 0.0
-    settings = prepare(config)
     registry.configure(settings.protocols)
     found, source = suite_of(suite, benchmark, images)
     chains = registry.method(suite).chain
@@ -161,12 +141,17 @@ def probe_command(
         canary = Canary(found, plan, settings, fresh=fresh, submit=submit)
         if metrics_port is not None:
             serve_metrics(metrics_port, canary.metrics.registry, settings)
-        run(_canary(canary, seconds, rounds, as_json))
+
+        async def canary_until_stopped() -> None:
+            async with stopping() as stopped:
+                await canary.run(seconds, rounds, stopped, print_json_line if as_json else _say_round)
+
+        run(canary_until_stopped())
         return
 
     async def work() -> tuple[Probed, dict[str, Any] | None]:
-        with Bars() as bars:
-            probed = await probe(found, plan, settings, bars.tell)
+        with bars() as tell:
+            probed = await probe(found, plan, settings, tell)
         if not submit:
             return probed, None
         from groundwatch.probing.sending import send
@@ -181,11 +166,6 @@ def probe_command(
         print_json(told)
     else:
         show(probed, told, Console())
-
-
-async def _canary(canary: Canary, seconds: float, rounds: int | None, as_json: bool) -> None:
-    async with stopping() as stopped:
-        await canary.run(seconds, rounds, stopped, print_json_line if as_json else _say_round)
 
 
 def _say_round(told: RoundTold) -> None:
@@ -215,18 +195,8 @@ def default_folder(kind: str, suite: str, model: str, strategy: Strategy) -> str
 
 def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
     """The figures with their intervals, then what every report has, then what is missing from both."""
-    table = Table(
-        title=f"{probed.suite}: {probed.plan.target.model}, {told['questions']} questions",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_header=False,
-    )
-    table.add_column("name")
-    table.add_column("value", justify="right")
-    for name, value in flat(probed.figures):
-        if (shown := _shown(value)) is not None:
-            table.add_row(name, shown)
-    console.print(table)
+    title = f"{probed.suite}: {probed.plan.target.model}, {told['questions']} questions"
+    render_numbers(msgspec.to_builtins(probed.figures), console, title)
     if registry.method(probed.suite).chain is None:
         render(probed.report(), console)
     for what in ("unanswered", "unscored", "left_out", "submitted"):
@@ -234,14 +204,3 @@ def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
             parts = ", ".join(f"{number} {name!s}" for name, number in told[what].items())
             console.print(f"{what.replace('_', ' ')}: {parts}")
     console.print(f"run kept in {probed.plan.folder}", style="dim")
-
-
-def _shown(value: Any) -> str | None:
-    """None for what a table has no room for."""
-    if isinstance(value, Interval):
-        return f"{value.value:.4f} ({value.low:.4f} to {value.high:.4f}, n = {value.n})"
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    if isinstance(value, list | dict):
-        return None
-    return "–" if value is None else str(value)

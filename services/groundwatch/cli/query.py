@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +11,15 @@ import typer
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
     ConfigOption,
+    Configured,
     FolderOption,
     JsonOption,
-    NatsOption,
+    WithHistory,
     client_settings,
 )
 from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
+from groundwatch.replay.files import replacing
 from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import run
 from groundwatch.system.history import history, opened_archive
@@ -28,7 +27,6 @@ from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
-    from groundwatch.archive.query import Session
 
 SHOWN = 1_000
 """Rows that the table on the screen has at most."""
@@ -37,28 +35,27 @@ CHUNK = 10_000
 
 
 def query(
+    settings: WithHistory,
     sql: Annotated[str, typer.Argument(help="One SELECT over the tables outcomes and claims.")],
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
     as_json: JsonOption = False,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Write the rows into this file, one JSON object a line.", show_default=False),
+        Path | None, typer.Option(help="Write the rows into this file, one JSON object a line.")
     ] = None,
     archive_only: ArchiveOnlyOption = False,
 ) -> None:
     """Ask the history in SQL (DuckDB): the archive with what is still only in the stream. Reads only."""
-    settings = client_settings(config, nats, folder, reads_streams=not archive_only)
 
     async def work() -> None:
         async with history(settings, archive_only=archive_only) as session:
             if out is not None:
-                written = _write_lines(session, sql, out)
-                if as_json:
-                    print_json({"file": str(out), "rows": written})
-                else:
-                    say(f"{written:,} rows in {out}")
+                columns, rows = session.pieces(sql, CHUNK)
+                written = 0
+                with replacing(out) as file:
+                    for row in rows:
+                        file.write(msgspec.json.encode(dict(zip(columns, _plain(row), strict=True))) + b"\n")
+                        written += 1
+                told = {"file": str(out), "rows": written}
+                print_json(told) if as_json else say(f"{written:,} rows in {out}")
                 return
             answer = session.ask(sql)
             if as_json:
@@ -69,9 +66,8 @@ def query(
     run(work())
 
 
-def archive_status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
     """What the archive holds and how far it has come."""
-    settings = client_settings(config, "", reads_streams=False)
     archive = _archive(settings)
     from groundwatch.archive.query import Session
 
@@ -111,7 +107,7 @@ def archive_convert(
     config: ConfigOption = None, folder: FolderOption = None, as_json: JsonOption = False
 ) -> None:
     """Make a Delta Lake table of an archive that was written before the archive was one, in its place."""
-    settings = client_settings(config, "", folder, reads_streams=False)
+    settings = client_settings(config, folder=folder, archive_only=True)
     archive = _archive(settings)
     from groundwatch.archive import convert as conversion
 
@@ -119,10 +115,8 @@ def archive_convert(
         outcomes = conversion.convert(archive)
     except OSError as error:
         raise UsageError(f"the archive at {archive.url} cannot be converted: {error}") from error
-    if as_json:
-        print_json({"url": archive.url, "outcomes": outcomes})
-    else:
-        say(f"{outcomes:,} outcomes in the Delta Lake table at {archive.url}")
+    told = f"{outcomes:,} outcomes in the Delta Lake table at {archive.url}"
+    print_json({"url": archive.url, "outcomes": outcomes}) if as_json else say(told)
 
 
 def _archive(settings: Settings) -> Archive:
@@ -132,35 +126,8 @@ def _archive(settings: Settings) -> Archive:
     return found
 
 
-def _write_lines(session: Session, sql: str, out: Path) -> int:
-    """All rows, some at a time; the file appears when it is whole."""
-    draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
-    try:
-        with draft.open("wb") as file:
-            written = 0
-            for columns, row in _rows(session, sql):
-                file.write(_encode(dict(zip(columns, row, strict=True))) + b"\n")
-                written += 1
-        draft.replace(out)
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written: {os.strerror(error.errno or 0)}") from error
-    finally:
-        draft.unlink(missing_ok=True)
-    return written
-
-
-def _rows(session: Session, sql: str) -> Iterator[tuple[list[str], list[Any]]]:
-    columns, rows = session.pieces(sql, CHUNK)
-    for row in rows:
-        yield columns, _plain(row)
-
-
 def _plain(row: list[Any]) -> list[Any]:
     return [msgspec.to_builtins(value, enc_hook=str) for value in row]
-
-
-def _encode(value: Any) -> bytes:
-    return msgspec.json.encode(value, enc_hook=str)
 
 
 def _show(columns: list[str], rows: list[list[Any]], console: Console) -> None:

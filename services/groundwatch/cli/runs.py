@@ -1,33 +1,31 @@
 """`groundwatch replay list`, `show` and the others about the replays that there are."""
 
 import time
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
 
 from groundwatch.addresses import without_secrets
-from groundwatch.cli.options import (
-    ConfigOption,
-    FolderOption,
-    JsonOption,
-    NatsOption,
-    client_settings,
-)
-from groundwatch.cli.output import confirmed, place_of, print_json, program, say
+from groundwatch.cli.options import FolderOption, JsonOption, OnSystem
+from groundwatch.cli.output import confirmed, figures, place_of, print_json, program, say, with_reasons
 from groundwatch.errors import CheckFailed
-from groundwatch.replay import retrying
-from groundwatch.replay.pairs import Changed, changed
+from groundwatch.replay import results, running
+from groundwatch.replay.results import Changed, changed
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.watching import seconds_left
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
-from groundwatch.runtime.settings import with_file
-from groundwatch.system.connecting import connected, run
+from groundwatch.runtime.settings import Settings, with_file
+from groundwatch.system.connecting import on_bus
 from groundwatch.terminal import Console, Table
 from groundwatch.times import shown_moment
 from groundwatch.topology import REPLAY
+
+T = TypeVar("T")
 
 COMPARED = 50_000
 """Outcomes up to which `replay show` compares a run with its source unasked."""
@@ -36,26 +34,18 @@ SHOWN_FAULTS = 3
 """Different faults of judges that it names; `replay faults` names all."""
 
 WithOption = Annotated[
-    Path | None,
-    typer.Option("--with", help="Settings of the judges (TOML) over those in use.", show_default=False),
+    Path | None, typer.Option("--with", help="Settings of the judges (TOML) over those in use.")
 ]
-NameArgument = Annotated[str, typer.Argument(help="Name of the run.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(help="Name of the run.")]
 
 
-def list_runs(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def list_runs(settings: OnSystem, as_json: JsonOption = False) -> None:
     """Every replay, the newest first."""
-    settings = client_settings(config, nats, folder)
 
-    async def work() -> list[Run]:
-        async with connected(settings, "runs", user=REPLAY) as bus:
-            return [one async for one in (await Runs.open(bus.js)).all()]
+    async def work(runs: Runs) -> list[Run]:
+        return [one async for one in runs.all()]
 
-    found = sorted(run(work()), key=lambda one: -one.created_at)
+    found = sorted(_on_runs(settings, work), key=lambda one: -one.created_at)
     now = time.time()
     if as_json:
         print_json({"runs": [facts(one, now) for one in found]})
@@ -65,10 +55,9 @@ def list_runs(
         return
     table = Table("run", "state", "done", "outcomes", "from", "of", "begun", "cost", box=None)
     for one in found:
-        state = f"{one.status} ({one.reason})" if one.reason else one.status
         table.add_row(
             one.name,
-            state,
+            one.standing,
             f"{one.share:.0%}",
             f"{one.counts.outcomes:,}",
             one.spec.stage,
@@ -80,34 +69,29 @@ def list_runs(
 
 
 def show(
+    settings: OnSystem,
     name: NameArgument,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
     as_json: JsonOption = False,
     compare: Annotated[
         bool | None,
         typer.Option(
             "--changed/--no-changed",
             help="Whether to count how many judgements the same judges changed; small runs: yes.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
     """One replay: what it was asked to do, how far it is, what came of it."""
-    settings = client_settings(config, nats, folder)
 
-    async def work() -> tuple[Run, Changed | None, dict[str, int]]:
-        async with connected(settings, "runs", user=REPLAY) as bus:
-            found = await (await Runs.open(bus.js)).get(name)
-            faulty = any(found.counts.reasons.get(f"unscored: {reason}") for reason in REPLACEABLE)
-            said = await retrying.faults(bus.js, name) if faulty else {}
-            wanted = found.counts.outcomes <= COMPARED if compare is None else compare
-            if not wanted or found.spec.file:
-                return found, None, said
-            return found, await changed(bus.js, found.spec.source, name), said
+    async def work(bus: Bus) -> tuple[Run, Changed | None, dict[str, int]]:
+        found = await (await Runs.open(bus.js)).get(name)
+        faulty = any(found.counts.reasons.get(f"unscored: {reason}") for reason in REPLACEABLE)
+        said = await results.faults(bus.js, name) if faulty else {}
+        wanted = found.counts.outcomes <= COMPARED if compare is None else compare
+        if not wanted or found.spec.file:
+            return found, None, said
+        return found, await changed(bus.js, found.spec.source, name), said
 
-    found, compared, said = run(work())
+    found, compared, said = on_bus(settings, work, "runs", REPLAY)
     if as_json:
         print_json(
             facts(found, time.time())
@@ -120,61 +104,45 @@ def show(
         words = "; ".join(f"{number:,} × {fault}" for fault, number in list(said.items())[:SHOWN_FAULTS])
         console.print(f"unscored for faults of judges: {words}", soft_wrap=True)
         console.print(f"Judge these again with: groundwatch replay retry {name}")
-    if compared is not None:
-        console.print(told_changed(compared, found.spec.source), soft_wrap=True)
+    if compared is not None and (same := compared.same_judges):
+        told = (
+            f"{compared.changed:,} of {same:,} judgements by the same judges are not what they were in run "
+        )
+        console.print(f"{told}{found.spec.source} ({compared.changed / same:.2%})", soft_wrap=True)
+    elif compared is not None:
+        console.print(f"no judgement is by the same judges as in run {found.spec.source}", soft_wrap=True)
 
 
-def pause(
-    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: FolderOption = None
-) -> None:
+def pause(settings: OnSystem, name: NameArgument, folder: FolderOption = None) -> None:
     """Stop it for now: what is in hand is finished, nothing more is begun."""
-    from groundwatch.replay import running
-
-    run(_changed(client_settings(config, nats, folder), running.pause, name))
+    _on_runs(settings, lambda runs: running.pause(runs, name))
     say(f"run {name} is paused; go on with: {program()} replay resume {name}{place_of(folder)}")
 
 
-def cancel(
-    name: NameArgument, config: ConfigOption = None, nats: NatsOption = "", folder: FolderOption = None
-) -> None:
+def cancel(settings: OnSystem, name: NameArgument) -> None:
     """End it where it is; its results so far stay."""
-    from groundwatch.replay import running
-
-    run(_changed(client_settings(config, nats, folder), running.cancel, name))
+    _on_runs(settings, lambda runs: running.cancel(runs, name))
     Console().print(f"run {name} is cancelled; its results so far stay")
 
 
 def delete(
+    settings: OnSystem,
     name: NameArgument,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove it with all of its results."""
-    from groundwatch.replay import running
-
-    settings = client_settings(config, nats, folder)
-
-    async def look() -> Run:
-        async with connected(settings, "runs", user=REPLAY) as bus:
-            return await (await Runs.open(bus.js)).get(name)
-
-    async def work() -> None:
-        async with connected(settings, "runs", user=REPLAY) as bus:
-            await running.delete(bus, name)
-
-    found = run(look())
+    found = _on_runs(settings, lambda runs: runs.get(name))
     if not yes and not confirmed(f"Delete run {name} with its {found.counts.outcomes:,} outcomes?"):
         raise typer.Abort
-    run(work())
+    on_bus(settings, lambda bus: running.delete(bus, name), "runs", REPLAY)
     Console().print(f"run {name} is deleted with all of its events")
 
 
-async def _changed(settings: Any, how: Any, name: str) -> Run:
-    async with connected(settings, "runs", user=REPLAY) as bus:
-        found: Run = await how(await Runs.open(bus.js), name)
-        return found
+def _on_runs(settings: Settings, work: Callable[[Runs], Coroutine[Any, Any, T]]) -> T:
+    async def opened(bus: Bus) -> T:
+        return await work(await Runs.open(bus.js))
+
+    return on_bus(settings, opened, "runs", REPLAY)
 
 
 def facts(one: Run, now: float) -> dict[str, Any]:
@@ -199,13 +167,9 @@ def facts(one: Run, now: float) -> dict[str, Any]:
 
 
 def show_run(one: Run, console: Console) -> None:
-    """A run as people read it."""
-    table = Table(title=f"Replay {one.name}", title_justify="left", show_header=False, box=None)
-    table.add_column(justify="right")
-    table.add_column()
-    state = f"{one.status} ({one.reason})" if one.reason else one.status
+    table = figures(f"Replay {one.name}")
     origin = f"file {one.spec.file}" if one.spec.file else f"run {one.spec.source}"
-    table.add_row(state, f"from {one.spec.stage} on, of {origin}")
+    table.add_row(one.standing, f"from {one.spec.stage} on, of {origin}")
     left = seconds_left(one)
     time_left = f", {timedelta(seconds=round(left))} left" if left and one.status == "running" else ""
     table.add_row(f"{one.share:.1%}", f"of the source{time_left}")
@@ -217,12 +181,7 @@ def show_run(one: Run, console: Console) -> None:
         ("unscored", counts.unscored),
         ("declined", counts.declined),
     ):
-        reasons = ", ".join(
-            f"{reason.removeprefix(f'{kind}: ')} {count:,}"
-            for reason, count in counts.reasons.items()
-            if reason.startswith(f"{kind}: ")
-        )
-        table.add_row(f"{number:,}", f"{kind}   {reasons}".rstrip())
+        table.add_row(f"{number:,}", with_reasons(kind, counts.reasons))
     if counts.usage.calls:
         tokens = counts.usage.input_tokens + counts.usage.output_tokens
         cost = f"${counts.usage.cost:,.2f}"
@@ -232,32 +191,14 @@ def show_run(one: Run, console: Console) -> None:
     console.print(table)
 
 
-def told_changed(found: Changed, source: str) -> str:
-    """How far the same judges said the same."""
-    if not found.same_judges:
-        return f"no judgement is by the same judges as in run {source}"
-    return (
-        f"{found.changed:,} of {found.same_judges:,} judgements by the same judges are not what they were in "
-        f"run {source} ({found.changed / found.same_judges:.2%})"
-    )
-
-
-def faults(
-    name: NameArgument,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def faults(settings: OnSystem, name: NameArgument, as_json: JsonOption = False) -> None:
     """What the judges of a replay had faults with, and how often."""
-    settings = client_settings(config, nats, folder)
 
-    async def work() -> dict[str, int]:
-        async with connected(settings, "runs", user=REPLAY) as bus:
-            await (await Runs.open(bus.js)).get(name)
-            return await retrying.faults(bus.js, name)
+    async def work(bus: Bus) -> dict[str, int]:
+        await (await Runs.open(bus.js)).get(name)
+        return await results.faults(bus.js, name)
 
-    found = run(work())
+    found = on_bus(settings, work, "runs", REPLAY)
     if as_json:
         print_json({"run": name, "faults": found})
         return
@@ -271,21 +212,11 @@ def faults(
 
 
 def retry(
-    name: NameArgument,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
-    with_settings: WithOption = None,
-    as_json: JsonOption = False,
+    settings: OnSystem, name: NameArgument, with_settings: WithOption = None, as_json: JsonOption = False
 ) -> None:
     """Judge again just what is unscored because a judge had a fault. Exit status 1: some have one again."""
-    settings = with_file(client_settings(config, nats, folder), with_settings)
-
-    async def work() -> retrying.Retried:
-        async with connected(settings, REPLAY, user=REPLAY) as bus:
-            return await retrying.retry(bus, settings, name)
-
-    done = run(work())
+    settings = with_file(settings, with_settings)
+    done = on_bus(settings, lambda bus: results.retry(bus, settings, name), REPLAY, REPLAY)
     if as_json:
         print_json(done)
     else:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from groundwatch.cli.options import ByOption, ConfigOption, JsonOption
-from groundwatch.cli.output import Bars, print_json, render_numbers, show_published
+from groundwatch.cli.options import ConfigOption, JsonOption
+from groundwatch.cli.output import bars, print_json, render_numbers, show_published
 from groundwatch.errors import UsageError
 from groundwatch.evaluation.judging import judge_file, read_responses, with_engines
 from groundwatch.protocols import registry
@@ -18,18 +18,15 @@ from groundwatch.runtime.delivery.recording import limits
 from groundwatch.system.connecting import prepare, run
 from groundwatch.terminal import Console
 
-ProtocolName = Annotated[str, typer.Argument(help="The protocol, such as faithscore.", show_default=False)]
-
 
 def score(
-    protocol: ProtocolName,
+    protocol: Annotated[str, typer.Argument(help="The protocol, such as faithscore.")],
     file: Annotated[
         Path,
         typer.Argument(
             help="Recorded responses (JSON lines: id, model, prompt, answer, images, reference, tags) or "
             "FaithScore's annotations, whose facts are then the reference. With --recorded: judgements, in "
-            "the format that the work published.",
-            show_default=False,
+            "the format that the work published."
         ),
     ],
     recorded: Annotated[
@@ -52,40 +49,36 @@ def score(
         Path | None, typer.Option(help="A folder of images for judges that look, by SHA-256 or file name.")
     ] = None,
     annotation: Annotated[
-        Path | None,
-        typer.Option(
-            help="valor, tri-he, pope: the benchmark's own annotation of the images.", show_default=False
-        ),
+        Path | None, typer.Option(help="valor, tri-he, pope: the benchmark's own annotation of the images.")
     ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Put the models into the tables that the paper published.")
     ] = False,
-    by: ByOption = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="TAG", help="Tell apart responses with different values of this tag, such as strategy."
+        ),
+    ] = "",
     subset: Annotated[
-        str | None,
-        typer.Option(help="valor: the benchmark's subset, such as object-existence.", show_default=False),
+        str | None, typer.Option(help="valor: the benchmark's subset, such as object-existence.")
     ] = None,
     t: Annotated[
-        int | None,
-        typer.Option("--t", min=1, help="genception, recorded: the chains' length T.", show_default=False),
+        int | None, typer.Option("--t", min=1, help="genception, recorded: the chains' length T.")
     ] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(help="pope, recorded: the file of labels beside the answers.", show_default=False),
+        Path | None, typer.Option(help="pope, recorded: the file of labels beside the answers.")
     ] = None,
     share: Annotated[
         float | None,
         typer.Option(
-            help="tri-he, recorded: rates on this share of object pairs, the most frequent, and on others.",
-            show_default=False,
+            help="tri-he, recorded: rates on this share of object pairs, the most frequent, and on others."
         ),
     ] = None,
     tokens: Annotated[
         str,
         typer.Option(
-            metavar="K,…",
-            help="tri-he, recorded: rates over the first K tokens, such as 10,20,50.",
-            show_default=False,
+            metavar="K,…", help="tri-he, recorded: rates over the first K tokens, such as 10,20,50."
         ),
     ] = "",
     config: ConfigOption = None,
@@ -123,10 +116,10 @@ def score(
             option, one = "--by" if by else "--published", method.protocols[0].name
             raise UsageError(f"{option} needs one of the protocols of {protocol}, such as {one}")
         judge_files = load(method.file_judge)
-        with Bars() as bars:
+        with bars() as tell:
             result = run(
                 judge_files(
-                    file, subset=subset, annotation=annotation, out=out, settings=settings, progress=bars.tell
+                    file, subset=subset, annotation=annotation, out=out, settings=settings, progress=tell
                 )
             )
         print_json(result) if as_json else render_numbers(result, Console())
@@ -134,9 +127,9 @@ def score(
     found = registry.get(protocol)
     responses = read_responses(found.name, file, annotation, limits(settings.gateway.intake))
     report = Report(by=by)
-    with Bars() as bars:
-        tell = partial(bars.tell, f"judging with {found.name}")
-        run(judge_file(found, responses, settings, images, out, (beside or report).add, tell))
+    with bars() as tell:
+        progress = partial(tell, f"judging with {found.name}")
+        run(judge_file(found, responses, settings, images, out, (beside or report).add, progress))
     if beside is not None:
         show_published(beside, as_json)
     elif as_json:

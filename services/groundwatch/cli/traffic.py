@@ -1,69 +1,60 @@
-"""Commands about the traffic of a running system: submit, watch, report."""
+"""Commands about the traffic of a running system: submit, watch, report over any stretch of the history,
+compare."""
 
 import asyncio
 import contextlib
+import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from groundwatch.cli.options import (
-    ArchiveOnlyOption,
-    ConfigOption,
-    FolderOption,
-    JsonOption,
-    NatsOption,
-    SinceOption,
-    StreamOnlyOption,
-    UntilOption,
-    client_settings,
-)
+from groundwatch.cli.options import ArchiveOnlyOption, Configured, JsonOption, OnSystem, WithHistory
 from groundwatch.cli.output import print_json, progress_bar, say, show_published
-from groundwatch.cli.past import HistoryByOption, asks_history, show_history
 from groundwatch.client.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
 from groundwatch.protocols import registry
-from groundwatch.reporting import PublishedComparison, Report, render
+from groundwatch.replay.files import replacing
+from groundwatch.reporting import Breakdown, PublishedComparison, Report, render, render_breakdown
 from groundwatch.reporting.alarms import Alarms, tell
+from groundwatch.reporting.breakdown import DIMENSIONS
+from groundwatch.reporting.compare.compare import CHANGED
+from groundwatch.reporting.compare.html import html_report
+from groundwatch.reporting.compare.render import render_comparison
+from groundwatch.reporting.compare.result import Comparison
 from groundwatch.reporting.live import LiveView
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
-from groundwatch.system.connecting import NOTHING_FOUND, connected, find_running, prepare, run
+from groundwatch.system.connecting import NOTHING_FOUND, find_running, on_bus, run
+from groundwatch.system.history import history
 from groundwatch.terminal import Console, Live
+from groundwatch.times import read_moment
 
 REFRESH = 4
 SHOWN = 20
 """How many refused lines are named."""
 
-RunningOption = Annotated[
-    Path | None,
-    typer.Option("--folder", help="The running `up` with its data in this folder.", show_default=False),
-]
-
 
 def submit(
+    settings: Configured,
     file: Annotated[
         Path, typer.Argument(help="Recorded responses (JSON lines), or answers in a published format.")
     ],
-    to: Annotated[
-        str,
-        typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.", show_default=False),
-    ] = "",
+    to: Annotated[str, typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.")] = "",
     model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant for lines that do not name one.")] = "",
     images: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A folder that lines may name images in, besides the file's own; repeatable.",
-            show_default=False,
-        ),
+        typer.Option(help="A folder that lines may name images in, besides the file's own; repeatable."),
     ] = None,
-    config: ConfigOption = None,
-    folder: RunningOption = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="The running `up` with its data in this folder.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send recorded responses into a running system; exit status 1 when some were refused."""
-    settings = prepare(config)
     if to and folder is not None:
         raise UsageError("--folder and --to do not go together: each says where the gateway is")
     if not to:
@@ -107,93 +98,97 @@ def submit(
 
 
 def watch(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Stop after so many seconds.", show_default=False)
-    ] = None,
+    settings: OnSystem,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     run_name: Annotated[str, typer.Option("--run", help="Which run to watch.")] = LIVE,
 ) -> None:
     """Live scores in the terminal, until Ctrl-C."""
-    settings = client_settings(config, nats, folder)
 
-    async def work() -> None:
-        async with connected(settings, "watch") as bus:
-            view = LiveView("groundwatch watch", settings.alarm.rule)
-            console = Console()
-            live = Live(view, console=console, refresh_per_second=REFRESH, transient=False)
-            limit = asyncio.timeout(seconds)
-            with live:
-                try:
-                    async with limit:
-                        async for outcome in read_outcomes(bus, run_name, follow=True):
-                            view.add(outcome)
-                except TimeoutError:
-                    # NATS has timeouts of its own, which are no reason to end quietly.
-                    if not limit.expired():
-                        raise
-            if not console.is_terminal:
-                console.print()
+    async def work(bus: Bus) -> None:
+        view = LiveView("groundwatch watch", settings.alarm.rule)
+        console = Console()
+        limit = asyncio.timeout(seconds)
+        with Live(view, console=console, refresh_per_second=REFRESH, transient=False):
+            try:
+                async with limit:
+                    async for outcome in read_outcomes(bus, run_name, follow=True):
+                        view.add(outcome)
+            except TimeoutError:
+                # NATS has timeouts of its own, which are no reason to end quietly.
+                if not limit.expired():
+                    raise
+        if not console.is_terminal:
+            console.print()
 
     with contextlib.suppress(KeyboardInterrupt):
-        run(work())
+        on_bus(settings, work, "watch")
 
 
 def report(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
+    settings: WithHistory,
     as_json: JsonOption = False,
     run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
     published: Annotated[
         str,
         typer.Option(
-            metavar="PROTOCOL",
-            help="Put the models into the tables that this protocol's paper published.",
-            show_default=False,
+            metavar="PROTOCOL", help="Put the models into the tables that this protocol's paper published."
         ),
     ] = "",
-    by: HistoryByOption = "",
-    since: SinceOption = "",
-    until: UntilOption = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            help=f"Tell apart by any of {', '.join(DIMENSIONS)}, or by a tag, such as strategy.",
+        ),
+    ] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Only what was recorded from then on: 2026-03-01, 2026-03-01T14:00 (UTC), or 90m, 12h, "
+            "7d ago.",
+        ),
+    ] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Only what was recorded before then.")] = "",
     archive_only: ArchiveOnlyOption = False,
-    stream_only: StreamOnlyOption = False,
+    stream_only: Annotated[
+        bool, typer.Option("--stream-only", help="Leave out the archive: what the stream still holds.")
+    ] = False,
 ) -> None:
     """Results per model with confidence intervals, from the recorded outcomes.
 
     With a time, a source, or more than one tag to tell them apart by, the answer comes from the history.
     """
     beside = PublishedComparison(published) if published else None
-    settings = client_settings(config, nats, folder)
-    if since or until or archive_only or stream_only or asks_history(by):
+    names = list(dict.fromkeys(name for one in by.split(",") if (name := one.strip())))
+    if since or until or archive_only or stream_only or len(names) > 1 or set(names).intersection(DIMENSIONS):
         if published:
             raise UsageError("--published goes with no time, source or dimension")
-        run(
-            show_history(
-                settings,
-                by,
-                since=since,
-                until=until,
-                archive_only=archive_only,
-                stream_only=stream_only,
-                of=run_name,
-                as_json=as_json,
-            )
+        if archive_only and stream_only:
+            raise UsageError("--archive-only and --stream-only do not go together")
+        now = time.time()
+        begin, end = (
+            read_moment(text, option, now) if text else None
+            for text, option in ((since, "--since"), (until, "--until"))
         )
+        if begin is not None and end is not None and end <= begin:
+            raise UsageError(f"--until {until} is not after --since {since}")
+        source = history(
+            settings, archive_only=archive_only, stream_only=stream_only, since=begin, until=end, run=run_name
+        )
+        run(_show_history(source, names or ["model"], begin, end, run_name, as_json))
         return
     if published and by:
         raise UsageError("--published and --by do not go together")
     found = beside or Report(by=by)
     alarms = Alarms(settings.alarm.rule)
 
-    async def work() -> None:
-        async with connected(settings, "report") as bus:
-            async for outcome in read_outcomes(bus, run_name, follow=False):
-                found.add(outcome)
-                alarms.add(outcome)
+    async def work(bus: Bus) -> None:
+        async for outcome in read_outcomes(bus, run_name, follow=False):
+            found.add(outcome)
+            alarms.add(outcome)
 
-    run(work())
+    on_bus(settings, work, "report")
     if isinstance(found, PublishedComparison):
         show_published(found, as_json)
     elif as_json:
@@ -203,3 +198,55 @@ def report(
         render(found, console)
         for raised in alarms.raised:
             console.print(f"⚠ {tell(raised)}", style="red")
+
+
+async def _show_history(
+    source: AbstractAsyncContextManager[Any],
+    by: list[str],
+    since: float | None,
+    until: float | None,
+    run: str,
+    as_json: bool,
+) -> None:
+    async with source as session:
+        from groundwatch.archive.query import break_down
+
+        found: Breakdown = break_down(session, by, since=since, until=until, run=run)
+    if as_json:
+        print_json(found.to_dict() | {"since": since, "until": until})
+    else:
+        render_breakdown(found, Console())
+
+
+def compare(
+    settings: OnSystem,
+    first: Annotated[str, typer.Argument(metavar="RUN", help="A run; live traffic is `live`.")],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="The run that is held against it.")],
+    model: Annotated[str, typer.Option(help="Only answers of this model.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only of this tenant.")] = "",
+    protocol: Annotated[str, typer.Option(help="Only by this protocol.")] = "",
+    top: Annotated[int, typer.Option(min=0, help="Most changed responses to name.")] = CHANGED,
+    out: Annotated[Path | None, typer.Option(help="Write a report with plots (HTML) here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Paired differences of two runs, with intervals and tests."""
+    if out is not None and not out.absolute().parent.is_dir():
+        raise UsageError(f"{out}: there is no folder {out.absolute().parent}")
+    # Imported only here: the gateway brings its web server along.
+    from groundwatch.gateway.comparing import compare as read_and_compare
+
+    async def work(bus: Bus) -> Comparison:
+        return await read_and_compare(
+            bus, first, second, model=model, tenant=tenant, protocol=protocol, top=top
+        )
+
+    found = on_bus(settings, work, "compare")
+    if out is not None:
+        with replacing(out) as file:
+            file.write(html_report(found).encode())
+    if as_json:
+        print_json(found)
+        return
+    render_comparison(found, Console())
+    if out is not None:
+        say(f"report with plots: {out}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from groundwatch.addresses import shown_address
-from groundwatch.cli.options import ConfigOption, ModelsOption, NatsOption
+from groundwatch.cli.options import ConfigOption, Configured, ModelsOption, NatsOption
 from groundwatch.cli.output import loading_shown, say
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
@@ -18,14 +18,14 @@ from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import ADDRESS_FILE, data_dir, prepare, run
 from groundwatch.system.models import named_models
-from groundwatch.system.serve import serve as run_service
 from groundwatch.system.services import SERVED
+from groundwatch.system.services import serve as run_service
 from groundwatch.system.up import prepare_folder, whole_system, writing_address
 from groundwatch.terminal import Console
 
 
 def up(
-    config: ConfigOption = None,
+    settings: Configured,
     port: Annotated[
         int | None, typer.Option(help="Port of the pages and the HTTP intake; 0: a free one.")
     ] = None,
@@ -33,7 +33,6 @@ def up(
     models: ModelsOption = "",
 ) -> None:
     """Run the whole system on this machine, NATS included, pages at a port; with --models also Triton."""
-    settings = prepare(config)
     if port is not None:
         settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update={"port": port})})
     if folder is not None:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groundwatch.cli.options import ConfigOption, JsonOption, NatsOption, client_settings
-from groundwatch.cli.output import Bars, print_json, progress_bar
+from groundwatch.cli.options import JsonOption, OnServer
+from groundwatch.cli.output import bars, print_json, progress_bar, table_of
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.evaluation.verdicts import compare_verdicts, write_metrics
 from groundwatch.protocols.annotators import AnnotatorAgreement, annotator_agreement, read_annotators
 from groundwatch.protocols.verdicts import VerdictAgreement, read_verdicts
 from groundwatch.statistics.intervals import Interval
-from groundwatch.system.connecting import connected, run
-from groundwatch.terminal import Console, Table, box
+from groundwatch.system.connecting import on_bus, run
+from groundwatch.terminal import Console
 
 if TYPE_CHECKING:
     from groundwatch.evaluation import planted as planting
@@ -32,34 +32,25 @@ def annotators(
 
 
 def verdicts(
+    settings: OnServer,
     file: Annotated[Path, typer.Argument(help="People's verdicts on claims (JSON lines).")],
     metrics_file: Annotated[
-        Path | None, typer.Option(help="Also write the counts here, for Prometheus.", show_default=False)
+        Path | None, typer.Option(help="Also write the counts here, for Prometheus.")
     ] = None,
-    config: ConfigOption = None,
-    nats: NatsOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """The judges of a running system against what people say of the same claims."""
-    settings = client_settings(config, nats)
     given = read_verdicts(file)
     if not given:
         raise UsageError(f"{file} has no verdicts")
-
-    async def work() -> dict[str, VerdictAgreement]:
-        async with connected(settings, "validate") as bus:
-            return await compare_verdicts(given, bus)
-
-    found = run(work())
+    found = on_bus(settings, lambda bus: compare_verdicts(given, bus), "validate")
     if metrics_file is not None:
         write_metrics(metrics_file, found)
     print_json(found) if as_json else render_verdicts(found, Console())
 
 
 def planted(
-    only: Annotated[
-        str | None, typer.Option("--protocol", help="Only this protocol.", show_default=False)
-    ] = None,
+    only: Annotated[str | None, typer.Option("--protocol", help="Only this protocol.")] = None,
     count: Annotated[int, typer.Option("--answers", min=1, help="How many answers.")] = 136,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,24 +73,16 @@ def miniature(
     """How far every protocol's numbers lie from the known truth of the miniature world."""
     from groundwatch.evaluation.promises import measure, show
 
-    with Bars() as bars:
-        found = run(measure(scenes, bars.tell))
+    with bars() as tell:
+        found = run(measure(scenes, tell))
     print_json(found) if as_json else Console().print(show(found))
     if broken := [name for name, one in found["promises"].items() if not one["holds"]]:
         raise CheckFailed(f"the monitor does not see the truth as promised: {', '.join(broken)}")
 
 
 def render_annotators(found: AnnotatorAgreement, console: Console) -> None:
-    """The two numbers as a table, and what they rest on."""
-    table = Table(
-        title=f"Agreement of {found.annotators} annotators on {found.items} items",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("measure")
-    table.add_column("value", justify="right")
-    table.add_column("95 % interval", justify="right")
-    table.add_column("items", justify="right")
+    title = f"Agreement of {found.annotators} annotators on {found.items} items"
+    table = table_of(title, "measure", "value", "95 % interval", "items")
     for name, interval in (
         ("Fleiss' kappa", found.fleiss_kappa),
         ("Krippendorff's alpha (nominal)", found.krippendorff_alpha),
@@ -122,13 +105,8 @@ def _cells(interval: Interval | None) -> tuple[str, str, str]:
 
 
 def render_planted(told: Mapping[str, Any], found: Sequence[planting.Found], console: Console) -> None:
-    """The same as a table."""
     title = f"Planted into {told['answers']} answers; {told['untouched']} sub-sentences untouched"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("protocol", no_wrap=True)
-    table.add_column("planted")
-    for name in ("number", "recall", "false alarms"):
-        table.add_column(name, justify="right")
+    table = table_of(title, "protocol", "planted", "number", "recall", "false alarms", left=2)
     for one in found:
         number = str(one.recall.n if one.recall else 0)
         table.add_row(one.protocol, one.kind.value, number, _share(one.recall), _share(one.false_alarms))
@@ -137,9 +115,8 @@ def render_planted(told: Mapping[str, Any], found: Sequence[planting.Found], con
 
 
 def render_verdicts(found: dict[str, VerdictAgreement], console: Console) -> None:
-    table = Table(title="Agreement of judges with people", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("protocol", "verdicts", "undecided", "agreement", "95 % interval", "Cohen's kappa"):
-        table.add_column(name, justify="left" if name == "protocol" else "right")
+    columns = ("protocol", "verdicts", "undecided", "agreement", "95 % interval", "Cohen's kappa")
+    table = table_of("Agreement of judges with people", *columns)
     for protocol, one in found.items():
         share = one.agreement
         table.add_row(

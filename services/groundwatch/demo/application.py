@@ -4,7 +4,6 @@ It is written as its user would write it. Of groundwatch's services it knows one
 address; what is in the pictures it never tells.
 """
 
-import asyncio
 import base64
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -12,7 +11,8 @@ from itertools import islice
 import httpx
 import msgspec
 
-from groundwatch.errors import GroundwatchError, TransientError, UsageError
+from groundwatch.demo.shared import tasks
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import Scene, png, scenes
 from groundwatch.models.triton.client import TritonModels
@@ -54,18 +54,9 @@ class Application:
 
         Raises `UsageError` when the gateway refuses one, and what the models raise.
         """
-        try:
-            async with (
-                httpx.AsyncClient(base_url=self._gateway, timeout=60) as http,
-                asyncio.TaskGroup() as group,
-            ):
-                for _ in range(AT_ONCE):
-                    group.create_task(self._worker(http, questions, told))
-        except* GroundwatchError as group_of_errors:
-            errors = group_of_errors
-        else:
-            return
-        raise errors.exceptions[0]
+        async with httpx.AsyncClient(base_url=self._gateway, timeout=60) as http, tasks() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(self._worker(http, questions, told))
 
     async def _worker(
         self, http: httpx.AsyncClient, questions: Iterator[tuple[int, Scene]], told: Callable[[Sent], None]

@@ -1,14 +1,13 @@
-"""What the live demo found: the monitor's numbers, and, because this world's truth is known, the truth."""
+"""What a demo found: the monitor's numbers and, of the live one, whose world is known, the truth."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
 import msgspec
 
 from groundwatch.demo.application import Sent
-from groundwatch.demo.shared import by_model
 from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.miniature.language import corner, enumerated, phrase
@@ -58,8 +57,6 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watched:
-    """What the demo takes in while it runs."""
-
     def __init__(self) -> None:
         self.report = Report()
         self.by_version = Report(by=VERSION)
@@ -82,14 +79,47 @@ class Watched:
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the live demo found. `seconds` are those until all was up, of the traffic, and in all."""
+    """What a demo found. `seconds` are those in all; of the live one also until all was up and of traffic."""
 
     watched: Watched
-    sent: dict[str, Sent]
     ledger: Ledger
     metrics: list[str]
-    alarms: list[Raised]
+    alarms: Sequence[Raised]
     seconds: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mode": "recorded",
+            "audit": self.ledger,
+            "models": self.by_model(),
+            "change": self.watched.report.to_dict()["change"],
+            "alarms": [msgspec.to_builtins(one) for one in self.alarms],
+        }
+
+    def by_model(self) -> dict[str, dict[str, Any]]:
+        """Each model's numbers under its name."""
+        found: dict[str, dict[str, Any]] = {}
+        for model in self.watched.report.models():
+            rate = model.hallucination_rate
+            told = {
+                "rate": rate.value if rate else None,
+                "interval": [rate.low, rate.high] if rate else None,
+                "score": msgspec.to_builtins(model.score),
+                "responses": model.responses,
+                "scored": model.scored,
+                "unscored": model.unscored,
+                "coverage": model.coverage,
+                "answer_words": model.answer_words,
+            }
+            # Rows of other judges have fewer answers and come later.
+            found.setdefault(model.model, told)
+        return found
+
+
+class LiveFindings(Findings, frozen=True, kw_only=True):
+    """What the live demo found."""
+
+    sent: dict[str, Sent]
     rollout: Rollout
     other_judge: str = ""
     """A manifest with the model that turned bad, served as a verifier."""
@@ -138,8 +168,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.false_facts for one in found) / facts if facts else None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        models = by_model(self.watched.report.models())
+        models = self.by_model()
         for name, told in models.items():
             told["true_rate"] = self.true_rate(name)
             told["versions"] = {}
@@ -150,10 +179,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
                 "interval": [one.estimated.low, one.estimated.high] if one.estimated else None,
                 "true_rate": one.true,
             }
-        return {
+        return super().to_dict() | {
             "mode": "live",
             "answers": len(self.sent),
-            "audit": self.ledger,
             "models": models,
             "rollout": self.rollout,
             "alarms": [
@@ -161,7 +189,6 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
                 | {"recovered_at": one.recovered_at, "recovered_response": one.recovered_response}
                 for one in self.alarms
             ],
-            "change": self.watched.report.to_dict()["change"],
             "worst": self.worst(),
             "seconds": {name: round(seconds, 1) for name, seconds in self.seconds.items()},
         }

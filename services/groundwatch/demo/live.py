@@ -9,13 +9,12 @@ import contextlib
 import importlib.util
 import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
 from groundwatch.demo.application import Application, Sent, asked_about, served_name
-from groundwatch.demo.findings import Findings, Rollout, Watched, alarms_of
-from groundwatch.demo.shared import ALARM, Screen, metrics_of, settled
+from groundwatch.demo.findings import LiveFindings, Rollout, Watched, alarms_of
+from groundwatch.demo.shared import ALARM, Screen, metrics_of, settled, tasks
 from groundwatch.errors import MissingExtraError, TransientError, UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel, missing_checkpoints
@@ -30,9 +29,6 @@ from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Se
 from groundwatch.system.models import MINIATURE
 from groundwatch.system.up import System, whole_system
 from groundwatch.terminal import Group, RenderableType, Text, styled
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 ANSWERS = 360
 FEWEST = 8
@@ -102,7 +98,9 @@ class DemoView(LiveView):
         return Group(super().__rich__(), Text(), *self._notes) if self._notes else super().__rich__()
 
 
-async def run_live(folder: Path, models: Mapping[str, ServedModel], number: int, screen: Screen) -> Findings:
+async def run_live(
+    folder: Path, models: Mapping[str, ServedModel], number: int, screen: Screen
+) -> LiveFindings:
     """Run it all once, over `number` answers."""
     began = time.monotonic()
     # What the monitor itself asks about images is the verifier; the answering models are the application's.
@@ -127,23 +125,22 @@ async def run_live(folder: Path, models: Mapping[str, ServedModel], number: int,
         stack.push_async_callback(client.close)
         application = Application(client, system.gateway_url)
         view = DemoView()
-        async with screen.live(view):
-            rollout, _ = await _both(
-                _traffic(application, system.triton, number, view), _watch(system, number, view, watched)
-            )
+        async with screen.live(view), tasks() as group:
+            traffic = group.create_task(_traffic(application, system.triton, number, view))
+            group.create_task(_watch(system, number, view, watched))
         ended = time.monotonic()
         ledger = await settled(system)
         metrics = await metrics_of(system.gateway_url)
         alarms = await alarms_of(system.gateway_url, watched)
     seconds = {"start": ready - began, "traffic": ended - ready, "total": time.monotonic() - began}
-    return Findings(
+    return LiveFindings(
         watched=watched,
         sent=application.sent,
         ledger=ledger,
         metrics=metrics,
         alarms=alarms,
         seconds=seconds,
-        rollout=rollout,
+        rollout=traffic.result(),
         other_judge=other_judge(),
     )
 
@@ -158,7 +155,8 @@ async def _traffic(application: Application, triton: TritonServer, number: int, 
             early.set()
 
     questions = asked_about(number)
-    async with _beside(_load_next(triton, early, view)) as loading:
+    async with tasks() as group:
+        loading = group.create_task(_load_next(triton, early, view))
         await application.serve(iter(questions[: number // 2]), told)
         await loading
         application.deployed[TURNING] = "2"
@@ -181,18 +179,6 @@ async def _load_next(triton: TritonServer, early: asyncio.Event, view: DemoView)
     await triton.replace(name, _served("lvlm", _WORSE))
 
 
-@contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """The work as a task while the block runs."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
 async def _watch(system: System, number: int, view: DemoView, watched: Watched) -> None:
     """Every outcome into the table and the reports, until all are there."""
     loop = asyncio.get_running_loop()
@@ -208,17 +194,3 @@ async def _watch(system: System, number: int, view: DemoView, watched: Watched) 
         raise TransientError(
             f"no outcome for {PATIENCE:.0f} s: {view.seen} of {number} answers are judged"
         ) from None
-
-
-async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Wait for both; if one fails, the other is ended, and the error told as it is."""
-    tasks = asyncio.create_task(first), asyncio.create_task(second)
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-        return tasks[0].result(), tasks[1].result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

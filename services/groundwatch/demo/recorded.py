@@ -6,14 +6,11 @@ from importlib import resources
 from pathlib import Path
 
 import httpx
-import msgspec
 
+from groundwatch.demo.findings import Findings, Watched
 from groundwatch.demo.shared import ALARM, Screen, metrics_of, settled
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
-from groundwatch.ledger.ledger import Ledger
-from groundwatch.reporting import Report
-from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import GatewaySettings, Settings
@@ -24,39 +21,31 @@ PATIENCE = 120.0
 """Seconds after the last answer until every outcome must be there."""
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """What the recorded demo found."""
-
-    report: Report
-    ledger: Ledger
-    seconds: float
-    metrics: list[str]
-    alarms: tuple[Raised, ...]
-
-
-async def play(folder: Path, rate: float, screen: Screen) -> Played:
+async def play(folder: Path, rate: float, screen: Screen) -> Findings:
     """Stream the bundled answers, `rate` a second, through everything that `groundwatch up` starts."""
-    answers = [line for line in _sample().splitlines() if line]
+    sample = resources.files("groundwatch.demo").joinpath(SAMPLE).read_bytes()
+    answers = [line for line in sample.splitlines() if line]
     screen.say("groundwatch demo: starting NATS and all services on this machine…")
     settings = Settings(gateway=GatewaySettings(port=0), alarm=ALARM)
     began = time.monotonic()
     async with whole_system(settings, folder) as system:
         screen.say(f"sending {len(answers)} recorded answers of two models to {system.gateway_url}")
         view = LiveView("groundwatch demo", ALARM.rule)
-        report = Report()
+        watched = Watched()
         async with screen.live(view):
             sending = asyncio.create_task(_send(system.gateway_url, answers, rate))
             async with asyncio.timeout(len(answers) / rate + PATIENCE):
                 async for outcome in read_outcomes(system.bus, LIVE, follow=True):
                     view.add(outcome)
-                    report.add(outcome)
+                    watched.add(outcome)
                     if view.seen == len(answers):
                         break
             await sending
-        return Played(
-            report=report,
-            ledger=await settled(system),
-            seconds=time.monotonic() - began,
+        ledger = await settled(system)
+        return Findings(
+            watched=watched,
+            ledger=ledger,
+            seconds={"total": time.monotonic() - began},
             metrics=await metrics_of(system.gateway_url),
             alarms=view.alarms,
         )
@@ -73,7 +62,3 @@ async def _send(gateway: str, answers: list[bytes], rate: float) -> None:
             )
             if reply.status_code not in (200, 202):
                 raise UsageError(f"the gateway refused answer {number + 1} of the sample: {reply.text[:300]}")
-
-
-def _sample() -> bytes:
-    return resources.files("groundwatch.demo").joinpath(SAMPLE).read_bytes()

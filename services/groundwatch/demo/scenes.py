@@ -47,6 +47,5 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def load_scenes(path: Path = SCENES) -> tuple[Scene, ...]:
-    """Read the hand-written scenes."""
     lines = path.read_bytes().splitlines()
     return tuple(msgspec.json.decode(line, type=Scene) for line in lines if line.strip())

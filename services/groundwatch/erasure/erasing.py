@@ -1,7 +1,5 @@
 """An erasure, from the first tombstone to the proof."""
 
-from __future__ import annotations
-
 import asyncio
 import getpass
 import socket
@@ -9,13 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import nats.js.errors
+from nats.js import JetStreamContext
 
-from groundwatch.erasure import exports, searching
-from groundwatch.erasure.finding import Found, find, find_tenant, held, images_in, still_named
+from groundwatch.erasure import searching
+from groundwatch.erasure.finding import Found, Subject, find, held, images_in, still_named
 from groundwatch.erasure.removing import (
     CACHE_STREAM,
     cache_tokens,
@@ -24,18 +22,14 @@ from groundwatch.erasure.removing import (
     image_bytes,
     overwrite,
     remove_image,
+    rewrite_export,
 )
-from groundwatch.erasure.subject import Subject
+from groundwatch.erasure.searching import Stores
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.topology import OUTCOMES, RESPONSES
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-
-    from groundwatch.archive.archive import Archive
 
 PAUSE = 0.2
 SAMPLE = 500
@@ -49,13 +43,6 @@ TOKENS = 1_000
 
 INDEX_SECONDS = 180.0
 """A nats-server writes the index of a stream's subjects anew every 120 to 150 seconds (2.15.1, measured)."""
-
-
-class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to erase beside the streams. `folder` has the NATS server's files, where they can be read."""
-
-    archive: Archive | None = None
-    folder: Path | None = None
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +60,6 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """Everything that was removed, or would be."""
         return sum(self.counts.values())
 
 
@@ -125,19 +111,26 @@ class Eraser:
         last = (await self._js.stream_info(OUTCOMES)).state.last_seq
         first = await self._find()
         cached = self._cached() | set(before.cache if before is not None else ())
-        stone = msgspec.structs.replace(stone, cache=self._remembered(cached))
+        # The tenant's own before those of its responses.
+        own = cache_tokens((), self._tenant)
+        stone = msgspec.structs.replace(stone, cache=(*own, *sorted(cached - own))[:TOKENS])
         if known or first or self._subject.kind == "image":
             await tombstones.write(self._js, stone)
         waiting = await self._sweep(first)
-        images = await self._remove_images()
+        images = await self._doomed()
+        for sha256 in images:
+            self._pieces |= searching.slices(await image_bytes(self._js, sha256))
+            await remove_image(self._js, sha256)
+        self._counts["images"] += len(images)
         if cached := cached | self._cached():
             self._counts["cache"] += await forget_judgements(self._js, cached)
         await self._archive(last)
         await self._exports()
         total = self._counts.total()
+        named = {self._subject.image} if self._subject.kind == "image" else set[str]()
         if total or known:
             stone = msgspec.structs.replace(
-                stone, counts=_shown(self._counts), settled=not waiting, images=tuple(sorted(images))
+                stone, counts=_shown(self._counts), settled=not waiting, images=tuple(sorted(images | named))
             )
             await tombstones.write(self._js, stone)
         return Erasure(
@@ -175,37 +168,21 @@ class Eraser:
             await asyncio.sleep(PAUSE)
 
     async def _prove(self) -> searching.Proof:
-        unseen = list(self._unreached)
-        if self._stores.folder is None:
-            unseen.append(
-                "files of the NATS server: searched were its messages, through its API; its store "
-                "directory is not known here"
-            )
-        here = [Path(one.path) async for one in registered(self._js) if one.here]
-        return await searching.prove(
-            self._js,
-            searching.names_of(self._subject),
-            searching.texts_of(self._subject, self._sample),
-            sorted(self._pieces)[: searching.MOST],
+        needles = searching.Needles(
+            names=searching.names_of(self._subject),
+            texts=searching.texts_of(self._subject, self._sample),
+            pieces=sorted(self._pieces)[: searching.MOST],
             keys=[key.encode() for key in sorted(self._keys)[:KEYS]],
-            folder=self._stores.folder,
-            archive=self._stores.archive,
-            exports=[path for path in here if path.exists()],
-            unseen=unseen,
         )
+        return await searching.prove(self._js, needles, self._stores, self._unreached)
 
     async def _find(self) -> list[Found]:
-        found = []
-        match self._subject.kind:
-            case "response":
-                found = await find(self._js, self._subject)
-                for one in found:
-                    self._note(one)
-            case "tenant":
-                async for one in find_tenant(self._js, self._subject.tenant):
-                    self._note(one)
-                    # A tenant has more than fits into memory.
-                    found.append(msgspec.structs.replace(one, data=b""))
+        found: list[Found] = []
+        if self._subject.kind != "image":
+            async for one in find(self._js, self._subject):
+                self._note(one)
+                # A tenant has more than fits into memory.
+                found.append(msgspec.structs.replace(one, data=b""))
         return found
 
     def _note(self, one: Found) -> None:
@@ -258,19 +235,6 @@ class Eraser:
         named = await still_named(self._js, self._images, self._mine)
         return {one for one in self._images - named if await image_bytes(self._js, one)}
 
-    async def _remove_images(self) -> set[str]:
-        doomed = await self._doomed()
-        for sha256 in doomed:
-            self._pieces |= searching.slices(await image_bytes(self._js, sha256))
-            await remove_image(self._js, sha256)
-        self._counts["images"] += len(doomed)
-        return doomed | ({self._subject.image} if self._subject.kind == "image" else set())
-
-    def _remembered(self, cached: set[str]) -> tuple[str, ...]:
-        """Tokens for the tombstone, the tenant's own before those of its responses."""
-        own = cache_tokens((), self._tenant)
-        return (*own, *sorted(cached - own))[:TOKENS]
-
     def _cached(self) -> set[str]:
         return cache_tokens(self._responses.values(), self._tenant)
 
@@ -280,9 +244,8 @@ class Eraser:
 
     async def _archive(self, last: int) -> None:
         if self._subject.kind != "image":
-            tenant = self._subject.tenant if self._subject.kind == "tenant" else ""
             self._counts["archive rows"] += await drop_from_archive(
-                self._js, self._stores, self._keys, tenant=tenant, last=last
+                self._js, self._stores, self._keys, tenant=self._tenant, last=last
             )
 
     async def _exports(self) -> None:
@@ -298,7 +261,7 @@ class Eraser:
                 self._unreached.append(f"export {file.path} is not there any more: moved, or deleted")
                 continue
             try:
-                events, images = await asyncio.to_thread(exports.rewrite, Path(file.path), self._subject)
+                events, images = await asyncio.to_thread(rewrite_export, Path(file.path), self._subject)
             except UsageError as error:
                 self._unreached.append(f"export {file.path}: {error}")
                 continue

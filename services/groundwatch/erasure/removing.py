@@ -1,28 +1,27 @@
-"""Removing single messages so that the server overwrites their bytes.
+"""Removing what was found: single messages so that the server overwrites their bytes, and from export files.
 
 A purge leaves a message's bytes in the server's block files until the server happens to compact the block;
 the deletion of a single message overwrites them at once (nats-server 2.15.1, seen in its files). So messages
 are deleted one by one, many at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Container, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import nats.js.errors
+from nats.js import JetStreamContext
 
+from groundwatch.erasure.finding import Subject, images_in, tenant_of
 from groundwatch.events import ResponseRecorded
+from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.stores.cache_keys import keys_of, scope_of
 from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
 from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
 
 AT_ONCE = 64
 
@@ -117,3 +116,45 @@ async def empty_cache(js: JetStreamContext) -> None:
     """Drop the whole cache with its files: bytes of entries that age or room had removed go only so."""
     state = (await js.stream_info(CACHE_STREAM)).state
     await js.purge_stream(CACHE_STREAM, seq=state.last_seq + 1)
+
+
+def rewrite_export(path: Path, subject: Subject) -> tuple[int, int]:
+    """Write an export file anew without the subject's events and images; how many of each were in it.
+
+    Raises `UsageError` for a file that is none of ours or cannot be written; it is then as it was.
+    """
+
+    def unwanted(record: Record) -> bool:
+        if subject.kind == "response":
+            return subject.key in record.subject.split(".")
+        return subject.kind == "tenant" and tenant_of(record.data) == subject.tenant
+
+    gone, kept, mine = 0, set[str](), set[str]()
+    for _, part in ExportReader(path).parts():
+        for record in part if isinstance(part, list) else ():
+            if unwanted(record):
+                gone += 1
+                mine |= images_in(record.data)
+            else:
+                kept |= images_in(record.data)
+    without = {subject.image} if subject.kind == "image" else mine - kept
+    present = {part[0] for _, part in ExportReader(path).parts() if isinstance(part, tuple)}
+    removed = len(without & present)
+    if not gone and not removed:
+        return 0, 0
+    with replacing(path) as out:
+        writer = ExportWriter(out)
+        for _, part in ExportReader(path).parts():
+            match part:
+                case list():
+                    for record in part:
+                        if not unwanted(record):
+                            writer.event(record)
+                case Manifest():
+                    writer.end(
+                        msgspec.structs.replace(part, events=part.events - gone, images=part.images - removed)
+                    )
+                case sha256, data:
+                    if sha256 not in without:
+                        writer.image(sha256, data)
+    return gone, removed

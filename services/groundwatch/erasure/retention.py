@@ -3,53 +3,49 @@
 What a stage has still to do stays, however old: the ledger must balance.
 """
 
-from __future__ import annotations
-
+import asyncio
+import contextlib
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import msgspec
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext
 
-from groundwatch.erasure.erasing import Stores, drop_from_archive
-from groundwatch.erasure.finding import channels_of, still_named
+from groundwatch import topology
+from groundwatch.erasure.erasing import drop_from_archive
+from groundwatch.erasure.finding import channels_of, owner_key, still_named, tenant_of
 from groundwatch.erasure.removing import forget_judgements, overwrite
-from groundwatch.erasure.subject import owner_key, tenant_of
+from groundwatch.erasure.searching import Stores
+from groundwatch.errors import GroundwatchError
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read, read_stream
-from groundwatch.runtime.settings import Ages, RetentionSettings
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings import Ages, RetentionSettings, Settings
 from groundwatch.runtime.stores import images, tombstones
 from groundwatch.runtime.stores.images import IMAGES_STREAM
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
-from groundwatch.topology import (
-    ALARMS,
-    ASKED,
-    CONSUMERS,
-    DAY,
-    DEAD,
-    EXTRACTED,
-    IMAGES_BUCKET,
-    JUDGED,
-    OUTCOMES,
-    RESPONSES,
-    RETRY,
-)
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
+from groundwatch.runtime.telemetry.logs import logger
 
 STREAMS = {
-    "responses": RESPONSES,
-    "asked": ASKED,
-    "extracted": EXTRACTED,
-    "judged": JUDGED,
-    "outcomes": OUTCOMES,
-    "alarms": ALARMS,
-    "dead": DEAD,
+    "responses": topology.RESPONSES,
+    "asked": topology.ASKED,
+    "extracted": topology.EXTRACTED,
+    "judged": topology.JUDGED,
+    "outcomes": topology.OUTCOMES,
+    "alarms": topology.ALARMS,
+    "dead": topology.DEAD,
 }
 """Names in settings. The work queue of retries empties itself."""
 
-FRESH = DAY
+FRESH = topology.DAY
 """Seconds after an erasure in which something of it can still come: from a stage that had held it."""
+
+
+EVERY_SECONDS = 3_600.0
+FIRST_SECONDS = 60.0
+"""After the start, when services have other things to do."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +70,7 @@ async def enforce(
                 cut = Tombstone(
                     kind="retention",
                     name=tombstone_name("retention", tenant),
-                    at=now - ages.responses * DAY,
+                    at=now - ages.responses * topology.DAY,
                     settled=True,
                 )
                 await tombstones.write(js, cut)
@@ -82,7 +78,7 @@ async def enforce(
         old = await _too_old(js, name, stream, settings, now)
         expired[stream] += len(old) if dry_run else await overwrite(js, stream, old)
     if settings.images:
-        expired["images"] += await _unnamed_images(js, now - settings.images * DAY, dry_run=dry_run)
+        expired["images"] += await _unnamed_images(js, now - settings.images * topology.DAY, dry_run=dry_run)
     again = Counter[str]() if dry_run else await _sweep_again(js, stores, now)
     return Kept(
         expired={name: number for name, number in expired.items() if number},
@@ -116,10 +112,10 @@ async def _too_old(
         async for read in read_stream(
             js, stream, subjects=(subjects,), headers_only=not by_tenant, last_sequence=last
         ):
-            if read.time > now - shortest * DAY:
+            if read.time > now - shortest * topology.DAY:
                 break
             days = (by_tenant.get(tenant_of(read.data) or "") if by_tenant else None) or general
-            if days and read.time <= now - days * DAY:
+            if days and read.time <= now - days * topology.DAY:
                 found.append(read.sequence)
     return found
 
@@ -127,7 +123,7 @@ async def _too_old(
 async def _settled_until(js: JetStreamContext, stream: str) -> int:
     """Up to which sequence no stage has anything left to do."""
     last = int((await js.stream_info(stream)).state.last_seq)
-    for spec in CONSUMERS:
+    for spec in topology.CONSUMERS:
         if spec.stream != stream:
             continue
         info = await js.consumer_info(stream, spec.name)
@@ -150,11 +146,11 @@ async def _unnamed_images(js: JetStreamContext, before: float, *, dry_run: bool)
     # Pieces first: an image is known only after its pieces are stored.
     pieces: dict[str, list[Read]] = {}
     async for read in read_stream(
-        js, IMAGES_STREAM, subjects=(f"$O.{IMAGES_BUCKET}.C.>",), headers_only=True
+        js, IMAGES_STREAM, subjects=(f"$O.{topology.IMAGES_BUCKET}.C.>",), headers_only=True
     ):
         pieces.setdefault(read.subject.rpartition(".")[2], []).append(read)
     stored: dict[str, tuple[Read, str]] = {}
-    async for read in read_stream(js, IMAGES_STREAM, subjects=(f"$O.{IMAGES_BUCKET}.M.>",)):
+    async for read in read_stream(js, IMAGES_STREAM, subjects=(f"$O.{topology.IMAGES_BUCKET}.M.>",)):
         info = msgspec.json.decode(read.data)
         if not info.get("deleted"):
             stored[info["name"]] = (read, info["nuid"])
@@ -189,8 +185,8 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
     names = {stone.name for stone in fresh}
     tenants = any(stone.kind == "tenant" for stone in fresh)
     keys: set[str] = set()
-    for stream in (*STREAMS.values(), RETRY):
-        for subjects in channels_of(stream) if stream != ALARMS else ():
+    for stream in (*STREAMS.values(), topology.RETRY):
+        for subjects in channels_of(stream) if stream != topology.ALARMS else ():
             sequences = []
             async for read in read_stream(js, stream, subjects=(subjects,), headers_only=not tenants):
                 key = owner_key(read.subject, read.headers)
@@ -206,3 +202,50 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
     if tokens := {token for stone in fresh for token in stone.cache}:
         found["cache"] += await forget_judgements(js, tokens)
     return Counter({name: number for name, number in found.items() if number})
+
+
+class RetentionService:
+    """Removes again and again what is too old, and what came of an erased response after all."""
+
+    name = "retention"
+
+    def __init__(self, settings: Settings, bus: Bus) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._stopped = asyncio.Event()
+        self._failed = ""
+        self._task = SupervisedTask("retention", self._again_and_again)
+
+    async def start(self) -> None:
+        self._task.start()
+
+    async def drain(self, timeout: float) -> None:
+        """Finish a round that is under way, if it ends within `timeout` seconds."""
+        self._stopped.set()
+        await self._task.finish(timeout)
+
+    def problems(self) -> list[str]:
+        """Why nothing is removed; nothing waits for it otherwise."""
+        return [f"{self.name}: {why}" for why in (self._task.problem, self._failed) if why]
+
+    async def once(self) -> Kept:
+        """One round. Raises what NATS and the archive raise."""
+        kept = await enforce(self._bus.js, self._settings.retention, Stores.of(self._settings.archive))
+        if kept.expired or kept.resurrected:
+            logger.info("retention.removed", expired=kept.expired, erased_before=kept.resurrected)
+        return kept
+
+    async def _again_and_again(self) -> None:
+        pause = FIRST_SECONDS
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), pause)
+            if self._stopped.is_set():
+                return
+            pause = EVERY_SECONDS
+            try:
+                await self.once()
+                self._failed = ""
+            except (GroundwatchError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+                self._failed = f"the last round failed: {error!r}"
+                logger.error("retention.failed", error=str(error) or repr(error))

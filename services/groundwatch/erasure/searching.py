@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import nats.js.errors
+from nats.js import JetStreamContext
 
-from groundwatch.erasure.finding import Found
-from groundwatch.erasure.subject import Subject
+from groundwatch.archive.place import SWITCHED_OFF, installed
+from groundwatch.erasure.finding import Found, Subject, channels_of
 from groundwatch.errors import UNDECODED
+from groundwatch.replay.files import ExportReader, Manifest
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.topology import BUCKETS, CHANNELS, STREAMS
+from groundwatch.runtime.settings import ArchiveSettings
+from groundwatch.runtime.stores.exports import registered
+from groundwatch.topology import BUCKETS, STREAMS
 
 if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-
     from groundwatch.archive.archive import Archive
 
 MOST = 64
@@ -39,6 +41,32 @@ SLICE = 64
 SLICES = 8
 
 SERVER_FILES = "NATS files"
+
+
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to erase beside the streams. `folder` has the NATS server's files, where they can be read."""
+
+    archive: Archive | None = None
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, settings: ArchiveSettings, folder: Path | None = None) -> Stores:
+        """With the archive of these settings, where they name one that can be opened here."""
+        if settings.url in ("", SWITCHED_OFF) or not installed():
+            return cls(folder=folder)
+        from groundwatch.archive.archive import Archive
+
+        return cls(archive=Archive(settings.url, settings.options), folder=folder)
+
+
+class Needles(msgspec.Struct, frozen=True, kw_only=True):
+    """What is searched for: what names the subject, texts of its events, pieces of its images, and the `keys`
+    of its responses: every row of the archive, and every record of an export, has its own."""
+
+    names: list[bytes]
+    texts: list[bytes]
+    pieces: list[bytes]
+    keys: list[bytes]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +88,6 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
         return not self.found
 
 
@@ -108,49 +135,47 @@ def _strings(value: Any) -> Iterator[bytes]:
                 yield from _strings(one)
 
 
-async def prove(
-    js: JetStreamContext,
-    names: Sequence[bytes],
-    texts: Sequence[bytes],
-    pieces: Sequence[bytes] = (),
-    *,
-    keys: Sequence[bytes] = (),
-    folder: Path | None,
-    archive: Archive | None,
-    exports: Sequence[Path],
-    unseen: Sequence[str] = (),
-) -> Proof:
-    """Search every store. `keys` are those of the subject's responses: every row of the archive, and every
-    record of an export, has its own. Raises what the stores raise."""
-    from groundwatch.erasure.exports import search as search_export
-
+async def prove(js: JetStreamContext, needles: Needles, stores: Stores, unreached: Iterable[str]) -> Proof:
+    """Search every store. Raises what the stores raise."""
+    names, pieces, keys = needles.names, needles.pieces, needles.keys
     found: list[Place] = []
     shared: set[bytes] = set()
-    searched = []
-    for stream, subjects in _everything():
+    searched: dict[str, None] = {}
+    unseen = list(unreached)
+    messages = [(spec.name, subjects) for spec in STREAMS for subjects in channels_of(spec.name)]
+    for bucket in BUCKETS:
+        messages.append((bucket.stream, f"${'KV' if bucket.kind == 'key_value' else 'O'}.{bucket.name}.>"))
+    for stream, subjects in messages:
         try:
             async for read in read_stream(js, stream, subjects=(subjects,)):
                 whole = b"\0".join((read.subject.encode(), str(read.headers).encode(), read.data))
                 if any(name in whole for name in (*names, *pieces)):
                     found.append(Place(store=stream, where=f"sequence {read.sequence}"))
-                shared |= {text for text in texts if text not in shared and text in whole}
+                shared |= {text for text in needles.texts if text not in shared and text in whole}
         except nats.js.errors.NotFoundError:
             continue
-        if stream not in searched:
-            searched.append(stream)
-    needles = [*names, *pieces, *(text for text in texts if text not in shared)]
-    if folder is not None:
-        searched.append(f"files below {folder}")
-        found += await asyncio.to_thread(_in_files, folder, needles)
-    if archive is not None and keys:
-        searched.append(f"archive {archive.url}")
-        found += [Place(store="archive", where=name) for name in archive.store.search(keys)]
-    for path in exports:
-        searched.append(str(path))
-        if search_export(path, [*names, *keys, *pieces]):
-            found.append(Place(store="export", where=str(path)))
+        searched[stream] = None
+    wanted = [*names, *pieces, *(text for text in needles.texts if text not in shared)]
+    if stores.folder is None:
+        unseen.append(
+            "files of the NATS server: searched were its messages, through its API; its store "
+            "directory is not known here"
+        )
+    else:
+        searched[f"files below {stores.folder}"] = None
+        files = await asyncio.to_thread(_holding, stores.folder, wanted)
+        found += [Place(store=SERVER_FILES, where=str(file.relative_to(stores.folder))) for file in files]
+    if stores.archive is not None and keys:
+        searched[f"archive {stores.archive.url}"] = None
+        found += [Place(store="archive", where=name) for name in stores.archive.store.search(keys)]
+    async for export in registered(js):
+        path = Path(export.path)
+        if export.here and await asyncio.to_thread(path.exists):
+            searched[str(path)] = None
+            if _in_export(path, [*names, *keys, *pieces]):
+                found.append(Place(store="export", where=str(path)))
     return Proof(
-        needles=len(needles),
+        needles=len(wanted),
         shared=len(shared),
         searched=tuple(searched),
         unseen=tuple(unseen),
@@ -158,24 +183,22 @@ async def prove(
     )
 
 
-def _everything() -> Iterator[tuple[str, str]]:
-    for spec in STREAMS:
-        for channel in CHANNELS:
-            if channel.stream == spec.name:
-                yield spec.name, f"{channel.address.partition('{')[0]}>"
-    for bucket in BUCKETS:
-        if bucket.kind == "key_value":
-            yield bucket.stream, f"$KV.{bucket.name}.>"
-        else:
-            yield bucket.stream, f"$O.{bucket.name}.>"
+def _holding(folder: Path, needles: Sequence[bytes]) -> list[Path]:
+    return [file for file in sorted(folder.rglob("*")) if file.is_file() and holds(file, needles)]
 
 
-def _in_files(folder: Path, needles: Sequence[bytes]) -> list[Place]:
-    return [
-        Place(store=SERVER_FILES, where=str(file.relative_to(folder)))
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and holds(file, needles)
-    ]
+def _in_export(path: Path, needles: Sequence[bytes]) -> bool:
+    for _, part in ExportReader(path).parts():
+        match part:
+            case list():
+                texts = [text for one in part for text in (one.subject.encode(), one.data)]
+            case Manifest():
+                texts = [msgspec.json.encode(part)]
+            case _:
+                texts = [part[1]]
+        if any(needle in text for text in texts for needle in needles):
+            return True
+    return False
 
 
 def in_index(place: Place) -> bool:

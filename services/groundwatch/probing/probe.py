@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -297,14 +297,3 @@ def _of_walk(walk: ChainRun, protocol: ChainProtocol) -> ResponseScored:
 
 def _count(reasons: Any) -> dict[str, int]:
     return dict(sorted(Counter(reasons).items()))
-
-
-def flat(found: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """Nested figures as rows: `by_category: random: accuracy`. Intervals stay whole."""
-    rows: list[tuple[str, Any]] = []
-    for name, value in found.items():
-        if isinstance(value, Mapping):
-            rows += flat(value, f"{above}{name}: ")
-        else:
-            rows.append((f"{above}{name}", value))
-    return rows

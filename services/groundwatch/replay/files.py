@@ -16,6 +16,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -78,6 +79,26 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
+Part = list[Record] | tuple[str, bytes] | Manifest
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when the block ends. Where that fails, there is what was before.
+
+    Raises `UsageError` when it cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.unfinished")
+    try:
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 class ExportWriter:
     """Writes one file. Events first, then images, then the end."""
 
@@ -89,20 +110,17 @@ class ExportWriter:
         out.write(MAGIC)
 
     def event(self, record: Record) -> None:
-        """Add an event."""
         self._waiting.append(record)
         self._size += len(record.data)
         if self._size >= SECTION or len(self._waiting) >= MOST_RECORDS:
             self._flush()
 
     def image(self, sha256: str, data: bytes) -> None:
-        """Add an image."""
         self._flush()
         # Images are packed in their own ways: level 1 is for the few that are not.
         self._section(IMAGE, bytes.fromhex(sha256) + data, level=1)
 
     def end(self, manifest: Manifest) -> None:
-        """Say that this is all."""
         self._flush()
         self._section(DONE, msgspec.json.encode(manifest))
 
@@ -124,7 +142,7 @@ class ExportReader:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def parts(self) -> Iterator[tuple[int, list[Record] | tuple[str, bytes] | Manifest]]:
+    def parts(self) -> Iterator[tuple[int, Part]]:
         """Each section with the byte at which it begins: records, an image with its SHA-256, the manifest."""
         try:
             with self._path.open("rb") as file:
@@ -132,16 +150,13 @@ class ExportReader:
         except OSError as error:
             raise UsageError(f"{self._path}: cannot be read ({error.strerror or error})") from error
 
-    def _parts(self, file: BinaryIO) -> Iterator[tuple[int, list[Record] | tuple[str, bytes] | Manifest]]:
+    def _parts(self, file: BinaryIO) -> Iterator[tuple[int, Part]]:
         magic = file.read(len(MAGIC))
         if magic != MAGIC:
-            at = next(
-                (index for index, pair in enumerate(zip(magic, MAGIC, strict=False)) if pair[0] != pair[1]),
-                len(magic),
-            )
+            at = next((at for at, byte in enumerate(magic) if byte != MAGIC[at]), len(magic))
             if magic[: len(MAGIC) - 1] == MAGIC[:-1]:
-                raise self._wrong(at, f"is an export of version {magic[-1]}, and this groundwatch reads 1")
-            raise self._wrong(at, "is no export of groundwatch")
+                raise self.wrong(at, f"is an export of version {magic[-1]}, and this groundwatch reads 1")
+            raise self.wrong(at, "is no export of groundwatch")
         size = self._path.stat().st_size
         done = False
         while True:
@@ -149,55 +164,49 @@ class ExportReader:
             header = file.read(HEADER.size)
             if not header:
                 if not done:
-                    raise self._wrong(start, "ends too early: the end of the export is missing")
+                    raise self.wrong(start, "ends too early: the end of the export is missing")
                 return
             if done:
-                raise self._wrong(start, "goes on behind the end of the export")
+                raise self.wrong(start, "goes on behind the end of the export")
             if len(header) < HEADER.size:
-                raise self._wrong(start + len(header), "ends in the middle of a section's header")
+                raise self.wrong(start + len(header), "ends in the middle of a section's header")
             tag, stored, plain, checksum = HEADER.unpack(header)
             if tag not in (EVENTS, IMAGE, DONE):
-                raise self._wrong(start, f"has a section of an unknown kind {tag!r}")
+                raise self.wrong(start, f"has a section of an unknown kind {tag!r}")
             if max(stored, plain) > (LARGEST_MANIFEST if tag == DONE else LARGEST):
-                raise self._wrong(
+                raise self.wrong(
                     start + 4, f"has a section of {max(stored, plain):,} bytes, more than any has"
                 )
             if start + HEADER.size + stored > size:
-                raise self._wrong(size, f"ends in the middle of the section that begins at byte {start}")
+                raise self.wrong(size, f"ends in the middle of the section that begins at byte {start}")
             packed = file.read(stored)
             if hashlib.sha256(header[:20] + packed).digest() != checksum:
-                raise self._wrong(
+                raise self.wrong(
                     start,
                     f"is damaged: the {HEADER.size + stored} bytes from here on have another checksum",
                 )
             yield start, self._part(tag, start, plain, packed)
             done = tag == DONE
 
-    def _part(
-        self, tag: bytes, start: int, size: int, packed: bytes
-    ) -> list[Record] | tuple[str, bytes] | Manifest:
+    def _part(self, tag: bytes, start: int, size: int, packed: bytes) -> Part:
         try:
             unpacking = zlib.decompressobj()
             plain = unpacking.decompress(packed, size + 1)
             if len(plain) != size or not unpacking.eof:
-                raise self._wrong(start, f"has a section that does not unpack to its {size} bytes")
+                raise self.wrong(start, f"has a section that does not unpack to its {size} bytes")
             if tag == EVENTS:
                 return _records(plain)
             if tag == DONE:
                 return msgspec.json.decode(plain, type=Manifest)
         except (zlib.error, *UNDECODED) as error:
-            raise self._wrong(start, f"has a section that cannot be read: {error}") from error
+            raise self.wrong(start, f"has a section that cannot be read: {error}") from error
         digest, data = plain[:32].hex(), plain[32:]
         if hashlib.sha256(data).hexdigest() != digest:
-            raise self._wrong(start, f"has an image that is not what its SHA-256 {digest} says")
+            raise self.wrong(start, f"has an image that is not what its SHA-256 {digest} says")
         return digest, data
 
-    def _wrong(self, at: int, what: str) -> UsageError:
-        return UsageError(f"{self._path}: byte {at}: {what}; nothing was imported")
-
     def wrong(self, at: int, what: str) -> UsageError:
-        """An error of this file at this byte."""
-        return self._wrong(at, what)
+        return UsageError(f"{self._path}: byte {at}: {what}; nothing was imported")
 
 
 def _records(plain: bytes) -> list[Record]:

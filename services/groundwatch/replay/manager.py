@@ -10,8 +10,9 @@ import os
 import sys
 import time
 
+import msgspec
+
 from groundwatch.errors import TransientError
-from groundwatch.events import LIVE
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
 from groundwatch.replay.runs import FAULTS, Run, Runs
@@ -41,28 +42,22 @@ class ReplayManager:
             nats = settings.nats.model_copy(update={"nkey_seed_file": seed, "credentials": ""})
             settings = settings.model_copy(update={"nats": nats})
         self._settings = settings
-        self._at_once = settings.gateway.grpc.replays
+        self._room = asyncio.Semaphore(settings.gateway.grpc.replays)
         self._lock = asyncio.Lock()
         self._bus: Bus | None = None
-        self._waiting: list[str] = []
-        self._working: dict[str, asyncio.Task[None]] = {}
+        self._working: set[asyncio.Task[None]] = set()
 
     async def start(self, wanted: Wanted) -> Replay:
         """Write it down, and have it worked at as soon as there is room."""
-        spec = Spec(
-            source=wanted.source or LIVE,
-            stage=wanted.stage or "extraction",
-            judge=wanted.judge,
-            settings=recorded_sections(with_judge(self._settings, wanted.judge)),
-            **{name: getattr(wanted, name) for name in _SAME},
-        )
-        run = await running.begin(await self._connected(), self._settings, spec, allow_gap=wanted.allow_gap)
-        self._waiting.append(run.name)
-        self._next()
+        given = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
+        spec = Spec(**given, settings=recorded_sections(with_judge(self._settings, wanted.judge)))
+        run = await running.begin(await self._connected(), self._settings, spec)
+        task = asyncio.create_task(self._work(run.name), name=f"replay-{run.name}")
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
         return replay_of(run)
 
     async def find(self, run: str) -> Replay | None:
-        """The replay of this name, if there is one."""
         try:
             found = await (await self._runs()).find(run)
         except FAULTS as error:
@@ -75,10 +70,9 @@ class ReplayManager:
 
     async def close(self) -> None:
         """Let go of our processes: SIGTERM lets them finish what is in hand."""
-        self._waiting.clear()
-        for task in self._working.values():
+        for task in self._working:
             task.cancel()
-        await asyncio.gather(*self._working.values(), return_exceptions=True)
+        await asyncio.gather(*self._working, return_exceptions=True)
         if self._bus is not None:
             await self._bus.close()
 
@@ -100,17 +94,6 @@ class ReplayManager:
         except FAULTS as error:
             raise TransientError(f"cannot open the runs: {error!r}") from error
 
-    def _next(self) -> None:
-        while self._waiting and len(self._working) < self._at_once:
-            name = self._waiting.pop(0)
-            task = asyncio.create_task(self._work(name), name=f"replay-{name}")
-            self._working[name] = task
-            task.add_done_callback(lambda _, name=name: self._worked(name))  # type: ignore[misc]
-
-    def _worked(self, name: str) -> None:
-        self._working.pop(name, None)
-        self._next()
-
     def _environment(self) -> dict[str, str]:
         """What our processes get: ours, and the settings by which this one reaches NATS and its judges."""
         sections = ("nats", *JUDGING, "judges")
@@ -119,38 +102,31 @@ class ReplayManager:
         return kept | as_variables(self._settings, sections)
 
     async def _work(self, name: str) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "groundwatch", "replay", "resume", name, "--json"),
-            env=self._environment(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            _, said = await process.communicate()
-        except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+        async with self._room:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "groundwatch", "replay", "resume", name, "--json"),
+                env=self._environment(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
             try:
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-            raise
-        if process.returncode:
-            lines = said.decode("utf-8", "replace").strip().splitlines()
-            logger.warning("replay.ended", run=name, status=process.returncode, said=lines[-1:])
-
-
-_SAME = (
-    *("run", "since", "until", "models", "tenants", "ids", "protocols"),
-    *("sample", "seed", "speed", "max_tokens", "max_cost", "keep"),
-)
-"""Fields of a wish that a spec has under the same name."""
+                _, said = await process.communicate()
+            except asyncio.CancelledError:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+                raise
+            if process.returncode:
+                lines = said.decode("utf-8", "replace").strip().splitlines()
+                logger.warning("replay.ended", run=name, status=process.returncode, said=lines[-1:])
 
 
 def replay_of(run: Run) -> Replay:
-    """A run as the gateway tells it."""
     counts = run.counts
     return Replay(
         run=run.name,

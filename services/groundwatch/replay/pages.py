@@ -1,18 +1,13 @@
 """Reading a run's source page by page."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING
 
 import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.streams import FAULTS, Read, read_batches
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
 
 
 class PagedReader:
@@ -76,7 +71,6 @@ class PagedReader:
                 yield messages[:inside]
 
     async def close(self) -> None:
-        """Let go of the consumer."""
         reading, self._reading = self._reading, None
         self._ahead = []
         if reading is not None:

@@ -1,16 +1,16 @@
 """Before a replay begins: which part of the stream it reads, whether that is still there, and what it will
 cost."""
 
-from __future__ import annotations
-
 import heapq
 import time
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from collections import Counter
+from itertools import chain, pairwise
+from typing import Any
 
 import msgspec
 import nats.errors
 import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
@@ -22,9 +22,6 @@ from groundwatch.runtime.delivery.streams import last_message, read_batches, rea
 from groundwatch.runtime.stores.cache_keys import keys_in_reach
 from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
 
 LATE = 3_600.0
 """Seconds after which no response recorded earlier comes into the stream any more: intake takes seconds."""
@@ -44,14 +41,11 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a judgement by the source's own judges took on average, over so many outcomes. Cost in US dollars,
-    `seconds` between neighbouring outcomes while they came."""
+    """What so many judgements by the source's own judges took; `seconds` between neighbouring outcomes while
+    they came."""
 
     outcomes: int = 0
-    calls: float = 0.0
-    input_tokens: float = 0.0
-    output_tokens: float = 0.0
-    cost: float = 0.0
+    usage: Usage = Usage()
     seconds: float = 0.0
 
 
@@ -88,7 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cached: int = 0
 
 
-async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = False) -> Stretch:
+async def find_stretch(js: JetStreamContext, spec: Spec) -> Stretch:
     """Where the spec's events can lie.
 
     Raises `UsageError` when retention has removed a part of the range that was asked for.
@@ -101,15 +95,17 @@ async def find_stretch(js: JetStreamContext, spec: Spec, *, allow_gap: bool = Fa
         ) from error
     first, last = max(int(state.first_seq), 1), int(state.last_seq)
     if not state.messages:
-        if last and spec.since and not allow_gap:
+        if last and spec.since and not spec.allow_gap:
             raise _gone(spec, "nothing is left of it")
         return Stretch(first, first - 1)
     oldest = await _at(js, spec, first)
     if oldest is None:
         return Stretch(first, first - 1)
     cut = first > 1
-    first, last = oldest[0], await _last(js, spec, last)
-    if spec.since and cut and spec.since < oldest[1] and not allow_gap:
+    newest = await last_message(js, spec.stream, spec.subjects)
+    # Where the newest one has just gone, the stream's own end is as good.
+    first, last = oldest[0], newest.sequence if newest is not None else last
+    if spec.since and cut and spec.since < oldest[1] and not spec.allow_gap:
         raise _gone(spec, f"the oldest event that is left came at {shown_moment(oldest[1])}")
     if spec.stream == RESPONSES:
         # Every event comes after the moment that it says it was recorded at.
@@ -207,10 +203,7 @@ async def measure(js: JetStreamContext, spec: Spec) -> Cost:
     busy = gaps[: max(1, len(gaps) * 9 // 10)]
     return Cost(
         outcomes=count,
-        calls=usage.calls / count,
-        input_tokens=usage.input_tokens / count,
-        output_tokens=usage.output_tokens / count,
-        cost=usage.cost / count,
+        usage=usage,
         seconds=max(0.0, sum(busy) / len(busy)) if busy else 0.0,
     )
 
@@ -240,30 +233,22 @@ class _Counted:
         self._some = {key: one for key, one in self._some.items() if key in keys}
 
     def plan(self, spec: Spec, cost: Cost) -> Plan:
-        by_protocol: dict[str, int] = {}
-        declined = 0
-        spent = Usage()
-        times = []
-        for items in self._items.values():
-            for protocol, recorded_at, was_declined, usage in items:
-                declined += was_declined
-                by_protocol[protocol] = by_protocol.get(protocol, 0) + 1
-                times.append(recorded_at)
-                spent += usage
+        pairs = list(chain.from_iterable(self._items.values()))
+        by_protocol = Counter(protocol for protocol, *_ in pairs)
+        declined = sum(was_declined for _, _, was_declined, _ in pairs)
+        spent = sum((usage for *_, usage in pairs), Usage())
+        times = [recorded_at for _, recorded_at, *_ in pairs]
         judged = len(times) - declined
-        known = cost.outcomes > 0
-        free = spec.stage == Stage.SCORING
 
-        def expected(each: float, already: float) -> float | None:
-            """What an outcome takes, less what it took before the stage that the replay begins at."""
-            if free:
-                return 0.0
-            return max(0.0, each * judged - already) if known else None
+        def expected(what: str, digits: int | None = None) -> Any:
+            """What the outcomes take, less what they took before the stage that the replay begins at."""
+            if spec.stage == Stage.SCORING:
+                return 0
+            if not cost.outcomes:
+                return None
+            each = getattr(cost.usage, what) / cost.outcomes
+            return round(max(0.0, each * judged - getattr(spent, what)), digits)
 
-        calls = expected(cost.calls, spent.calls)
-        read = expected(cost.input_tokens, spent.input_tokens)
-        written = expected(cost.output_tokens, spent.output_tokens)
-        dollars = expected(cost.cost, spent.cost)
         return Plan(
             run=spec.run,
             source=spec.source,
@@ -274,15 +259,15 @@ class _Counted:
             declined=declined,
             judged=judged,
             chains=self.chains,
-            by_protocol=by_protocol,
+            by_protocol=dict(by_protocol),
             first=min(times, default=0.0),
             last=max(times, default=0.0),
             measured_on=cost.outcomes,
-            calls=None if calls is None else round(calls),
-            input_tokens=None if read is None else round(read),
-            output_tokens=None if written is None else round(written),
-            cost=None if dollars is None else round(dollars, 6),
-            seconds=round(cost.seconds * judged, 1) if known else None,
+            calls=expected("calls"),
+            input_tokens=expected("input_tokens"),
+            output_tokens=expected("output_tokens"),
+            cost=expected("cost", 6),
+            seconds=round(cost.seconds * judged, 1) if cost.outcomes else None,
         )
 
 
@@ -307,12 +292,6 @@ async def _at(js: JetStreamContext, spec: Spec, sequence: int) -> tuple[int, flo
         return None
     assert found.time is not None and found.seq is not None
     return found.seq, found.time.timestamp()
-
-
-async def _last(js: JetStreamContext, spec: Spec, last: int) -> int:
-    """The sequence of the newest event; `last` where it has just gone."""
-    found = await last_message(js, spec.stream, spec.subjects)
-    return found.sequence if found is not None else last
 
 
 async def _search(js: JetStreamContext, spec: Spec, moment: float, first: int, last: int) -> int:

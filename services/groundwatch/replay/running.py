@@ -1,29 +1,25 @@
 """Beginning, joining and ending runs: what the command line and the gateway call."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 import nats.errors
 import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch import termination
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.replay.planning import Plan, find_stretch, plan
-from groundwatch.replay.runs import Run, RunGone, Runs, Status, new_run, over_budget
+from groundwatch.replay.planning import Plan, Stretch, find_stretch, plan
+from groundwatch.replay.runs import Run, RunGone, Runs, Status, exists, new_run, over_budget
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings import Settings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
-
-if TYPE_CHECKING:
-    from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings import Settings
 
 KINDS = {RESPONSES: "recorded", EXTRACTED: "extracted", JUDGED: "judged", OUTCOMES: "outcome"}
 """Streams that a run has events in, with the first token of their subjects behind the prefix."""
@@ -34,29 +30,33 @@ LET_GO = 30.0
 Progress = Callable[[Run], None]
 
 
-async def dry_run(bus: Bus, spec: Spec, *, allow_gap: bool = False) -> Plan:
+async def dry_run(bus: Bus, spec: Spec) -> Plan:
     """What the replay would read, judge and cost. Raises `UsageError`, as beginning it would."""
     spec.check()
     await _free(await Runs.open(bus.js), spec.run)
-    stretch = await find_stretch(bus.js, spec, allow_gap=allow_gap)
+    stretch = await find_stretch(bus.js, spec)
     return (await plan(bus.js, spec, stretch, looking_up=True))[0]
 
 
-async def begin(bus: Bus, settings: Settings, spec: Spec, *, allow_gap: bool = False) -> Run:
+async def begin(bus: Bus, settings: Settings, spec: Spec) -> Run:
     """Write down a new run that anybody may work at. Raises `UsageError` in one line for what is wrong."""
     spec.check()
     runs = await Runs.open(bus.js)
     await _free(runs, spec.run)
-    stretch = await find_stretch(bus.js, spec, allow_gap=allow_gap)
-    total = 0
-    if spec.sample:
-        counted, spec = await plan(bus.js, spec, stretch)
-        total = counted.pairs
-    run = new_run(spec, first=stretch.first, last=stretch.last, total=total)
+    run = await run_over(bus.js, spec, await find_stretch(bus.js, spec))
     # Engines are built before the name is taken: settings that make none leave nothing behind.
     Replayer(bus, runs, settings, run)
     await nothing_there(bus, spec.run)
     return await runs.create(run)
+
+
+async def run_over(js: JetStreamContext, spec: Spec, stretch: Stretch) -> Run:
+    """A run over this stretch, with the bound that makes its sample exact."""
+    total = 0
+    if spec.sample:
+        counted, spec = await plan(js, spec, stretch)
+        total = counted.pairs
+    return new_run(spec, first=stretch.first, last=stretch.last, total=total)
 
 
 async def work(bus: Bus, settings: Settings, run: Run, *, on_progress: Progress | None = None) -> Run:
@@ -136,16 +136,12 @@ async def _change(runs: Runs, name: str, how: Callable[[Run], Run]) -> Run:
 
 def _must_be(run: Run, statuses: tuple[Status, ...]) -> None:
     if run.status not in statuses:
-        told = f"it is {run.status}" + (f" ({run.reason})" if run.reason else "")
-        raise UsageError(f"run '{run.name}': {told}, and not {' or '.join(statuses)}")
+        raise UsageError(f"run '{run.name}': it is {run.standing}, and not {' or '.join(statuses)}")
 
 
 async def _free(runs: Runs, name: str) -> None:
     if (run := await runs.find(name)) is not None:
-        raise UsageError(
-            f"run '{name}' exists already ({run.status}): choose another name, go on with it (groundwatch "
-            f"replay resume {name}) or delete it (groundwatch replay delete {name})"
-        )
+        raise exists(name, run.status)
 
 
 async def nothing_there(bus: Bus, name: str) -> None:

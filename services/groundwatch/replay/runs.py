@@ -18,22 +18,21 @@ import os
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import nats.errors
 import nats.js.errors
 import psutil  # type: ignore[import-untyped]
+from nats.js import JetStreamContext
+from nats.js.kv import KeyValue
 
 from groundwatch.errors import GroundwatchError, TransientError, UsageError
 from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.replay.spec import Spec
 from groundwatch.topology import RUNS_BUCKET, is_token
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-    from nats.js.kv import KeyValue
 
 LEASE_SECONDS = 15.0
 """A page whose process has not been heard of for so long is free."""
@@ -67,23 +66,14 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def outcomes(self) -> int:
-        """All outcomes."""
         return self.scored + self.unscored + self.declined
 
     def __add__(self, other: Counts) -> Counts:
-        reasons = dict(self.reasons)
-        for reason, number in other.reasons.items():
-            reasons[reason] = reasons.get(reason, 0) + number
-        return Counts(
-            events=self.events + other.events,
-            responses=self.responses + other.responses,
-            scored=self.scored + other.scored,
-            unscored=self.unscored + other.unscored,
-            declined=self.declined + other.declined,
-            repeated=self.repeated + other.repeated,
-            reasons=reasons,
-            usage=self.usage + other.usage,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return Counts(**sums, reasons=dict(Counter(self.reasons) + Counter(other.reasons)))
+
+
+_ADDED = [name for name in Counts.__struct_fields__ if name != "reasons"]
 
 
 class Tally:
@@ -98,7 +88,6 @@ class Tally:
         self.usage = Usage()
 
     def outcome(self, found: ResponseScored, *, repeated: bool = False) -> None:
-        """Count one outcome."""
         kind, reason, usage = found.outcome, found.reason, found.usage
         self.kinds[kind] += 1
         self.repeated += repeated
@@ -108,7 +97,6 @@ class Tally:
             self.usage += usage
 
     def counts(self) -> Counts:
-        """As they are now."""
         return Counts(
             events=self.events,
             responses=self.responses,
@@ -142,14 +130,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def this_worker() -> Worker:
-    """Ourselves, under a name of our own."""
-    pid = os.getpid()
-    return Worker(
-        id=secrets.token_hex(6),
-        host=socket.gethostname(),
-        pid=pid,
-        started=psutil.Process(pid).create_time(),
-    )
+    pid, started = os.getpid(), psutil.Process().create_time()
+    return Worker(id=secrets.token_hex(6), host=socket.gethostname(), pid=pid, started=started)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +150,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     taken: int = 1
 
     def free(self, now: float) -> bool:
-        """Whether somebody else may take it."""
         return now > self.expires or self.worker.surely_dead()
 
 
@@ -198,8 +179,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What people call it."""
         return self.spec.run
+
+    @property
+    def standing(self) -> str:
+        """Its status, with the reason where it has one."""
+        return f"{self.status} ({self.reason})" if self.reason else self.status
 
     @property
     def share(self) -> float:
@@ -216,7 +201,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return not any(page.at <= sequence <= page.last for page in self.pages)
 
     def workers(self, now: float) -> int:
-        """How many processes work at it."""
         return len({page.worker.id for page in self.pages if not page.free(now)})
 
 
@@ -275,10 +259,7 @@ class Runs:
         try:
             await self._bucket.create(run.name, ENCODER.encode(run))
         except nats.js.errors.KeyWrongLastSequenceError:
-            raise UsageError(
-                f"run '{run.name}' exists already: choose another name, go on with it (groundwatch replay "
-                f"resume {run.name}) or delete it (groundwatch replay delete {run.name})"
-            ) from None
+            raise exists(run.name) from None
         return run
 
     async def change(self, name: str, how: Callable[[Run], Run]) -> Run:
@@ -307,8 +288,15 @@ class Runs:
             await self._bucket.purge(name)
 
 
+def exists(name: str, status: str = "") -> UsageError:
+    """What is told of a name that is in use."""
+    return UsageError(
+        f"run '{name}' exists already{f' ({status})' if status else ''}: choose another name, go on with it "
+        f"(groundwatch replay resume {name}) or delete it (groundwatch replay delete {name})"
+    )
+
+
 def new_run(spec: Spec, *, first: int, last: int, total: int = 0, status: Status = "running") -> Run:
-    """A run that has not begun."""
     size = max(LEAST_PAGE, min(PAGE, -(-(last - first + 1) // PAGES)))
     return Run(
         spec=spec,
@@ -344,7 +332,6 @@ def take(run: Run, worker: Worker) -> Run:
 
 
 def page_of(run: Run, worker: Worker) -> Page | None:
-    """The page that this worker has."""
     return next((page for page in run.pages if page.worker.id == worker.id), None)
 
 

@@ -4,27 +4,22 @@ Those are runs that the gateway was asked for and runs whose process died. Any n
 run: they share what there is, page by page, with each other and with whoever types `replay resume`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.replay.pairs import changed
+from groundwatch.replay.results import changed
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.throttle import prefer_others
 from groundwatch.replay.watching import FAULTS, Board, show, state_of
 from groundwatch.replay.worker import Replayer
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, REPLAY
-
-if TYPE_CHECKING:
-    from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings import Settings
-    from groundwatch.runtime.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 1.0
 
@@ -54,7 +49,6 @@ class ReplayService:
         self._board = Board(bus)
         self._working: dict[str, tuple[Replayer, asyncio.Task[None]]] = {}
         self._unable: dict[str, float] = {}
-        self._polite = False
         self._stopped = asyncio.Event()
         self._task = SupervisedTask("replay-service", self._watch)
         self._problem = ""
@@ -78,7 +72,6 @@ class ReplayService:
             await asyncio.gather(*late, return_exceptions=True)
 
     def problems(self) -> list[str]:
-        """Why runs would not be taken up."""
         found = self._bus.problems()
         if self._task.problem:
             found.append(self._task.problem)
@@ -157,9 +150,8 @@ class ReplayService:
         self._unable[run.nonce] = time.monotonic() + UNABLE_SECONDS
 
     def _progressed(self, run: Run) -> None:
-        # Judges load before the process lets others go first: on a busy machine they would take minutes.
-        if run.counts.outcomes and not self._polite:
-            self._polite = True
+        # Not before: on a busy machine the judges would take minutes to load.
+        if run.counts.outcomes:
             prefer_others()
 
     async def _compare(self, run: Run, over: asyncio.Event) -> None:

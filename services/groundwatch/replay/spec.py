@@ -1,5 +1,6 @@
 """What a replay is asked to do: which events, from which stage on, judged by whom, how fast, for how much."""
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -16,7 +17,6 @@ START = ("extraction", "verification", "matching", "scoring")
 """Stages that a replay can begin at. The others ask models under test and image generators."""
 
 LONGEST_NAME = 64
-MAXIMUM = 1 << 64
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,9 +27,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     and `protocols` mean all. Of the responses that are left, those with a hash below `below` are taken:
     `sample` says how many that are. `speed` is in times of the recorded pace, 0: as fast as possible.
     `max_tokens` and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and
-    judgements on the way into the streams too, so that another replay can begin there. `file`
-    and `digest` name the exported file that its events came from. `settings` are those that judge, and
-    `judge` is the name that the settings give them, if any.
+    judgements on the way into the streams too, so that another replay can begin there. With `allow_gap`
+    what is left is taken where retention has removed a part. `file` and `digest` name the exported file that
+    its events came from. `settings` are those that judge, and `judge` is the name that the settings give
+    them, if any.
     """
 
     run: str
@@ -48,6 +49,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_tokens: int = 0
     max_cost: float = 0.0
     keep: bool = False
+    allow_gap: bool = False
     file: str = ""
     digest: str = ""
     settings: dict[str, Any] = {}
@@ -55,7 +57,6 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def stream(self) -> str:
-        """Where its events are read."""
         return {"extraction": RESPONSES, "scoring": JUDGED}.get(self.stage, EXTRACTED)
 
     @property
@@ -133,7 +134,6 @@ class Selection:
         return not (self._protocols and address.protocol and address.protocol not in self._protocols)
 
     def response(self, response: ResponseRecorded) -> bool:
-        """Whether the response is one of those asked for."""
         if self.everything:
             return True
         spec = self._spec
@@ -179,17 +179,10 @@ class Selection:
         return int.from_bytes(blake2b(key.encode(), digest_size=8, key=self._seed).digest(), "big")
 
 
-_chains: dict[str, bool] = {}
-
-
+@lru_cache(maxsize=1_000)
 def is_chain(protocol: str) -> bool:
     """Whether this is a known protocol of chains."""
-    found = _chains.get(protocol)
-    if found is None:
-        found = protocol in registry.names() and isinstance(registry.get(protocol), ChainProtocol)
-        if len(_chains) < 1_000:
-            _chains[protocol] = found
-    return found
+    return protocol in registry.names() and isinstance(registry.get(protocol), ChainProtocol)
 
 
 def pace(text: str) -> float:

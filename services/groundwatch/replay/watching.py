@@ -1,26 +1,21 @@
 """Every run as it is now, for those who look again and again: what waits, and what Prometheus is told."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Literal
 
 import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.replay.runs import DECODER, Run
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.replay_metrics import MOST, STATES, ReplayMetrics
 from groundwatch.topology import RUNS_BUCKET
-
-if TYPE_CHECKING:
-    from groundwatch.runtime.delivery.bus import Bus
 
 STREAM = f"KV_{RUNS_BUCKET}"
 LOOK_SECONDS = 5.0
@@ -30,13 +25,9 @@ ENDED_SECONDS = 120.0
 
 FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError, TransientError)
 
-State = Literal[
-    "working", "unattended", "paused", "over_budget", "importing", "deleting", "done", "cancelled"
-]
 
-
-def state_of(run: Run, now: float) -> State:
-    """What a run does, or why it does not."""
+def state_of(run: Run, now: float) -> str:
+    """What a run does, or why it does not: one of `STATES`."""
     match run.status:
         case "running":
             return "working" if run.workers(now) else "unattended"
@@ -102,7 +93,7 @@ def show(runs: list[Run], metrics: ReplayMetrics, now: float) -> None:
         _show(run, states[run.name], metrics, now)
 
 
-def _show(run: Run, now_in: State, metrics: ReplayMetrics, now: float) -> None:
+def _show(run: Run, now_in: str, metrics: ReplayMetrics, now: float) -> None:
     for state in STATES:
         metrics.state.labels(run.name, state).set(state == now_in)
     counts, share = run.counts, run.share
@@ -131,11 +122,9 @@ class RunGauges:
         self._task = SupervisedTask("replay-gauges", self._watch)
 
     def start(self) -> None:
-        """Begin to look."""
         self._task.start()
 
     async def stop(self) -> None:
-        """Look no more."""
         # Told and not cancelled: a cancellation can be lost in nats-py while it waits for an answer.
         self._stopped.set()
         await self._task.finish()

@@ -1,4 +1,5 @@
-"""The running system that commands on this machine talk to: its settings, its address, a connection."""
+"""The system that commands here talk to: its settings, its address, a connection; and that of an `up` or a
+demo which does not run, opened on its folder for one command."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -15,13 +16,21 @@ from groundwatch import termination
 from groundwatch.addresses import shown_address
 from groundwatch.errors import UNDECODED, OpenedFolderError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import Settings, load
 from groundwatch.runtime.telemetry import logs
-from groundwatch.system.folders import PROVISION, opened
 from groundwatch.topology import COMMAND_LINE
 
 T = TypeVar("T")
 
+
+STREAMS = "nats"
+"""The folder in the data folder in which NATS keeps the streams."""
+
+MODELS = "triton"
+"""That of a Triton of our own."""
+
+PROVISION = "run groundwatch admin provision first"
 
 NOTHING_FOUND = "no running groundwatch found on this machine"
 
@@ -52,7 +61,6 @@ def prepare(config: Path | None, nats_url: str = "") -> Settings:
 
 
 def with_nats(settings: Settings, url: str) -> Settings:
-    """The same settings for another NATS server."""
     return settings.model_copy(update={"nats": settings.nats.model_copy(update={"url": url})})
 
 
@@ -70,6 +78,30 @@ def find_running(settings: Settings) -> Running | None:
     except (OSError, *UNDECODED):
         return None
     return found if psutil.pid_exists(found.pid) else None
+
+
+def check_streams(folder: Path) -> None:
+    """Raises `UsageError` where no system has written."""
+    if not (folder / STREAMS / "jetstream").is_dir():
+        what = "holds no streams" if folder.is_dir() else "there is no such folder"
+        raise UsageError(f"{folder}: {what}; groundwatch demo and groundwatch up make one")
+
+
+@asynccontextmanager
+async def opened(folder: Path, *, max_payload: int) -> AsyncIterator[str]:
+    """The address of a NATS server of our own on the streams in `folder`, while the block runs.
+
+    Raises `UsageError` when another command, an `up` or a demo has them open.
+    """
+    server = NatsServer(folder / STREAMS, max_payload=max_payload)
+    try:
+        await server.start()
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be opened: {error.strerror or error}") from error
+    try:
+        yield server.url
+    finally:
+        await server.stop()
 
 
 @asynccontextmanager
@@ -115,6 +147,21 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
             raise
         termination.tell()
         raise SystemExit(termination.status()) from None
+
+
+def on_bus(
+    settings: Settings,
+    work: Callable[[Bus], Coroutine[Any, Any, T]],
+    name: str = COMMAND_LINE,
+    user: str = COMMAND_LINE,
+) -> T:
+    """Run one command's work over a connection of its own."""
+
+    async def connected_work() -> T:
+        async with connected(settings, name, user=user) as bus:
+            return await work(bus)
+
+    return run(connected_work())
 
 
 async def _until_sigterm(coroutine: Coroutine[Any, Any, T]) -> T:

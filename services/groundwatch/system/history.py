@@ -44,7 +44,7 @@ async def history(
     """The archive with what is still only in the stream, open for questions."""
     require()
     from groundwatch.archive.query import Session, Tail
-    from groundwatch.archive.reading import position_of, rows_after
+    from groundwatch.archive.rows import position_of, rows_after
 
     archive = None if stream_only else opened_archive(settings)
     if archive_only and archive is None:

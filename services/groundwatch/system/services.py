@@ -1,10 +1,24 @@
-"""Any service of the system, made from settings."""
+"""Any service of the system, made from settings; and run in this process: the main process of a container."""
 
-from groundwatch.errors import UsageError
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+import nats.errors
+
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import missing
+from groundwatch.runtime.services.observing import observed
+from groundwatch.runtime.services.run import running, until_told_to_stop
 from groundwatch.runtime.services.service import Service
+from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.server import telemetry_server
 
 STAGES = (
     "gateway",
@@ -71,5 +85,106 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
 
 
 def metrics_for(settings: Settings) -> Metrics:
-    """The metrics of a process, as settings want them."""
     return Metrics(max_labels=settings.telemetry.max_labels, version_tags=settings.telemetry.version_tags)
+
+
+T = TypeVar("T")
+
+WAIT_PAUSE = 1.0
+
+
+async def serve(stage: str, settings: Settings, wait: float) -> None:
+    """Run the service until SIGTERM; wait so many seconds for NATS, also when it goes away later."""
+    # From the start: the first process of a container ignores SIGTERM until somebody handles it.
+    told = asyncio.create_task(until_told_to_stop())
+    try:
+        while True:
+            bus = await _unless(told, _provisioned(stage, settings, wait))
+            try:
+                if bus is None or await _serve_on(bus, stage, settings, told) is None:
+                    logger.info("serve.stopped", service=stage)
+                return
+            except TransientError as error:
+                if not wait:
+                    raise
+                logger.warning("serve.waiting", service=stage, reason=str(error))
+    finally:
+        told.cancel()
+        await asyncio.gather(told, return_exceptions=True)
+
+
+async def _check_provisioned(stage: str, bus: Bus) -> None:
+    """Raises `UsageError` when the server lacks what this service needs, or does not let it ask."""
+    try:
+        async with bus.unless_refused():
+            absent = await missing(bus.js, stage)
+    except (nats.errors.Error, TimeoutError) as error:
+        raise UsageError(f"NATS does not tell what is provisioned ({error!r}): is JetStream on?") from error
+    if absent:
+        raise UsageError(
+            f"not provisioned ({', '.join(absent)} missing): run groundwatch admin provision first"
+        )
+
+
+async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:
+    """A connection to a server that holds what this service needs, waited for `wait` seconds."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + wait
+    told = ""
+    while True:
+        bus = Bus(settings.nats, name=stage)
+        try:
+            await bus.connect()
+            await _check_provisioned(stage, bus)
+            return bus
+        except UsageError as error:
+            await bus.close()
+            if clock() >= deadline:
+                raise
+            if told != (told := str(error)):
+                logger.info("serve.waiting", service=stage, reason=told)
+        except BaseException:
+            await bus.close()
+            raise
+        await asyncio.sleep(WAIT_PAUSE)
+
+
+async def _unless(told: asyncio.Task[None], work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work gives; None, and the work given up, where we are told to stop before it is done."""
+    task = asyncio.create_task(work)
+    await asyncio.wait((told, task), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return None
+
+
+async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task[None]) -> Service | None:
+    """The service that ran until we were told to stop; None where that came before it had started."""
+    metrics = metrics_for(settings)
+    service = make_service(stage, settings, bus, metrics)
+    problems: Callable[[], list[str]] = service.problems
+    telemetry = telemetry_server(
+        metrics,
+        problems,
+        lambda: bus.lost,
+        host=settings.telemetry.host,
+        port=settings.telemetry.port,
+        hosts=settings.telemetry.hosts,
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(observed(bus, stage, settings, metrics))
+        stack.push_async_callback(bus.close)
+        await telemetry.start()
+        stack.push_async_callback(telemetry.stop, 2)
+        logger.info("telemetry.started", service=stage, port=telemetry.port)
+        if not await _unless(told, _entered(stack, running([service], bus))):
+            return None
+        await first_of(told, bus.until_lost())
+    return service
+
+
+async def _entered(stack: contextlib.AsyncExitStack, context: AbstractAsyncContextManager[None]) -> bool:
+    await stack.enter_async_context(context)
+    return True

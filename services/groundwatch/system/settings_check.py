@@ -57,7 +57,6 @@ async def _no_image(sha256: str) -> tuple[bytes, str]:
 
 
 def named_engine(settings: Settings, stage: str) -> str:
-    """The engine that a stage would use."""
     return getattr(settings, stage).engine or ENGINES[stage][0]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
-from groundwatch.erasure.service import RetentionService
+from groundwatch.erasure.retention import RetentionService
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry

@@ -20,7 +20,7 @@ from groundwatch.runtime.services.run import running
 from groundwatch.runtime.services.service import StageService
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.system import serve
+from groundwatch.system import services as serve
 
 
 class SlowEngine:

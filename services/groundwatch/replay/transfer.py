@@ -1,35 +1,120 @@
-"""From an exported file into a run: all of it is checked before the first event is published."""
-
-from __future__ import annotations
+"""From the stream into a file that is a stream of its own, and from such a file into a run: all of it is
+checked before the first event is published."""
 
 import hashlib
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+from nats.js import JetStreamContext
 
+from groundwatch import __version__
 from groundwatch.errors import InputError, TransientError, UsageError
+from groundwatch.events import ChainAdvanced
 from groundwatch.protocols.base import Stage
 from groundwatch.records import Limits
-from groundwatch.replay.exporting import KEPT
-from groundwatch.replay.files import ExportReader, Manifest, Record
+from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.replay.pipeline import Pipeline
-from groundwatch.replay.planning import find_stretch, plan
-from groundwatch.replay.running import nothing_there
+from groundwatch.replay.planning import Stretch, find_stretch, plan
+from groundwatch.replay.running import nothing_there, run_over
 from groundwatch.replay.runs import Run, Runs, new_run
 from groundwatch.replay.spec import START, Selection, Spec
 from groundwatch.replay.writing import Choosing
-from groundwatch.runtime.delivery.bus import Outgoing, wait_acks
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.recording import check_recorded, limits
-from groundwatch.runtime.delivery.streams import Read
+from groundwatch.runtime.delivery.streams import Read, read_batches
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.stores.exports import register
 from groundwatch.runtime.stores.images import ImageStore, check_image
-from groundwatch.topology import PREFIX, parse_subject
+from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, PREFIX, parse_subject
 
-if TYPE_CHECKING:
-    from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings import Settings
+KEPT = (HEADER_PROTOCOLS, HEADER_DIGEST)
+"""Headers that belong to the event; the others are about its way into one stream."""
 
 TOGETHER = 1_000
+
+
+async def export(
+    js: JetStreamContext,
+    spec: Spec,
+    path: Path,
+    *,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> Manifest:
+    """Write what the spec is about to `path`, whole or not at all.
+
+    Raises `UsageError` in one line, and then leaves no file.
+    """
+    spec.check()
+    stretch = await find_stretch(js, spec)
+    if spec.sample:
+        _, spec = await plan(js, spec, stretch)
+    try:
+        with replacing(path) as out:
+            manifest = await _export(js, spec, stretch, ExportWriter(out), on_progress)
+            # Before the file is there: an erasure must find every file.
+            await register(js, path)
+    except TransientError as error:
+        raise UsageError(f"the server went away while exporting ({error}): try again") from error
+    return manifest
+
+
+async def _export(
+    js: JetStreamContext,
+    spec: Spec,
+    stretch: Stretch,
+    writer: ExportWriter,
+    on_progress: Callable[[float], None],
+) -> Manifest:
+    choosing = Choosing(spec, Selection(spec))
+    images: dict[str, None] = {}
+    events = unreadable = missing = 0
+    first, last = float("inf"), 0.0
+    async for messages in read_batches(
+        js,
+        spec.stream,
+        subjects=(spec.subjects,),
+        start_sequence=stretch.first,
+        last_sequence=stretch.last,
+    ):
+        for message in messages:
+            items = choosing.choose([message], with_chains=True).items
+            if items and items[0].broken:
+                unreadable += 1
+            elif items:
+                headers = {name: message.headers[name] for name in KEPT if name in message.headers}
+                # gw.<kind>.<run>.<rest>
+                writer.event(Record(message.subject.split(".", 3)[3], headers, message.data))
+                events += 1
+                item = items[0]
+                steps = item.event.steps if isinstance(item.event, ChainAdvanced) else ()
+                images |= dict.fromkeys((*item.response.images, *(one.image for one in steps if one.image)))
+                recorded_at = item.response.recorded_at
+                first, last = min(first, recorded_at), max(last, recorded_at)
+        on_progress((messages[-1].sequence - stretch.first + 1) / (stretch.last - stretch.first + 1))
+    store = ImageStore(js)
+    for sha256 in images:
+        try:
+            data, _ = await store.load(sha256)
+        except LookupError:
+            missing += 1
+            continue
+        writer.image(sha256, data)
+    manifest = Manifest(
+        stage=spec.stage,
+        source=spec.source,
+        events=events,
+        images=len(images) - missing,
+        missing_images=missing,
+        unreadable=unreadable,
+        first=first if events else 0.0,
+        last=last,
+        created_at=time.time(),
+        version=__version__,
+    )
+    writer.end(manifest)
+    return manifest
 
 
 async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Run:
@@ -40,7 +125,9 @@ async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Ru
     """
     reader = ExportReader(path)
     manifest = verify(reader, settings)
-    spec = msgspec.structs.replace(spec, stage=manifest.stage, file=path.name, digest=_digest(path))
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
+    spec = msgspec.structs.replace(spec, stage=manifest.stage, file=path.name, digest=digest)
     spec.check()
     await Pipeline.of_run(spec, settings, bus).close()
     runs = await Runs.open(bus.js)
@@ -59,12 +146,8 @@ async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Ru
         raise UsageError(
             f"the import broke off ({error}): repeat the same command to go on; nothing is judged before"
         ) from error
-    stretch = await find_stretch(bus.js, msgspec.structs.replace(spec, since=0.0, until=0.0))
-    total = 0
-    if spec.sample:
-        counted, spec = await plan(bus.js, spec, stretch)
-        total = counted.pairs
-    ready = new_run(spec, first=stretch.first, last=stretch.last, total=total)
+    whole = await find_stretch(bus.js, msgspec.structs.replace(spec, since=0.0, until=0.0))
+    ready = await run_over(bus.js, spec, whole)
 
     def how(now: Run) -> Run:
         if now.status != "importing":
@@ -94,14 +177,16 @@ def verify(reader: ExportReader, settings: Settings) -> Manifest:
         else:
             for record in part:
                 events += 1
-                stage = _stage_of(record)
+                # The rest of the subject is `<key>`, or `<stage>.<protocol>.<key>`.
+                stage, dot, _ = record.subject.partition(".")
+                stage = stage if dot else Stage.EXTRACTION.value
                 stages.add(stage)
                 if stage not in choosing:
-                    plain = Spec(run="check", stage=stage) if stage in START else None
-                    if plain is None:
+                    if stage not in START:
                         raise reader.wrong(
                             at, f"has an event on '{record.subject}', which is nowhere of ours"
                         )
+                    plain = Spec(run="check", stage=stage)
                     choosing[stage] = Choosing(plain, Selection(plain))
                 _check(reader, at, choosing[stage], stage, record, bounds)
     assert found is not None  # The reader ends no file without one.
@@ -113,12 +198,6 @@ def verify(reader: ExportReader, settings: Settings) -> Manifest:
     if manifest.stage not in START or stages - {manifest.stage}:
         raise reader.wrong(at, f"says that it begins at '{manifest.stage}', and its events do not")
     return manifest
-
-
-def _stage_of(record: Record) -> str:
-    """What the rest of the subject says: `<key>`, or `<stage>.<protocol>.<key>`."""
-    stage, dot, _ = record.subject.partition(".")
-    return stage if dot else Stage.EXTRACTION.value
 
 
 def _check(
@@ -171,8 +250,3 @@ async def _bring(bus: Bus, reader: ExportReader, spec: Spec, nonce: str, setting
             await wait_acks(receipts)
             for receipt in receipts:
                 receipt.result()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

@@ -16,7 +16,7 @@ import pytest
 from tests.support.command_line import CommandLine
 
 from groundwatch.cli.output import place_of, program
-from groundwatch.demo.folder import MARK, kept
+from groundwatch.demo.shared import MARK, kept
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
@@ -115,7 +115,7 @@ def test_a_signal_leaves_no_server_behind(data, number):
     code = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from groundwatch.system.folders import opened\n"
+        "from groundwatch.system.connecting import opened\n"
         "async def wait():\n"
         f"    async with opened(Path(sys.argv[1]), max_payload={PAYLOAD}):\n"
         "        print('open', flush=True)\n"

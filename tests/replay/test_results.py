@@ -11,7 +11,7 @@ from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import OutcomeKind
 from groundwatch.extraction.engines.noop import NoopExtractionEngine
 from groundwatch.ledger.runs import audit
-from groundwatch.replay.retrying import Retried, faults, retry
+from groundwatch.replay.results import Retried, faults, retry
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.verification.engines.noop import NoopVerificationEngine

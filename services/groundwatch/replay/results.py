@@ -1,0 +1,248 @@
+"""What came of a run: how far the same judges say the same as in its source, and what it left unscored
+because a judge had a fault; and judging just that again.
+
+A replay writes no dead letters, which would bring its events to the live stages. The outcome that stands for
+one says why, and is replaced by compare-and-set when the judge has recovered, as a live one is.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+
+import msgspec
+from nats.js import JetStreamContext
+
+from groundwatch import topology
+from groundwatch.errors import UNDECODED, UsageError
+from groundwatch.events import OutcomeKind, ResponseScored, Usage
+from groundwatch.protocols.base import Stage
+from groundwatch.replay.pipeline import Pair, Pipeline
+from groundwatch.replay.runs import Run, Runs, judged_by
+from groundwatch.replay.spec import Selection, Spec
+from groundwatch.replay.writing import Choosing
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
+from groundwatch.runtime.delivery.outcomes import REPLACEABLE, outgoing, replace_dead
+from groundwatch.runtime.delivery.streams import last_message, read_stream
+from groundwatch.runtime.settings import Settings
+
+AT_ONCE = 50
+LOOKED_AT = 1_000
+"""Outcomes with faults whose words are read, at most."""
+
+LONGEST = 200
+"""Characters of a fault's words by which faults are told apart."""
+
+_DECODER = msgspec.json.Decoder(ResponseScored)
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a replay judged as its source did. `pairs` have an outcome in both runs, `same_judges` of them
+    by the same judges, `changed` of those with other bytes. `share` is changed by same_judges."""
+
+    pairs: int
+    same_judges: int
+    changed: int
+    share: float | None
+
+
+async def paired(
+    js: JetStreamContext, left: str, right: str, *, first: int = 1, last: int | None = None
+) -> AsyncIterator[tuple[ResponseScored, ResponseScored]]:
+    """The outcomes of the same response and protocol in two runs, in the order of the right one, from its
+    sequence `first` to `last`. Outcomes that do not decode count as absent."""
+    part: list[tuple[str, bytes]] = []
+
+    async def looked_up() -> list[tuple[ResponseScored, ResponseScored]]:
+        found = await _look_up(js, [subject for subject, _ in part])
+        both = [(one, _decoded(data)) for one, (_, data) in zip(found, part, strict=True)]
+        part.clear()
+        return [(one, other) for one, other in both if one is not None and other is not None]
+
+    async for message in read_stream(
+        js,
+        topology.OUTCOMES,
+        subjects=(topology.run_subjects("outcome", right),),
+        start_sequence=first,
+        last_sequence=last,
+    ):
+        if (address := topology.parse_subject(message.subject)) is not None:
+            part.append((topology.outcome_subject(left, address.protocol, address.key), message.data))
+        if len(part) == AT_ONCE:
+            for pair in await looked_up():
+                yield pair
+    for pair in await looked_up():
+        yield pair
+
+
+def judgement(outcome: ResponseScored) -> bytes:
+    """The bytes that are equal when the same judges say the same.
+
+    All of the outcome but the name of its run, the moment of scoring and what the judging took.
+    """
+    return ENCODER.encode(msgspec.structs.replace(outcome, run="", scored_at=0.0, usage=Usage()))
+
+
+async def changed(
+    js: JetStreamContext,
+    source: str,
+    run: str,
+    *,
+    first: int = 1,
+    last: int | None = None,
+    most: int | None = None,
+) -> Changed:
+    """Compare each outcome of a run with that of its source, where the same judges judged: all of them, or
+    at `most` so many of the sequences `first` to `last`."""
+    pairs = same = other = 0
+    async for left, right in paired(js, source, run, first=first, last=last):
+        if pairs == most:
+            break
+        pairs += 1
+        if OutcomeKind.DECLINED in (left.outcome, right.outcome) or left.judges != right.judges:
+            continue
+        same += 1
+        other += judgement(left) != judgement(right)
+    return Changed(pairs=pairs, same_judges=same, changed=other, share=other / same if same else None)
+
+
+async def _look_up(js: JetStreamContext, subjects: Iterable[str]) -> list[ResponseScored | None]:
+    found = await asyncio.gather(*(last_message(js, topology.OUTCOMES, subject) for subject in subjects))
+    return [_decoded(one.data) if one is not None else None for one in found]
+
+
+def _decoded(data: bytes) -> ResponseScored | None:
+    try:
+        return _DECODER.decode(data)
+    except UNDECODED:
+        return None
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a run's unscored outcomes: `scored` and `unscored` (for another reason) are new,
+    `faulty` have a fault again, `gone` have no event in the source any more."""
+
+    run: str
+    found: int
+    scored: int = 0
+    unscored: int = 0
+    faulty: int = 0
+    gone: int = 0
+    usage: Usage = Usage()
+
+
+async def faults(js: JetStreamContext, run: str) -> dict[str, int]:
+    """The words of a run's faults with their numbers, the most frequent first; of the first 1,000 at most."""
+    found: Counter[str] = Counter()
+    waiting = (await _faulty(js, run))[:LOOKED_AT]
+    for start in range(0, len(waiting), AT_ONCE):
+        part = waiting[start : start + AT_ONCE]
+        subjects = (topology.outcome_subject(run, one.protocol, one.key) for one in part)
+        for outcome in await _look_up(js, subjects):
+            if outcome is not None and outcome.reason in REPLACEABLE:
+                found[(outcome.detail or outcome.reason)[:LONGEST]] += 1
+    return dict(found.most_common())
+
+
+async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
+    """Judge again what is unscored because of a fault, by the run's own judges.
+
+    Raises `UsageError` when somebody works at the run, or the judges are others than those it was begun with.
+    """
+    runs = await Runs.open(bus.js)
+    run = await runs.get(name)
+    if run.status not in ("done", "paused", "cancelled") or run.workers(time.time()):
+        raise UsageError(
+            f"run '{name}' is {run.status}: what had faults is judged again when it is done, or after "
+            f"groundwatch replay pause {name}"
+        )
+    waiting = await _faulty(bus.js, name)
+    pipeline = Pipeline.of_run(run.spec, settings, bus)
+    again = _Again(bus, run, pipeline)
+    try:
+        for start in range(0, len(waiting), AT_ONCE):
+            await again.judge(waiting[start : start + AT_ONCE])
+    finally:
+        await pipeline.close()
+        counted = await _counted(bus.js, name)
+        await runs.change(name, lambda run: _recounted(run, counted, again.usage))
+    became = {what: again.became[what] for what in ("scored", "unscored", "faulty", "gone")}
+    return Retried(run=name, found=len(waiting), usage=again.usage, **became)
+
+
+class _Again:
+    def __init__(self, bus: Bus, run: Run, pipeline: Pipeline) -> None:
+        self._bus = bus
+        self._run = run
+        self._pipeline = pipeline
+        # Chosen they were already, by what the spec says of responses and samples.
+        anything = Spec(run=run.name, source=run.spec.source, stage=run.spec.stage)
+        self._choosing = Choosing(anything, Selection(anything))
+        self.became: Counter[str] = Counter()
+        self.usage = Usage()
+
+    async def judge(self, addresses: list[topology.Address]) -> None:
+        """Judge these and put their outcomes in the place of the faults."""
+        spec = self._run.spec
+        recorded = spec.stage == Stage.EXTRACTION
+        places = [one.key if recorded else f"{one.protocol}.{one.key}" for one in addresses]
+        subjects = [spec.subjects.replace(">", place) for place in places]
+        found = (last_message(self._bus.js, spec.stream, subject) for subject in subjects)
+        messages = await asyncio.gather(*found)
+        waiting: list[Pair] = []
+        for address, message in zip(addresses, messages, strict=True):
+            items = self._choosing.choose([message]).items if message is not None else []
+            mine = [item for item in items if item.protocol == address.protocol and not item.broken]
+            if not mine:
+                self.became["faulty" if message is not None else "gone"] += 1
+            waiting += mine
+        stage = Stage(spec.stage)
+        for name in {pair.protocol for pair in waiting}:
+            judged_by(self._run, name, await self._pipeline.judges(name, stage))
+        await self._pipeline.judge(stage, waiting)
+        for pair in waiting:
+            await self._put(pair.outcome)
+
+    async def _put(self, outcome: ResponseScored) -> None:
+        self.usage += outcome.usage
+        if outcome.reason in REPLACEABLE:
+            self.became["faulty"] += 1
+        elif await replace_dead(self._bus, outgoing(outcome)) is Stored.NEW:
+            self.became[outcome.outcome.value] += 1
+
+
+async def _faulty(js: JetStreamContext, run: str) -> list[topology.Address]:
+    """Where a run has an outcome that only stands for a fault."""
+    found = []
+    async for read in read_stream(
+        js, topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
+    ):
+        address = topology.parse_subject(read.subject)
+        if address is not None and read.headers.get(topology.HEADER_REASON) in REPLACEABLE:
+            found.append(address)
+    return found
+
+
+async def _counted(js: JetStreamContext, run: str) -> Counter[str]:
+    """Outcomes by kind, and by kind and reason, as the stream has them: right after a crash too."""
+    found: Counter[str] = Counter()
+    async for read in read_stream(
+        js, topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
+    ):
+        kind, reason = read.headers.get(topology.HEADER_OUTCOME, ""), read.headers.get(topology.HEADER_REASON)
+        found[kind] += 1
+        if reason:
+            found[f"{kind}: {reason}"] += 1
+    return found
+
+
+def _recounted(run: Run, counted: Counter[str], usage: Usage) -> Run:
+    counts = msgspec.structs.replace(
+        run.counts,
+        scored=counted["scored"],
+        unscored=counted["unscored"],
+        declined=counted["declined"],
+        reasons={name: number for name, number in counted.items() if ": " in name},
+        usage=run.counts.usage + usage,
+    )
+    return msgspec.structs.replace(run, counts=counts)
