@@ -44,8 +44,7 @@ def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
     console.print(table)
 
 
-def set_budget(
-    settings: OnServer,
+def _budget(
     name: Annotated[str, typer.Argument(help="A name for it, such as acme.")],
     tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
     model: Annotated[str, typer.Option(help="Only this model.")] = "",
@@ -60,9 +59,7 @@ def set_budget(
         list[str] | None, typer.Option(help=f"What makes one suspicious: {', '.join(SIGNALS)}.")
     ] = None,
     threshold: Annotated[float, typer.Option(help="From which signal on, 0 to 1.")] = 0.5,
-    as_json: JsonOption = False,
-) -> None:
-    """Set a budget, or replace the one of this name; every gateway keeps to it within a second."""
+) -> tuple[str, Budget]:
     wanted = Budget(
         tenant=tenant,
         model=model,
@@ -77,6 +74,14 @@ def set_budget(
         threshold=threshold,
     )
     rules.check(name, wanted)
+    return name, wanted
+
+
+def set_budget(
+    budget: Annotated[tuple[str, Budget], _budget], settings: OnServer, as_json: JsonOption = False
+) -> None:
+    """Set a budget, or replace the one of this name; every gateway keeps to it within a second."""
+    name, wanted = budget
     new = on_bus(settings, lambda bus: rules.put(bus.js, name, wanted), "budget")
     if as_json:
         print_json({"name": name, "new": new, **msgspec.to_builtins(wanted)})

@@ -16,7 +16,7 @@ from groundwatch.archive.place import placed
 from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.erasing import Eraser, Erasure
-from groundwatch.erasure.finding import subject
+from groundwatch.erasure.finding import Subject, subject
 from groundwatch.erasure.retention import enforce
 from groundwatch.erasure.searching import Stores, in_index
 from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
@@ -33,13 +33,19 @@ from groundwatch.topology import ERASE
 INDEX = "waiting until the NATS server has written its index anew, at most three minutes …"
 
 
-def erase(
-    settings: OnServer,
+def _subject(
     response: Annotated[str | None, typer.Option(help="The id of a response.", metavar="ID")] = None,
     tenant: Annotated[
         str | None, typer.Option(help="Its tenant; alone: everything of the tenant.", metavar="T")
     ] = None,
     image: Annotated[str | None, typer.Option(help="An image, whoever names it.", metavar="SHA256")] = None,
+) -> Subject:
+    return subject(response, tenant, image)
+
+
+def erase(
+    wanted: Annotated[Subject, _subject],
+    settings: OnServer,
     verify: Annotated[
         bool, typer.Option("--verify", help="Prove it: search every store for the subject's bytes.")
     ] = False,
@@ -64,7 +70,6 @@ def erase(
 
     Exit status 1: there was nothing of it, something is left, or a store could not be reached.
     """
-    wanted = subject(response, tenant, image)
     if store is not None and not store.is_dir():
         raise UsageError(f"--store {store}: no such folder")
     if lift:

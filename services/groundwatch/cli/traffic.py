@@ -124,16 +124,22 @@ def watch(
         on_bus(settings, work, "watch")
 
 
-def report(
-    settings: WithHistory,
-    as_json: JsonOption = False,
-    run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
+def _published(
     published: Annotated[
         str,
         typer.Option(
             metavar="PROTOCOL", help="Put the models into the tables that this protocol's paper published."
         ),
     ] = "",
+) -> PublishedComparison | None:
+    return PublishedComparison(published) if published else None
+
+
+def report(
+    beside: Annotated[PublishedComparison | None, _published],
+    settings: WithHistory,
+    as_json: JsonOption = False,
+    run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
     by: Annotated[
         str,
         typer.Option(
@@ -159,10 +165,9 @@ def report(
 
     With a time, a source, or more than one tag to tell them apart by, the answer comes from the history.
     """
-    beside = PublishedComparison(published) if published else None
     names = list(dict.fromkeys(name for one in by.split(",") if (name := one.strip())))
     if since or until or archive_only or stream_only or len(names) > 1 or set(names).intersection(DIMENSIONS):
-        if published:
+        if beside is not None:
             raise UsageError("--published goes with no time, source or dimension")
         if archive_only and stream_only:
             raise UsageError("--archive-only and --stream-only do not go together")
@@ -178,7 +183,7 @@ def report(
         )
         run(_show_history(source, names or ["model"], begin, end, run_name, as_json))
         return
-    if published and by:
+    if beside is not None and by:
         raise UsageError("--published and --by do not go together")
     found = beside or Report(by=by)
     alarms = Alarms(settings.alarm.rule)
