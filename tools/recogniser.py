@@ -32,7 +32,8 @@ from groundwatch.extraction.engines.linguistic.recogniser import (
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
-from groundwatch.protocols.faithscore.validation import Agreement, agreement, labelled_units, predicted
+from groundwatch.protocols.faithscore.validation import agreement, labelled_units, predicted
+from groundwatch.protocols.method import Result
 
 REGULARISATION = 0.2
 """scikit-learn's C, chosen by cross-validation: accuracy is flat within 0.4 points from 0.1 to 0.5."""
@@ -127,7 +128,7 @@ def _extraction(annotated: AnnotatedAnswer, labels: Sequence[Label]) -> Extracti
     )
 
 
-async def cross_validate(answers: Sequence[AnnotatedAnswer], count: int) -> Agreement:
+async def cross_validate(answers: Sequence[AnnotatedAnswer], count: int) -> Result:
     """How far the engines agree with people when the recogniser is trained again in folds by image."""
     labels = cross_validated_labels(answers, count, SentenceEmbedder(cached=20_000))
     return await agreement(answers, HeldOut(answers, labels), labels)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app
 from groundwatch.errors import CheckFailed, FileFormatError, UsageError
-from groundwatch.protocols.trihe.published import read_benchmark
+from groundwatch.protocols.trihe.files import read_benchmark
 
 
 def run(*arguments: object) -> Result:
@@ -56,7 +56,7 @@ def test_valor_tells_wrong_use_and_wrong_files(graphs: Path, tmp_path: Path):
     wrong.write_text('{"1": {"objects": {"a": {"name": 7}}}}')
     for arguments, kind, told in (
         (["valor", graphs, "--measure", "steepest"], UsageError, "one of highest"),
-        (["valor", wrong], FileFormatError, "wrong.json:1: image '1': key 'name'"),
+        (["valor", wrong], FileFormatError, "wrong.json:1: image '1': key 'objects[...].name'"),
         (["valor", tmp_path / "none.json"], FileFormatError, "cannot be read"),
         (["valor", graphs, "--out", tmp_path], UsageError, "cannot be written"),
     ):
@@ -242,15 +242,15 @@ def test_annotations_in_another_format_are_told(tmp_path: Path):
     out = tmp_path / "out.jsonl"
     for record, told in (
         ({"image": "2"}, "key 'objects': is missing"),
-        ({"image": "2", "objects": [7]}, "key 'objects'"),
+        ({"image": "2", "objects": [7]}, "key 'objects[0]'"),
         (good, "is there twice"),
     ):
         done = run("pope", lines(tmp_path / "in.jsonl", good, record), "--out", out)
         assert isinstance(done.exception, FileFormatError) and "in.jsonl:2" in str(done.exception)
         assert told in str(done.exception)
     for record, told in (
-        ({"sequence": "s", "cues": [7]}, "cue 0: expected an object"),
-        ({"sequence": "s", "cues": [{"image": "1"}]}, "cue 0: key 'image'"),
+        ({"sequence": "s", "cues": [7]}, "key 'cues[0]': expected `object`"),
+        ({"sequence": "s", "cues": [{"image": "1"}]}, "key 'cues[0].image'"),
         ({"cues": []}, "key 'sequence'"),
     ):
         done = run("vlm2", lines(tmp_path / "in.jsonl", record), "--out", out)

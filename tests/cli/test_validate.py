@@ -6,7 +6,7 @@ import io
 from itertools import product
 
 from groundwatch.cli.validate import render_annotators
-from groundwatch.protocols.annotators import Annotation, annotator_agreement
+from groundwatch.protocols.people import Annotation, annotator_agreement
 from groundwatch.terminal import Console
 
 

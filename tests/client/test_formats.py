@@ -13,7 +13,7 @@ import pytest
 
 from groundwatch.client.formats import converted
 from groundwatch.errors import FileFormatError
-from groundwatch.evaluation.inputs import Responses
+from groundwatch.evaluation.judging import Responses
 
 ONE: dict[str, Any] = {
     "id": "1",

@@ -15,7 +15,6 @@ from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.reading import truth
 from groundwatch.miniature.world import Scene, scenes
-from groundwatch.statistics.alarm import Rule
 from groundwatch.system.models import MINIATURE
 
 FACTS = 10
@@ -73,12 +72,12 @@ def test_the_alarm_finds_the_bad_rollout_and_leaves_good_ones_alone(monkeypatch:
     monkeypatch.setattr(miniature_report, "TRIALS", 2)
     monkeypatch.setattr(miniature_report, "GOOD_STREAM", 1500)
     good, bad = made_up("good", 0.02), made_up("bad", 0.3)
-    found = miniature_report.alarms(good, bad, Rule())
+    found = miniature_report.alarms(good, bad)
     assert found["responses_to_detect"]["missed"] == 0
     assert 1 <= found["responses_to_detect"]["most"] <= 150
     assert found["false_alarms"] == 0
     assert found["good_responses"] == 3000
-    nothing = miniature_report.alarms(good, good, Rule())
+    nothing = miniature_report.alarms(good, good)
     for moment, before in (("responses_to_detect_soon_after_learning", 400), ("responses_to_detect", 3200)):
         assert found[moment]["good_before"] == before
         assert nothing[moment] == {
@@ -153,6 +152,6 @@ def test_prompts_go_round_through_all_manners() -> None:
 def test_references_name_what_is_there() -> None:
     shown: Scene = next(scenes(3))
     kinds = {thing.kind for thing in shown.things}
-    assert set(miniature.reference_objects(shown).objects) == kinds
-    graph = miniature.reference_triplets(shown).triplets
+    assert set(miniature.REFERENCES["valor-object-existence"](shown).objects) == kinds
+    graph = miniature.REFERENCES["tri-he"](shown).triplets
     assert {subject for subject, _, _ in graph} == kinds

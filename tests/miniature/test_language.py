@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.miniature import language, questions, reading
-from groundwatch.miniature.statements import holds
+from groundwatch.miniature.reading import holds
 from groundwatch.miniature.world import Scene, Thing, changed, scenes
 
 SEEDS = st.integers(0, 2**40)

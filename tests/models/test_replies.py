@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.models.replies import MAX_REPLY, check, clean, encodable, last_valid
-from groundwatch.protocols.faithscore import questions
+from groundwatch.protocols.faithscore import protocol as questions
 from groundwatch.protocols.prompts import reply_schema
 
 VERDICT: dict[str, object] = {

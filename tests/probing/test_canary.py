@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app
 from groundwatch.errors import UsageError
-from groundwatch.probing.benchmarks import suite
+from groundwatch.probing.asking import Target
 from groundwatch.probing.canary import Canary
 from groundwatch.probing.probe import Plan
-from groundwatch.probing.target import Target
+from groundwatch.probing.suites import benchmark
 from groundwatch.runtime.settings import Settings
 from groundwatch.times import read_interval
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def canary(server: LlmServer, folder: Path, model: str = "looks", *, fresh: bool = False) -> Canary:
     target = Target(url=server.base_url, model=model, retries=0, patience=0.1)
     plan = Plan(target=target, folder=folder.parent / "rounds", source="here", limit=2)
-    return Canary(suite("pope", folder), plan, Settings(), fresh=fresh, submit="")
+    return Canary(benchmark("pope", folder), plan, Settings(), fresh=fresh, submit="")
 
 
 def typed(server: LlmServer, folder: Path, *more: str) -> Result:

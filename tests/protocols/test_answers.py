@@ -10,8 +10,7 @@ from groundwatch.cli import app
 from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.evaluation.judging import read_responses
 from groundwatch.events import ResponseRecorded
-from groundwatch.protocols.trihe.answers import annotate, read_answers
-from groundwatch.protocols.trihe.published import is_benchmark
+from groundwatch.protocols.trihe.files import annotate, is_benchmark, read_answers
 from groundwatch.records import DEFAULT_LIMITS
 
 IMAGE = {

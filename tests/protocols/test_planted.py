@@ -1,7 +1,6 @@
-"""What is planted is false, told where it stands, and the same again for the same seed."""
-
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -10,7 +9,19 @@ from hypothesis import strategies as st
 
 from groundwatch.events import Reference
 from groundwatch.language.subsentences import split
-from groundwatch.protocols.planted import RATES, Caption, Kind, base, plant
+from groundwatch.protocols.planted import (
+    APART,
+    FEWEST,
+    MOST,
+    RATES,
+    Caption,
+    Kind,
+    base,
+    comparable,
+    plant,
+    rank,
+    words,
+)
 
 REFERENCE = Reference(
     objects=("woman", "umbrella", "taxi", "dogs", "bench", "coat", "street"),
@@ -106,3 +117,41 @@ def test_the_same_seed_plants_the_same_and_says_where(seed: int, kinds: set[Kind
 )
 def test_names_are_compared_by_their_last_word(name: str, single: str):
     assert base(name) == single
+
+
+METRES = words().metres
+NAMES = st.sets(st.sampled_from(sorted(METRES)), max_size=12)
+
+
+@given(NAMES, st.integers(0, 1000))
+def test_what_is_compared_is_far_apart_and_from_large_to_small(names: set[str], seed: int):
+    found = comparable([*names, "love"], Random(seed))
+    assert found == () or FEWEST <= len(found) <= MOST
+    assert set(found) <= names
+    assert all(METRES[one] >= APART * METRES[other] for one, other in pairwise(found))
+    assert found == comparable([*sorted(names, reverse=True), "love"], Random(seed))
+
+
+@given(NAMES, st.integers(0, 1000), st.booleans())
+def test_things_are_first_said_in_order_but_for_the_two_exchanged(names: set[str], seed: int, wrong: bool):
+    things = comparable(names, Random(seed))
+    if not things:
+        return
+    found = rank(things, Random(seed), wrong=wrong)
+    words = found.answer.casefold().replace(".", " ").replace(",", " ") + " "
+    said = sorted(things, key=lambda name: words.index(f" {name} "))
+    expected = list(things)
+    if wrong:
+        assert found.exchanged is not None
+        first, second = (things.index(name) for name in found.exchanged)
+        assert first < second
+        expected[first], expected[second] = expected[second], expected[first]
+    else:
+        assert found.exchanged is None
+    assert said == expected
+    assert found == rank(things, Random(seed), wrong=wrong)
+
+
+def test_one_thing_cannot_be_compared():
+    with pytest.raises(ValueError, match="nothing to compare"):
+        rank(["dog"], Random(0), wrong=False)

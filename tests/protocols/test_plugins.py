@@ -19,8 +19,8 @@ from groundwatch.events import Claim, Decision, Judge, Label, ResponseRecorded, 
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
 from groundwatch.protocols.method import CommandResult, Method, MethodSettings
 from groundwatch.protocols.planted import Kind
-from groundwatch.protocols.suite import Question
-from groundwatch.protocols.tally import Tally
+from groundwatch.protocols.method import Question
+from groundwatch.protocols.method import Tally
 from groundwatch.verification.engines.base import Verification
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.registering import registered
 
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
@@ -24,7 +25,7 @@ def test_a_protocol_of_a_test_is_found_only_there():
     class Noop(FaithScore):
         name = "noop"
 
-    with registry.registered(Noop()) as noop:
+    with registered(Noop()) as noop:
         assert registry.get("noop") is noop
         assert "noop" in registry.names()
     assert "noop" not in registry.names()
@@ -33,6 +34,6 @@ def test_a_protocol_of_a_test_is_found_only_there():
 def test_a_configured_protocol_replaces_the_default_one():
     default = registry.get("faithscore")
     heavy = FaithScore(weights={"color": 2.0})
-    with registry.registered(heavy):
+    with registered(heavy):
         assert registry.get("faithscore") is heavy
     assert registry.get("faithscore") is default

@@ -13,12 +13,11 @@ from groundwatch.cli.options import Configured, JsonOption, serve_metrics
 from groundwatch.cli.output import bars, print_json, print_json_line, render_numbers, say
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
-from groundwatch.probing import benchmarks, world
+from groundwatch.probing import suites
+from groundwatch.probing.asking import Target
 from groundwatch.probing.canary import Canary, RoundTold
-from groundwatch.probing.probe import Plan, Probed, probe
-from groundwatch.probing.target import Target
+from groundwatch.probing.probe import Plan, Probed, probe, send
 from groundwatch.protocols import registry
-from groundwatch.protocols.suite import Suite
 from groundwatch.reporting import render
 from groundwatch.runtime.services.run import stopping
 from groundwatch.system.connecting import run
@@ -154,9 +153,7 @@ def probe_command(
             probed = await probe(found, plan, settings, tell)
         if not submit:
             return probed, None
-        from groundwatch.probing.sending import send
-
-        return probed, msgspec.to_builtins(await send(probed, submit))
+        return probed, await send(probed, submit)
 
     probed, sent = run(work())
     told = probed.to_dict()
@@ -177,13 +174,13 @@ def _say_round(told: RoundTold) -> None:
     say(line + (f"; unscored {missing}" if missing else ""))
 
 
-def suite_of(name: str, benchmark: Path | None, images: Path | None) -> tuple[Suite, str]:
+def suite_of(name: str, benchmark: Path | None, images: Path | None) -> tuple[suites.Suite, str]:
     """The suite, and where it comes from. Raises `UsageError` for one that is not there."""
-    if benchmark is None or str(benchmark) == world.NAME:
+    if benchmark is None or str(benchmark) == suites.WORLD:
         if images is not None:
             raise UsageError("--images: the miniature world draws its own; name a folder with --benchmark")
-        return world.WorldSuite(name), world.NAME
-    return benchmarks.suite(name, benchmark, images), str(benchmark.resolve())
+        return suites.world(name), suites.WORLD
+    return suites.benchmark(name, benchmark, images), str(benchmark.resolve())
 
 
 def default_folder(kind: str, suite: str, model: str, strategy: Strategy) -> str:

@@ -9,10 +9,11 @@ import typer
 from groundwatch.cli.options import ConfigOption, JsonOption
 from groundwatch.cli.output import bars, print_json, render_numbers, show_published
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.judging import judge_file, read_responses, with_engines
+from groundwatch.evaluation.judging import judge_file, read_responses
+from groundwatch.probing.probe import with_engines
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
-from groundwatch.protocols.tally import TallyRequest
+from groundwatch.protocols.method import TallyRequest
 from groundwatch.reporting import PublishedComparison, Report, render
 from groundwatch.runtime.delivery.recording import limits
 from groundwatch.system.connecting import prepare, run
@@ -105,7 +106,8 @@ def score(
         )
         _count(protocol, request, as_json)
         return
-    settings = with_engines(prepare(config), engine, judge)
+    engines = {"extraction": engine, "verification": judge, "matching": judge}
+    settings = with_engines(prepare(config), engines)
     registry.configure(settings.protocols)
     if published and by:
         raise UsageError("--published and --by do not go together")

@@ -12,8 +12,14 @@ from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.cli.output import bars, print_json, progress_bar, table_of
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.evaluation.verdicts import compare_verdicts, write_metrics
-from groundwatch.protocols.annotators import AnnotatorAgreement, annotator_agreement, read_annotators
-from groundwatch.protocols.verdicts import VerdictAgreement, read_verdicts
+from groundwatch.protocols.people import (
+    AnnotatorAgreement,
+    PersonsVerdict,
+    VerdictAgreement,
+    annotator_agreement,
+    read_annotators,
+)
+from groundwatch.protocols.published import read_lines
 from groundwatch.statistics.intervals import Interval
 from groundwatch.system.connecting import on_bus, run
 from groundwatch.terminal import Console
@@ -40,7 +46,7 @@ def verdicts(
     as_json: JsonOption = False,
 ) -> None:
     """The judges of a running system against what people say of the same claims."""
-    given = read_verdicts(file)
+    given = list(read_lines(file, PersonsVerdict))
     if not given:
         raise UsageError(f"{file} has no verdicts")
     found = on_bus(settings, lambda bus: compare_verdicts(given, bus), "validate")

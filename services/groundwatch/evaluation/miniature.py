@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from groundwatch.errors import GroundwatchError, Unscorable, UsageError
-from groundwatch.events import ClaimsExtracted, Judge, Reference, ResponseRecorded, ResponseScored, Verdict
+from groundwatch.events import ClaimsExtracted, Judge, Reference, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
 from groundwatch.generation.similarity import cosine
 from groundwatch.matching.engines.semantic import SemanticEngine
-from groundwatch.miniature.graph import objects, triplets
 from groundwatch.miniature.language import PROMPTS
+from groundwatch.miniature.questions import objects, triplets
 from groundwatch.miniature.reading import Truth, truth
 from groundwatch.miniature.world import Scene, missing_partners, png, scenes
 from groundwatch.models.embeddings import SentenceEmbedder
@@ -28,9 +28,10 @@ from groundwatch.models.serving.encoders import ImageEncoder
 from groundwatch.models.serving.generator import GenerationRequest, Generator
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
-from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.genception.scoring import gc_at
+from groundwatch.protocols.method import Progress
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.settings import Settings
 from groundwatch.statistics import agreement
@@ -49,12 +50,8 @@ GRADED = ("lvlm_good", "lvlm_poor", "lvlm_biased")
 CHAIN = 3
 """Steps of GenCeption's chains."""
 
-Progress = Callable[[str, int, int], None]
-
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's answer about a scene, with the truth about it."""
-
     shown: Scene
     response: ResponseRecorded
     truth: Truth
@@ -71,13 +68,11 @@ class WorldVerifier:
         self._version = checkpoint_digest(folder)[:12]
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """The checkpoint, by its digest."""
         return Judge(engine="in-process", model="verifier", version=self._version)
 
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        """One result for each event, in order."""
         found = self._verifier.judge(
             [
                 EntailmentRequest(
@@ -87,17 +82,15 @@ class WorldVerifier:
                 for event in extracted
             ]
         )
-        return [_verification(one) for one in found]
+        return [
+            Unscorable("verifier_failed", str(one))
+            if isinstance(one, Exception)
+            else Verification(verdicts=tuple(verdict(chance, 0.5) for chance in one.probabilities))
+            for one in found
+        ]
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-def _verification(found: EntailmentResult | Exception) -> Verification | GroundwatchError:
-    if isinstance(found, Exception):
-        return Unscorable("verifier_failed", str(found))
-    verdicts: list[Verdict] = [verdict(one, 0.5) for one in found.probabilities]
-    return Verification(verdicts=tuple(verdicts))
 
 
 def answered(folder: Path, name: str, number: int, images: dict[str, bytes]) -> Iterator[Answered]:
@@ -136,45 +129,20 @@ def _prompt(at: int) -> str:
     return manner[at // len(PROMPTS) % len(manner)]
 
 
-def reference_objects(shown: Scene) -> Reference:
-    """The scene's kinds, as VALOR's object existence is annotated."""
-    return Reference(objects=objects(shown))
-
-
-def reference_triplets(shown: Scene) -> Reference:
-    """The scene's graph, as Tri-HE has it."""
-    return Reference(triplets=triplets(shown), objects=objects(shown))
-
-
-async def outcomes(
-    protocol: str, found: Sequence[Answered], pipeline: Pipeline, tell: Callable[[int], None]
-) -> list[ResponseScored]:
-    """One outcome for each answer, in order, by one protocol's engines."""
-    references: dict[str, Callable[[Scene], Reference]] = {
-        "valor-object-existence": reference_objects,
-        "tri-he": reference_triplets,
-    }
-    make = references.get(protocol)
-    responses = [
-        msgspec.structs.replace(one.response, reference=make(one.shown)) if make else one.response
-        for one in found
-    ]
-    done = []
-    async for outcome in pipeline.outcomes(protocol, responses):
-        done.append(outcome)
-        tell(len(done))
-    return done
+REFERENCES: dict[str, Callable[[Scene], Reference]] = {
+    "valor-object-existence": lambda shown: Reference(objects=objects(shown)),
+    "tri-he": lambda shown: Reference(triplets=triplets(shown), objects=objects(shown)),
+}
+"""What VALOR's object existence and Tri-HE are given of a scene, as their benchmarks annotate it."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's answers with every protocol's outcomes for them."""
-
     name: str
     answers: list[Answered]
     by_protocol: dict[str, list[ResponseScored]]
 
-
-PROTOCOLS = ("faithscore", "valor-object-existence", "tri-he")
+    def judged(self, protocol: str) -> Iterator[tuple[Answered, ResponseScored]]:
+        return zip(self.answers, self.by_protocol[protocol], strict=True)
 
 
 async def judge_models(
@@ -195,33 +163,33 @@ async def judge_models(
         for one in answered(folder, name, number, images):
             answers.append(one)
             progress(f"{name} answers", len(answers), number)
-        by_protocol = {}
-        for protocol in PROTOCOLS:
-            stage, judge = judges[protocol]
+        by_protocol: dict[str, list[ResponseScored]] = {}
+        for protocol, (stage, judge) in judges.items():
             pipeline = Pipeline(Settings(), engines={Stage.EXTRACTION: linguistic, stage: judge})
-            by_protocol[protocol] = await outcomes(
-                protocol,
-                answers,
-                pipeline,
-                lambda done, of=protocol, who=name: progress(  # type: ignore[misc]
-                    f"{who} {of}", done, number
-                ),
-            )
+            make = REFERENCES.get(protocol, lambda shown: None)
+            responses = [msgspec.structs.replace(one.response, reference=make(one.shown)) for one in answers]
+            done = by_protocol[protocol] = []
+            async for outcome in pipeline.outcomes(protocol, responses):
+                done.append(outcome)
+                progress(f"{name} {protocol}", len(done), number)
         models.append(Judged(name=name, answers=answers, by_protocol=by_protocol))
     return models
 
 
 def faithscore_agreement(models: Sequence[Judged]) -> dict[str, Any]:
     """Per response and per model: FaithScore against the true share of facts that hold."""
-    pairs = {model.name: list(_faith_pairs(model)) for model in models}
-    everyone = [pair for found in pairs.values() for pair in found]
+    pairs = {
+        model.name: [
+            (outcome.score, 1.0 - one.truth.rate)
+            for one, outcome in model.judged("faithscore")
+            if outcome.score is not None and one.truth.rate is not None
+        ]
+        for model in models
+    }
     return {
-        "per_response": _correlations(everyone),
+        "per_response": _correlations([pair for found in pairs.values() for pair in found]),
         "by_model": {
-            model.name: {
-                "pearson": _pearson(pairs[model.name]),
-                **rate_errors(model),
-            }
+            model.name: {"pearson": _correlations(pairs[model.name])["pearson"], **rate_errors(model)}
             for model in models
         },
     }
@@ -230,17 +198,12 @@ def faithscore_agreement(models: Sequence[Judged]) -> dict[str, Any]:
 def rate_errors(model: Judged) -> dict[str, Any]:
     """Estimated and true rate of facts not in the image, and the error with its interval over responses."""
     sums = [
-        (
-            outcome.values["refuted"],
-            outcome.values["decided"],
-            float(one.truth.false_facts),
-            float(one.truth.facts),
-        )
-        for one, outcome in zip(model.answers, model.by_protocol["faithscore"], strict=True)
+        (outcome.values["refuted"], outcome.values["decided"], one.truth.false_facts, one.truth.facts)
+        for one, outcome in model.judged("faithscore")
         if outcome.score is not None
     ]
 
-    def error(drawn: Sequence[tuple[float, float, float, float]]) -> float | None:
+    def error(drawn: Sequence[tuple[float, ...]]) -> float | None:
         refuted, decided, false, facts = (sum(column) for column in zip(*drawn, strict=True))
         return refuted / decided - false / facts if decided and facts else None
 
@@ -254,17 +217,11 @@ def rate_errors(model: Judged) -> dict[str, Any]:
     }
 
 
-def _faith_pairs(model: Judged) -> Iterator[tuple[float, float]]:
-    for one, outcome in zip(model.answers, model.by_protocol["faithscore"], strict=True):
-        if outcome.score is not None and one.truth.rate is not None:
-            yield outcome.score, 1.0 - one.truth.rate
-
-
 def valor_agreement(models: Sequence[Judged]) -> dict[str, Any]:
     """Faithfulness and coverage of object existence against the kinds that are named and are there."""
     faithful, covered = [], []
     for model in models:
-        for one, outcome in zip(model.answers, model.by_protocol["valor-object-existence"], strict=True):
+        for one, outcome in model.judged("valor-object-existence"):
             named = one.truth.kinds_named
             there = {thing.kind for thing in one.shown.things}
             if outcome.score is None or not named:
@@ -281,7 +238,7 @@ def tri_he_agreement(models: Sequence[Judged]) -> dict[str, Any]:
     for model in models:
         own = [
             (outcome.values["hallu"], one.truth.rate)
-            for one, outcome in zip(model.answers, model.by_protocol["tri-he"], strict=True)
+            for one, outcome in model.judged("tri-he")
             if outcome.score is not None and one.truth.rate is not None
         ]
         pairs += own
@@ -340,8 +297,3 @@ def _correlations(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
     found = agreement.correlations(first, second, resamples=200)
     return {"n": len(pairs), **{name: msgspec.to_builtins(value) for name, value in found.items()}}
-
-
-def _pearson(pairs: Sequence[tuple[float, float]]) -> Any:
-    first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    return msgspec.to_builtins(agreement.correlation("pearson", first, second, resamples=200))

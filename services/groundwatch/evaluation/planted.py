@@ -7,7 +7,7 @@ that the scenes also list, which would tell the judge what to look for.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -16,13 +16,19 @@ from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Reference, ResponseRecorded, ResponseScored
 from groundwatch.language.subsentences import Span, split
 from groundwatch.protocols import registry
-from groundwatch.protocols.planted import Caption, Kind, PlantedAnswer, plant
-from groundwatch.protocols.planted_sizes import Ranking, comparable, rank
+from groundwatch.protocols.planted import (
+    Caption,
+    Kind,
+    PlantedAnswer,
+    Ranking,
+    any_of,
+    comparable,
+    plant,
+    rank,
+)
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.statistics.intervals import Interval, wilson
-
-T = TypeVar("T")
 
 SEED = 7
 DETAILS = (2, 3, 4)
@@ -76,22 +82,15 @@ async def planted(
     )
     found: list[Found] = []
     for name in protocols:
-        if Kind.COMPARISON in registry.get(name).sees:
+        protocol = registry.get(name)
+        if Kind.COMPARISON in protocol.sees:
             rankings = planted_rankings(len(answers))
-            responses = [_ranking_response(number, one) for number, one in enumerate(rankings)]
-            found.append(_ranked(name, rankings, await _judged(responses, name, pipeline, progress)))
+            told = [(one.answer, Reference(objects=one.things, complete=True)) for one in rankings]
+            found.append(_ranked(name, rankings, await _judged(told, name, pipeline, progress)))
             continue
-        responses = [
-            ResponseRecorded(
-                id=str(number),
-                model="planted",
-                answer=one.answer,
-                reference=registry.get(name).planted_reference(one.reference),
-            )
-            for number, one in enumerate(answers)
-        ]
-        outcomes = await _judged(responses, name, pipeline, progress)
-        found += [_found(name, kind, answers, outcomes) for kind in registry.get(name).sees]
+        told = [(one.answer, protocol.planted_reference(one.reference)) for one in answers]
+        outcomes = await _judged(told, name, pipeline, progress)
+        found += [_found(name, kind, answers, outcomes) for kind in protocol.sees]
     return found
 
 
@@ -105,7 +104,6 @@ def planted_rankings(count: int, seed: int = SEED) -> list[Ranking]:
 
 
 def report(answers: Sequence[PlantedAnswer], found: Sequence[Found]) -> dict[str, Any]:
-    """All of it that is a number."""
     return {
         "answers": len(answers),
         "planted": dict(Counter(one.kind.value for answer in answers for one in answer.planted)),
@@ -115,8 +113,12 @@ def report(answers: Sequence[PlantedAnswer], found: Sequence[Found]) -> dict[str
 
 
 async def _judged(
-    responses: Sequence[ResponseRecorded], name: str, pipeline: Pipeline, progress: Callable[[], None]
+    told: Sequence[tuple[str, Reference]], name: str, pipeline: Pipeline, progress: Callable[[], None]
 ) -> list[ResponseScored]:
+    responses = [
+        ResponseRecorded(id=str(number), model="planted", answer=answer, reference=reference)
+        for number, (answer, reference) in enumerate(told)
+    ]
     outcomes = []
     async for outcome in pipeline.outcomes(name, responses):
         outcomes.append(outcome)
@@ -141,17 +143,12 @@ def _found(
         hits += sum(unit in flagged for unit in mine)
         untouched += len(clean)
         alarms += len(clean & wrong)
-    return Found(
-        protocol=protocol,
-        kind=kind,
-        recall=wilson(hits, total) if total else None,
-        false_alarms=wilson(alarms, untouched) if untouched else None,
-    )
+    return _shares(protocol, kind, (hits, total), (alarms, untouched))
 
 
-def _ranking_response(number: int, ranking: Ranking) -> ResponseRecorded:
-    known = Reference(objects=ranking.things, complete=True)
-    return ResponseRecorded(id=str(number), model="planted", answer=ranking.answer, reference=known)
+def _shares(protocol: str, kind: Kind, found: tuple[int, int], false: tuple[int, int]) -> Found:
+    recall, alarms = (wilson(part, whole) if whole else None for part, whole in (found, false))
+    return Found(protocol=protocol, kind=kind, recall=recall, false_alarms=alarms)
 
 
 def _ranked(protocol: str, rankings: Sequence[Ranking], outcomes: Sequence[ResponseScored]) -> Found:
@@ -161,12 +158,7 @@ def _ranked(protocol: str, rankings: Sequence[Ranking], outcomes: Sequence[Respo
         flagged[ranking.exchanged is not None] += outcome.values.get("faithfulness", 1.0) < 1.0
     wrong = sum(one.exchanged is not None for one in rankings)
     right = len(rankings) - wrong
-    return Found(
-        protocol=protocol,
-        kind=Kind.COMPARISON,
-        recall=wilson(flagged[True], wrong) if wrong else None,
-        false_alarms=wilson(flagged[False], right) if right else None,
-    )
+    return _shares(protocol, Kind.COMPARISON, (flagged[True], wrong), (flagged[False], right))
 
 
 def _units(spans: Sequence[Span], units: Sequence[Any]) -> set[int]:
@@ -185,18 +177,14 @@ def _untouched(answer: PlantedAnswer) -> set[int]:
 
 def _caption(scene: Scene, random: Random) -> Caption:
     """An opening and details that hold, none about the same thing as another."""
-    taken = [_any([piece for piece in scene.openings if piece.holds], random)]
-    wanted = 1 + _any(DETAILS, random)
+    taken = [any_of([piece for piece in scene.openings if piece.holds], random)]
+    wanted = 1 + any_of(DETAILS, random)
     while len(taken) < wanted:
         about = {word for piece in taken for word in piece.about}
         free = [piece for piece in scene.details if piece.holds and about.isdisjoint(piece.about)]
         if not free:
             break
-        taken.append(_any(free, random))
+        taken.append(any_of(free, random))
     known = scene.reference
     reference = msgspec.structs.replace(known, facts=tuple(fact for fact in known.facts if fact.holds))
     return Caption(tuple(piece.text for piece in taken), reference)
-
-
-def _any(items: Sequence[T], random: Random) -> T:
-    return items[int(random.random() * len(items))]

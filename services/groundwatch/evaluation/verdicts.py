@@ -1,7 +1,7 @@
 """People's verdicts on claims of live traffic beside the judge's."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -10,35 +10,36 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, Decision, ResponseScored, response_key
-from groundwatch.protocols.verdicts import (
+from groundwatch.protocols.people import (
     PersonsVerdict,
     VerdictAgreement,
     decision_on,
     verdict_agreement,
 )
+from groundwatch.protocols.published import Place
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.topology import OUTCOMES, is_token, outcome_subject
 
 
-async def compare_verdicts(verdicts: Sequence[PersonsVerdict], bus: Bus) -> dict[str, VerdictAgreement]:
+async def compare_verdicts(
+    verdicts: Iterable[tuple[Place, PersonsVerdict]], bus: Bus
+) -> dict[str, VerdictAgreement]:
     """By protocol. Raises `FileFormatError` with the line that has no outcome."""
-    return verdict_agreement([(one, await _judged(bus, one)) for one in verdicts])
+    return verdict_agreement([(one, await _judged(bus, place, one)) for place, one in verdicts])
 
 
-async def _judged(bus: Bus, verdict: PersonsVerdict) -> Decision:
+async def _judged(bus: Bus, place: Place, verdict: PersonsVerdict) -> Decision:
     if not is_token(verdict.protocol):
-        raise verdict.place.wrong(f"no protocol '{verdict.protocol}'")
+        raise place.wrong(f"no protocol '{verdict.protocol}'")
     subject = outcome_subject(LIVE, verdict.protocol, response_key(verdict.tenant, verdict.id))
     try:
         message = await bus.js.get_last_msg(OUTCOMES, subject)
     except nats.js.errors.NotFoundError as error:
         what = f"no outcome of {verdict.protocol} for response '{verdict.id}' of tenant '{verdict.tenant}'"
-        raise verdict.place.wrong(what) from error
+        raise place.wrong(what) from error
     decision = decision_on(verdict, msgspec.json.decode(message.data or b"", type=ResponseScored))
     if decision is None:
-        raise verdict.place.wrong(
-            f"key 'claim': the outcome of '{verdict.id}' has no claim {verdict.claim!r}"
-        )
+        raise place.wrong(f"key 'claim': the outcome of '{verdict.id}' has no claim {verdict.claim!r}")
     return decision
 
 

@@ -6,60 +6,43 @@ image can prove or refute, as real answers do.
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from importlib import resources
 from itertools import pairwise
 
-from groundwatch.miniature.world import PLACES, Scene, Thing
+import msgspec
 
-PLURALS = {
-    "ball": "balls",
-    "box": "boxes",
-    "star": "stars",
-    "heart": "hearts",
-    "moon": "moons",
-    "tree": "trees",
-    "house": "houses",
-    "boat": "boats",
-    "object": "objects",
-}
+from groundwatch.miniature.world import KINDS, PLACES, Scene, Thing
+
+PLURALS = {kind: f"{kind}es" if kind.endswith("x") else f"{kind}s" for kind in (*KINDS, "object")}
 NUMBERS = ("no", "one", "two", "three", "four")
 
-PROMPTS: tuple[tuple[str, ...], ...] = (
-    (
-        "Describe the image.",
-        "Describe the image in detail.",
-        "Please describe this image in detail.",
-        "Describe all elements of the image clearly, precisely and in detail.",
-    ),
-    ("What do you see in this picture?", "What can you see here?", "Tell me what you see."),
-    ("What is in the image?", "How many objects are there, and what are they?", "What is shown here?"),
-    ("Where is everything?", "Describe where the objects are.", "What is where in this picture?"),
-    ("Write a short caption.", "Give me one sentence about the image.", "Caption this image."),
-    ("What may this picture be for?", "Explain the image to a child.", "What could this be used for?"),
+_SAID = msgspec.toml.decode(
+    resources.files(__package__).joinpath("language.toml").read_bytes(),
+    type=dict[str, tuple[tuple[str, ...], ...]],
 )
+PROMPTS = _SAID["prompts"]
 """Prompts by the manner in which they are answered."""
 
-REMARKS = (
-    ("It looks calm and simple.", "It may be a page of a picture book."),
-    ("Perhaps a child has arranged them.", "They might be part of a game."),
-    ("The arrangement seems playful.", "It could be a simple puzzle."),
-    ("The picture feels busy but cheerful.", "It might be a poster for a school."),
-)
+REMARKS = _SAID["remarks"]
 """What cannot be seen, by the number of things less one; the parity of the first place chooses."""
 
 
 def article(words: str) -> str:
-    """ "a" or "an"."""
     return "an" if words[0] in "aeio" else "a"
 
 
 def phrase(thing: Thing) -> str:
-    """ "a small red ball"."""
     words = f"{thing.size} {thing.color} {thing.kind}"
     return f"{article(words)} {words}"
 
 
+def phrases(things: Iterable[Thing]) -> str:
+    """ "a small red ball and a large blue box"."""
+    return enumerated([phrase(thing) for thing in things])
+
+
 def corner(thing: Thing) -> str:
-    """ "in the top left corner"."""
     return f"in the {thing.place} corner"
 
 
@@ -69,7 +52,6 @@ def counted(kind: str, number: int) -> str:
 
 
 def enumerated(parts: list[str]) -> str:
-    """ "a, b and c"."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
@@ -83,21 +65,32 @@ def mention(thing: Thing, shown: Scene) -> str | None:
     return None
 
 
+def _named(shown: Scene) -> list[tuple[Thing, str]]:
+    """The things that can be named, with their names."""
+    return [(thing, name) for thing in shown.things if (name := mention(thing, shown))]
+
+
+def relations(first: Thing, second: Thing) -> Iterator[str]:
+    if first.column != second.column:
+        yield "to the left of" if first.column < second.column else "to the right of"
+    if first.row != second.row:
+        yield "above" if first.row < second.row else "below"
+    if first.size != second.size:
+        yield "larger than" if first.size == "large" else "smaller than"
+
+
 def direction(first: Thing, second: Thing) -> str:
     """How the first lies to the second, sideways where they stand in different columns."""
-    if first.column != second.column:
-        return "to the left of" if first.column < second.column else "to the right of"
-    return "above" if first.row < second.row else "below"
+    return next(relations(first, second))
 
 
 def sentence(words: str) -> str:
-    """With a capital and a full stop."""
     return f"{words[0].upper()}{words[1:]}."
 
 
 def relation(shown: Scene) -> str | None:
     """How the first thing that can be named lies to the last; None with fewer than two."""
-    named = [(thing, name) for thing in shown.things if (name := mention(thing, shown))]
+    named = _named(shown)
     if len(named) < 2:
         return None
     (first, first_name), (last, last_name) = named[0], named[-1]
@@ -106,11 +99,10 @@ def relation(shown: Scene) -> str | None:
 
 def comparison(shown: Scene) -> str | None:
     """The first pair of neighbours that can be named and differ in size."""
-    named = [(thing, name) for thing in shown.things if (name := mention(thing, shown))]
+    named = _named(shown)
     for (first, first_name), (second, second_name) in pairwise(named):
         if first.size != second.size:
-            than = "larger than" if first.size == "large" else "smaller than"
-            return sentence(f"{first_name} is {than} {second_name}")
+            return sentence(f"{first_name} is {[*relations(first, second)][-1]} {second_name}")
     return None
 
 
@@ -141,7 +133,7 @@ def _in_detail(shown: Scene) -> list[str | None]:
 
 
 def _as_seen(shown: Scene) -> list[str | None]:
-    said: list[str | None] = [sentence(f"I can see {enumerated([phrase(thing) for thing in shown.things])}")]
+    said: list[str | None] = [sentence(f"I can see {phrases(shown.things)}")]
     for thing in shown.things[:2]:
         name = mention(thing, shown)
         said.append(sentence(f"{name} is {corner(thing)}") if name else None)
@@ -174,17 +166,20 @@ def _by_place(shown: Scene) -> list[str | None]:
     return [*said, relation(shown)]
 
 
-def _short(shown: Scene) -> list[str | None]:
-    return [sentence(f"this is a picture of {enumerated([phrase(thing) for thing in shown.things])}")]
-
-
 def _explained(shown: Scene) -> list[str | None]:
     return [
         "This may be a page from a book for children.",
-        sentence(f"it shows {enumerated([phrase(thing) for thing in shown.things])}"),
+        sentence(f"it shows {phrases(shown.things)}"),
         comparison(shown) or relation(shown),
         "The clear colors might help a child to learn.",
     ]
 
 
-_MANNERS = (_in_detail, _as_seen, _counted, _by_place, _short, _explained)
+_MANNERS: tuple[Callable[[Scene], list[str | None]], ...] = (
+    _in_detail,
+    _as_seen,
+    _counted,
+    _by_place,
+    lambda shown: [sentence(f"this is a picture of {phrases(shown.things)}")],
+    _explained,
+)

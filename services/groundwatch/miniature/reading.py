@@ -1,17 +1,89 @@
-"""What an answer states about a scene, read by the world's own grammar, and how much of it is true.
+"""What is stated about a scene, read by the world's own grammar, and how much of it is true.
 
-This is the truth that the monitor is measured against: it does not use any of the monitor's parts.
+This is the truth that the monitor is measured against: it does not use any of the monitor's parts. What is
+said of "the ball" holds when some ball of the scene is so; what is said of a thing that is not there
+does not hold.
 """
 
 import re
+from collections.abc import Callable
 
 import msgspec
 
-from groundwatch.miniature.language import NUMBERS, PLURALS, REMARKS
-from groundwatch.miniature.statements import holds
+from groundwatch.miniature.language import NUMBERS, PLURALS, REMARKS, article
 from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIZES, Scene, Thing
 
-_THING = re.compile(
+_SIZE, _COLOR, _KIND = "|".join(SIZES), "|".join(COLORS), "|".join((*KINDS, "object"))
+_THING = rf"(?:the|a|an|one|another) (?:({_SIZE}) )?(?:({_COLOR}) )?({_KIND})"
+_MANY = "|".join(PLURALS.values())
+_PLACE = "|".join(PLACES)
+_SINGULAR = {plural: kind for kind, plural in PLURALS.items()}
+
+
+def _fitting(shown: Scene, size: str | None, color: str | None, kind: str) -> list[Thing]:
+    return [
+        thing
+        for thing in shown.of_kind(kind)
+        if (size is None or thing.size == size) and (color is None or thing.color == color)
+    ]
+
+
+def _stands(shown: Scene, size: str | None, color: str | None, kind: str, place: str | None) -> bool:
+    return any(place in (None, thing.place) for thing in _fitting(shown, size, color, kind))
+
+
+def _all_are(shown: Scene, kinds: str, value: str) -> bool:
+    alike = shown.of_kind(_SINGULAR[kinds])
+    return len(alike) > 1 and all(value in (thing.size, thing.color) for thing in alike)
+
+
+def _lies(shown: Scene, *parts: str) -> bool:
+    related = _RELATIONS[parts[3].removeprefix("to the ")]
+    return any(
+        first is not second and related(first, second)
+        for first in _fitting(shown, *parts[:3])
+        for second in _fitting(shown, *parts[4:])
+    )
+
+
+_RELATIONS: dict[str, Callable[[Thing, Thing], bool]] = {
+    "left of": lambda a, b: a.column < b.column,
+    "right of": lambda a, b: a.column > b.column,
+    "above": lambda a, b: a.row < b.row,
+    "below": lambda a, b: a.row > b.row,
+    "larger than": lambda a, b: (a.size, b.size) == ("large", "small"),
+    "smaller than": lambda a, b: (a.size, b.size) == ("small", "large"),
+}
+_FORMS: dict[str, Callable[..., bool]] = {
+    rf"there (?:is|are) ({'|'.join(NUMBERS)}) ({_KIND}|{_MANY})(?: in the (?:picture|image))?": (
+        lambda shown, number, kind: len(shown.of_kind(_SINGULAR.get(kind, kind))) == NUMBERS.index(number)
+    ),
+    rf"there is {_THING}(?: (?:in|at) the ({_PLACE})(?: corner)?)?": _stands,
+    rf"there are (?:({_SIZE}) )?(?:({_COLOR}) )?({_MANY})": (
+        lambda shown, size, color, kinds: len(_fitting(shown, size, color, _SINGULAR[kinds])) > 1
+    ),
+    rf"{_THING} is ({_SIZE}|{_COLOR})": (
+        lambda shown, *said: any(said[3] in (one.size, one.color) for one in _fitting(shown, *said[:3]))
+    ),
+    rf"the ({_MANY}) are ({_SIZE}|{_COLOR})": _all_are,
+    rf"{_THING} is (?:in|at) the ({_PLACE})(?: corner)?": _stands,
+    rf"{_THING} is (?:on|at) the (left|right|top|bottom)(?: side)?": (
+        lambda shown, *said: any(said[3] in one.place for one in _fitting(shown, *said[:3]))
+    ),
+    rf"{_THING} is ((?:to the )?(?:left|right) of|above|below|larger than|smaller than) {_THING}": _lies,
+}
+
+
+def holds(shown: Scene, text: str) -> bool | None:
+    """Whether a statement holds for a scene; None when it is in no form that this world speaks."""
+    words = text.strip().rstrip(".").lower()
+    for form, is_true in _FORMS.items():
+        if found := re.fullmatch(form, words):
+            return is_true(shown, *found.groups())
+    return None
+
+
+_STATED = re.compile(
     rf"(?:an?|one) ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(KINDS)})"
     rf"(?: (?:is )?in the ({'|'.join(PLACES)}) corner| on the (left|right))?"
 )
@@ -41,7 +113,6 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
 
     def is_in(self, shown: Scene) -> bool:
-        """Whether one thing of the scene has everything that is said, together."""
         return any(self._fits(thing) for thing in shown.things)
 
     def _fits(self, thing: Thing) -> bool:
@@ -58,7 +129,6 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sentences(text: str) -> list[str]:
-    """The answer's sentences with their full stops."""
     return [part.strip() for part in re.findall(r"[^.]+\.?", text) if part.strip()]
 
 
@@ -72,23 +142,23 @@ def read(text: str) -> Read:
             continue
         plain = sentence.rstrip(".").lower()
         row = plain.split()[2] if plain.startswith(("at the top ", "at the bottom ")) else ""
-        found = list(_THING.finditer(plain))
+        found = list(_STATED.finditer(plain))
         counts = list(_COUNT.finditer(plain)) if plain.startswith(("there is", "there are")) else []
         if found:
             for match in found:
                 size, color, kind, corner, side = match.groups()
                 place = corner or (f"{row} {side}" if row and side else "")
                 things.append(Said(kind=kind, color=color, size=size, place=place))
-                facts += [f"There is {_article(kind)} {kind}.", f"The {kind} is {size}."]
+                facts += [f"There is {article(kind)} {kind}.", f"The {kind} is {size}."]
                 facts += [f"The {kind} is {color}."]
                 facts += [f"The {kind} is in the {place} corner."] if place else []
-            rest = _THING.sub("", plain)
+            rest = _STATED.sub("", plain)
             for opening in _OPENINGS:
                 rest = rest.removeprefix(opening)
             if re.sub(r"\b(?:and|is)\b|[\s,]", "", rest):
                 unread.append(sentence)
         elif counts:
-            facts += [_counted(match[1], match[2]) for match in counts]
+            facts += [f"There {'is' if one[1] == 'one' else 'are'} {one[1]} {one[2]}." for one in counts]
         elif holds(_NOWHERE, sentence) is not None:
             facts.append(sentence)
         else:
@@ -96,20 +166,10 @@ def read(text: str) -> Read:
     return Read(things=tuple(things), facts=tuple(dict.fromkeys(facts)), unread=tuple(unread))
 
 
-def _article(word: str) -> str:
-    return "an" if word[0] in "aeio" else "a"
-
-
-def _counted(number: str, kind: str) -> str:
-    return f"There {'is' if number == 'one' else 'are'} {number} {kind}."
-
-
 _NOWHERE = Scene(things=(), seed=0)
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """How an answer stands to a scene: counts of facts and things."""
-
     facts: int
     false_facts: int
     things: int

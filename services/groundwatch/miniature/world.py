@@ -42,8 +42,6 @@ SHADE = 14
 
 
 class Thing(msgspec.Struct, frozen=True, kw_only=True):
-    """An object with all that can be said of it alone."""
-
     kind: str
     color: str
     size: str
@@ -133,10 +131,7 @@ def with_partners(shown: Scene, random: Random) -> Scene:
 
 
 def changed(shown: Scene, number: int, random: Random) -> Scene:
-    """The scene with `number` attributes (kind, color or size of some thing) changed; same drawing seed.
-
-    Raises `ValueError` when the scene has fewer than `number` attributes.
-    """
+    """The scene with `number` attributes (kind, color or size of some thing) changed; same drawing seed."""
     slots = [(at, name) for at in range(len(shown.things)) for name in ("kind", "color", "size")]
     if number > len(slots):
         raise ValueError(f"a scene of {len(shown.things)} things has {len(slots)} attributes, not {number}")
@@ -174,7 +169,6 @@ def draw(shown: Scene, *, plain: bool = False) -> Image.Image:
 
 
 def png(shown: Scene) -> bytes:
-    """The scene's image as PNG bytes."""
     buffer = io.BytesIO()
     draw(shown).save(buffer, format="PNG")
     return buffer.getvalue()

@@ -1,18 +1,28 @@
-"""Asking a suite's questions, several at once, each until it has an answer or a reason for none."""
+"""The model that is probed, and asking it questions, each until it has an answer or a reason for none.
+
+It is asked by the very engines of the captioning service, so that a probe and live questions meet the same
+model in the same way.
+"""
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 from uuid import uuid4
 
 import msgspec
+from pydantic import ValidationError
 
+from groundwatch.addresses import shown_address
+from groundwatch.captioning.engines import build
 from groundwatch.captioning.engines.base import CaptioningEngine, Image, Said, Turn
 from groundwatch.captioning.strategies import STRATEGIES, TAG
 from groundwatch.errors import (
     GroundwatchError,
     InputError,
+    SettingsError,
     TransientError,
     Unavailable,
     Unscorable,
@@ -21,10 +31,71 @@ from groundwatch.errors import (
 from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usage, digest
 from groundwatch.models.asking.breaker import ASKED_FOR
 from groundwatch.models.asking.retry_policy import CallKind
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.probing.runfile import Answer, RunFile
-from groundwatch.protocols.suite import Question
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.protocols.method import Question
+from groundwatch.runtime.settings import CaptioningSettings, IntakeSettings, Settings
 from groundwatch.runtime.stores.images import check_image
+from groundwatch.section import in_words
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked. `url` is http(s):// for OpenAI-compatible servers, triton://host:port for Triton.
+
+    `timeout` in seconds for one request; `at_once` requests are under way together.
+    """
+
+    url: str
+    model: str
+    timeout: float = 60.0
+    at_once: int = 8
+    max_tokens: int = 1024
+    api_key_env: str = "OPENAI_API_KEY"
+    retries: int = 2
+    patience: float = 30.0
+
+    def check(self) -> SplitResult:
+        """The address in its parts. Raises `UsageError` for one that is none."""
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname
+        except ValueError as error:
+            raise UsageError(f"target {shown_address(self.url)}: is not an address ({error})") from error
+        if parts.scheme not in ("http", "https", "triton") or not host:
+            raise UsageError(
+                f"target {shown_address(self.url)}: must be http(s)://… of an OpenAI-compatible server or "
+                "triton://host:port"
+            )
+        return parts
+
+    def engine(self, settings: Settings) -> CaptioningEngine:
+        """The engine that asks it. Raises `UsageError` for an address that is none."""
+        parts = self.check()
+        asking: dict[str, Any] = {
+            "timeout": self.timeout,
+            "concurrency": self.at_once,
+            "retries": self.retries,
+            "patience": self.patience,
+        }
+        try:
+            if parts.scheme == "triton":
+                captioning = CaptioningSettings(
+                    engine="triton", served={self.model: self.model}, max_tokens=self.max_tokens
+                )
+                triton = {**dict(settings.triton), **asking, "url": f"{parts.netloc}{parts.path}"}
+                return build(captioning, triton=TritonSettings(**triton))
+            chat = ChatSettings(
+                base_url=self.url.rstrip("/"),
+                model=self.model,
+                api_key_env=self.api_key_env,
+                max_tokens=self.max_tokens,
+                **asking,
+            )
+            return build(CaptioningSettings(models={self.model: chat}))
+        except ValidationError as error:
+            raise SettingsError(f"target {shown_address(self.url)}: {in_words(error)}") from error
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,65 +103,52 @@ R = TypeVar("R")
 ATTEMPTS = 3
 """How often a question is asked anew after a fault that outlasted the engine's own patience."""
 
-LONGEST_PAUSE = 60.0
+PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before it is asked anew, doubling."""
+
 GIVEN_UP = 20
 """After so many faults in a row without a single answer nobody waits for the rest."""
 
-_OF_THE_TARGET = (CallKind.UNREACHABLE, CallKind.MISCONFIGURED)
+OF_THE_TARGET = (CallKind.UNREACHABLE, CallKind.MISCONFIGURED)
 """Faults that the first question's asker must mend: no other question would fare better."""
 
 
+@dataclass
 class Asker:
     """Asks one model by one strategy, and keeps every answer in the run's file."""
 
-    def __init__(
-        self,
-        engine: CaptioningEngine,
-        model: str,
-        run: RunFile,
-        limits: IntakeSettings,
-        *,
-        strategy: Strategy = Strategy.DIRECT,
-        pause: float = 1.0,
-    ) -> None:
-        """`pause` in seconds before a question is asked anew, doubling."""
-        self._engine = engine
-        self._model = model
-        self._run = run
-        self._limits = limits
-        self._name = strategy
-        self._strategy = STRATEGIES[strategy]
-        self._pause = pause
+    engine: CaptioningEngine
+    model: str
+    run: RunFile
+    limits: IntakeSettings
+    strategy: Strategy = Strategy.DIRECT
 
-    def key(self, question: Question, images: Sequence[str]) -> str:
+    def _key(self, question: Question, judge: Judge, images: Sequence[str]) -> str:
         """Names the question, who answers it and how it is put; `images` are digests."""
-        return digest(question.id, self._model, self.judge(question.prompt).fingerprint, *images)[:32]
+        return digest(question.id, self.model, judge.fingerprint, *images)[:32]
 
     def load(self, question: Question) -> list[Image]:
         """The question's images. Raises `Unscorable` for one that cannot be read."""
         found = []
         for picture in question.images:
             try:
-                checked = check_image(picture.load(), self._limits)
+                checked = check_image(picture.load(), self.limits)
             except (OSError, InputError) as error:
                 raise Unscorable("unreadable_image", f"{picture.name}: {error}") from error
             found.append((checked.data, checked.media_type))
         return found
 
     async def answer(self, question: Question) -> Answer:
-        """The answer that the run has, or a new one, kept there.
-
-        Raises `UsageError` for a target that answers nobody.
-        """
-        response = question.response(self._model)
-        response = msgspec.structs.replace(response, tags={**response.tags, TAG: self._name.value})
+        """The answer that the run has, or a new one, kept there."""
+        response = question.response(self.model)
+        response = msgspec.structs.replace(response, tags={**response.tags, TAG: self.strategy.value})
         try:
             images = await asyncio.to_thread(self.load, question)
         except Unscorable as error:
             return self._kept(question, [], response, self.judge(question.prompt), error)
-        kept = [await asyncio.to_thread(self._run.keep_image, data) for data, _ in images]
+        kept = [await asyncio.to_thread(self.run.keep_image, data) for data, _ in images]
         response = msgspec.structs.replace(response, images=tuple(kept))
-        known = self._run.answers.get(self.key(question, kept))
+        known = self.run.answers.get(self._key(question, self.judge(question.prompt), kept))
         if known is not None and not known.again:
             return known
         judge, said = await self.say(question.prompt, images)
@@ -100,13 +158,13 @@ class Asker:
 
     async def say(self, prompt: str, images: Sequence[Image]) -> tuple[Judge, Said | GroundwatchError]:
         """What the model says, after as many turns as the strategy has, and who it was."""
-        pause = self._pause
+        pause = PAUSE
         # All its attempts are one question: alone it never shows that the model is away.
         ASKED_FOR.set(uuid4().hex)
         for attempt in range(1, ATTEMPTS + 1):
             judge = self.judge(prompt)
             said = await self._turns(prompt, images)
-            if not isinstance(said, TransientError) or attempt == ATTEMPTS or said.kind in _OF_THE_TARGET:
+            if not isinstance(said, TransientError) or attempt == ATTEMPTS or said.kind in OF_THE_TARGET:
                 break
             wait = said.retry_after if isinstance(said, Unavailable) else None
             await asyncio.sleep(min(wait if wait is not None else pause, LONGEST_PAUSE))
@@ -114,26 +172,25 @@ class Asker:
         return judge, said
 
     def judge(self, prompt: str) -> Judge:
-        """Who answers a prompt, and how it is put."""
-        return self._engine.judge(self._model, self._strategy.digest(prompt))
+        return self.engine.judge(self.model, STRATEGIES[self.strategy].digest(prompt))
 
     async def _turns(self, prompt: str, images: Sequence[Image]) -> Said | GroundwatchError:
         first = await self._turn(
-            Turn(model=self._model, text=self._strategy.first(prompt), images=tuple(images))
+            Turn(model=self.model, text=STRATEGIES[self.strategy].first(prompt), images=tuple(images))
         )
         if not isinstance(first, Said):
             return first
-        text = self._strategy.second(prompt, first.text)
+        text = STRATEGIES[self.strategy].second(prompt, first.text)
         if text is None:
             return first
-        second = await self._turn(Turn(model=self._model, text=text))
+        second = await self._turn(Turn(model=self.model, text=text))
         if isinstance(second, Said):
             return msgspec.structs.replace(second, usage=first.usage + second.usage)
         return second
 
     async def _turn(self, turn: Turn) -> Said | GroundwatchError:
-        (said,) = await self._engine.say([turn])
-        longest = self._limits.max_answer
+        (said,) = await self.engine.say([turn])
+        longest = self.limits.max_answer
         if isinstance(said, Said) and len(said.text) > longest:
             return Unscorable("answer_too_long", f"{len(said.text)} characters; at most {longest}")
         return said
@@ -146,22 +203,20 @@ class Asker:
         judge: Judge,
         said: Said | GroundwatchError,
     ) -> Answer:
-        usage = said.usage if isinstance(said, Said) else Usage()
         if not isinstance(said, Said):
             response = msgspec.structs.replace(response, unanswered=why(said))
         answer = Answer(
-            key=digest(question.id, self._model, judge.fingerprint, *images)[:32],
+            key=self._key(question, judge, images),
             response=response,
             judge=judge,
-            usage=usage,
+            usage=said.usage if isinstance(said, Said) else Usage(),
             again=isinstance(said, TransientError),
         )
-        self._run.add(answer)
+        self.run.add(answer)
         return answer
 
 
 def why(error: GroundwatchError) -> NoAnswer:
-    """The reason for no answer, as a response carries it."""
     if isinstance(error, Unscorable):
         return NoAnswer(reason=error.reason, detail=error.detail[:500])
     if isinstance(error, TransientError):
@@ -202,25 +257,3 @@ async def at_once(
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-class Hopeless:
-    """Says when a target is not worth asking any more: nothing but faults, and never an answer."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._faults = 0
-        self._answered = False
-
-    def heard(self, unanswered: NoAnswer | None, *, again: bool) -> None:
-        """Take in what became of a question. Raises `UsageError` on one line."""
-        if not again:
-            self._answered = True
-        elif not self._answered:
-            self._faults += 1
-            assert unanswered is not None
-            if unanswered.reason in _OF_THE_TARGET or self._faults >= GIVEN_UP:
-                raise UsageError(
-                    f"target {self._url}: {unanswered.detail or unanswered.reason}; "
-                    "what was answered is kept, run again to go on"
-                )

@@ -9,19 +9,15 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from groundwatch.errors import UsageError
-from groundwatch.events import OutcomeKind
-from groundwatch.probing.probe import Plan, Probed, probe
-from groundwatch.probing.sending import send
+from groundwatch.probing.probe import Plan, Probed, probe, send
+from groundwatch.probing.suites import Suite
 from groundwatch.protocols import registry
-from groundwatch.protocols.suite import Suite
+from groundwatch.protocols.method import mean_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.statistics.intervals import Moments, mean_interval
 
 
 class CanaryMetrics:
-    """What the last rounds found, for Prometheus."""
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         labels = ("suite", "model")
@@ -114,24 +110,20 @@ class Canary:
         labels = (self._suite.name, plan.target.model)
         try:
             probed = await probe(self._suite, plan, self._settings, lambda *_: None)
-            submitted = await self._send(probed) if self._submit else None
+            submitted = None
+            if self._submit:
+                submitted = (await send(probed, self._submit, label=f"canary-{self._number}"))["accepted"]
         except UsageError as error:
             self.metrics.failed.labels(*labels).inc()
             logger.error("canary.round_failed", round=self._number, error=str(error))
             return None
         return self._told(probed, submitted, labels)
 
-    async def _send(self, probed: Probed) -> int:
-        return (await send(probed, self._submit, label=f"canary-{self._number}")).accepted
-
     def _told(self, probed: Probed, submitted: int | None, labels: tuple[str, str]) -> RoundTold:
-        moments = Moments()
         for outcome in probed.outcomes:
             self.metrics.questions.labels(*labels, outcome.outcome.value).inc()
-            if outcome.outcome is OutcomeKind.SCORED and outcome.score is not None:
-                moments.add(outcome.score)
         bottom = 0.0 if registry.method(self._suite.name).chain is None else -1.0
-        mean = mean_interval(moments, bounds=(bottom, 1.0))
+        mean = mean_of((outcome.score for outcome in probed.outcomes), bounds=(bottom, 1.0))
         if mean is not None:
             self.metrics.score.labels(*labels).set(mean.value)
         self.metrics.at.labels(*labels).set(time.time())
@@ -140,7 +132,7 @@ class Canary:
             suite=labels[0],
             model=labels[1],
             questions=len(probed.questions),
-            scored=moments.n,
+            scored=sum(outcome.score is not None for outcome in probed.outcomes),
             unscored=probed.unscored,
             score=mean.value if mean else None,
             low=mean.low if mean else None,

@@ -6,6 +6,7 @@ round that it was in.
 
 import asyncio
 import time
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,11 +15,10 @@ from groundwatch.errors import GroundwatchError, InputError, TransientError, Una
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
 from groundwatch.generation.engines.base import GenerationEngine, Vector
 from groundwatch.generation.similarity import cosine
-from groundwatch.probing.asking import ATTEMPTS, LONGEST_PAUSE, Asker, why
-from groundwatch.probing.runfile import Answer, Round, RunFile
+from groundwatch.probing.asking import ATTEMPTS, LONGEST_PAUSE, PAUSE, Asker, why
+from groundwatch.probing.runfile import Answer, Round
 from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.protocols.suite import Question
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.protocols.method import Question
 from groundwatch.runtime.stores.images import check_image
 
 
@@ -28,56 +28,35 @@ class ChainRun(msgspec.Struct, frozen=True, kw_only=True):
     chain: ChainAdvanced
     answer: Answer
 
-    @property
-    def whole(self) -> bool:
-        """Whether all rounds are done."""
-        return self.answer.response.unanswered is None
 
-
+@dataclass
 class Chains:
-    """Walks chains with a model under test and a generation engine."""
+    """Walks chains of `length` rounds, T, with a model under test and a generation engine."""
 
-    def __init__(
-        self,
-        asker: Asker,
-        model: str,
-        generation: GenerationEngine,
-        protocol: ChainProtocol,
-        run: RunFile,
-        limits: IntakeSettings,
-        *,
-        length: int,
-        pause: float = 1.0,
-    ) -> None:
-        """`length` is T; `pause` in seconds before a round is tried again, doubling."""
-        self._asker = asker
-        self._model = model
-        self._generation = generation
-        self._protocol = protocol
-        self._run = run
-        self._limits = limits
-        self._length = length
-        self._pause = pause
+    asker: Asker
+    generation: GenerationEngine
+    protocol: ChainProtocol
+    length: int
 
     async def walk(self, question: Question) -> ChainRun:
         """Every round that is not done yet, from one seed image."""
-        response = question.response(self._model)
-        tags = {**response.tags, self._protocol.length_tag: str(self._length)}
+        response = question.response(self.asker.model)
+        tags = {**response.tags, self.protocol.length_tag: str(self.length)}
         response = msgspec.structs.replace(response, tags=tags, recorded_at=time.time())
-        prompt = self._protocol.description_prompt(response)
-        chain = ChainAdvanced(response=response, protocol=self._protocol.name, length=self._length)
-        describer = self._asker.judge(prompt)
-        painter = self._generation.judge(digest(self._protocol.generation_prompt(""))[:16])
+        prompt = self.protocol.description_prompt(response)
+        chain = ChainAdvanced(response=response, protocol=self.protocol.name, length=self.length)
+        describer = self.asker.judge(prompt)
+        painter = self.generation.judge(digest(self.protocol.generation_prompt(""))[:16])
         judges = {Stage.CAPTIONING.value: describer, Stage.GENERATION.value: painter}
         key = question.id
         try:
-            ((data, _),) = await asyncio.to_thread(self._asker.load, question)
-            seed = await asyncio.to_thread(self._run.keep_image, data)
+            ((data, _),) = await asyncio.to_thread(self.asker.load, question)
+            seed = await asyncio.to_thread(self.asker.run.keep_image, data)
             response = msgspec.structs.replace(response, images=(seed,))
             key = digest(question.id, seed, describer.fingerprint, painter.fingerprint)[:32]
             chain = msgspec.structs.replace(chain, response=response, judges=judges)
-            known = self._run.rounds.get(key, {})
-            while (number := len(chain.steps) + 1) <= self._length:
+            known = self.asker.run.rounds.get(key, {})
+            while (number := len(chain.steps) + 1) <= self.length:
                 done = known.get(number) or await self._round(key, chain, prompt, data)
                 chain = msgspec.structs.replace(
                     chain, steps=(*chain.steps, done.step), usage=chain.usage + done.usage
@@ -89,8 +68,7 @@ class Chains:
         return ChainRun(chain=chain, answer=Answer(key=key, response=response, judge=describer))
 
     async def _round(self, key: str, chain: ChainAdvanced, prompt: str, seed: bytes) -> Round:
-        """The next round, which is tried again after faults that pass, as a question is."""
-        pause = self._pause
+        pause = PAUSE
         attempt = 1
         while True:
             try:
@@ -102,29 +80,29 @@ class Chains:
                 await asyncio.sleep(min(wait if wait is not None else pause, LONGEST_PAUSE))
                 attempt, pause = attempt + 1, 2 * pause
             else:
-                self._run.add(found)
+                self.asker.run.add(found)
                 return found
 
     async def _try(self, key: str, chain: ChainAdvanced, prompt: str, seed: bytes) -> Round:
         last = chain.steps[-1].image if chain.steps else chain.response.images[0]
-        shown = check_image(await asyncio.to_thread(self._run.image, last), self._limits)
-        judge, said = await self._asker.say(prompt, [(shown.data, shown.media_type)])
+        shown = check_image(await asyncio.to_thread(self.asker.run.image, last), self.asker.limits)
+        judge, said = await self.asker.say(prompt, [(shown.data, shown.media_type)])
         if not isinstance(said, Said):
             raise said
-        (made,) = await self._generation.generate([self._protocol.generation_prompt(said.text)])
+        (made,) = await self.generation.generate([self.protocol.generation_prompt(said.text)])
         if isinstance(made, GroundwatchError):
             raise made
         try:
-            image = await asyncio.to_thread(check_image, made.image, self._limits)
+            image = await asyncio.to_thread(check_image, made.image, self.asker.limits)
         except InputError as error:
             raise Unscorable("unreadable_image", f"generated: {error}") from error
         similarity = cosine(*await self._encoded(seed, image.data))
-        painter = self._generation.judge(digest(self._protocol.generation_prompt(""))[:16])
+        painter = self.generation.judge(digest(self.protocol.generation_prompt(""))[:16])
         now: dict[str, Judge] = {Stage.CAPTIONING.value: judge, Stage.GENERATION.value: painter}
         if now != chain.judges:
             # One number is never of two judges: run again, and the chain begins anew with those of now.
             raise Unscorable("judge_changed", "another checkpoint answered in the middle of the chain")
-        await asyncio.to_thread(self._run.keep_image, image.data)
+        await asyncio.to_thread(self.asker.run.keep_image, image.data)
         step = ChainStep(description=said.text, image=image.sha256, similarity=similarity)
         return Round(
             key=key, number=len(chain.steps) + 1, step=step, judges=now, usage=said.usage + made.usage
@@ -132,7 +110,7 @@ class Chains:
 
     async def _encoded(self, seed: bytes, image: bytes) -> tuple[Vector, Vector]:
         vectors: list[Vector] = []
-        for vector in await self._generation.encode([seed, image]):
+        for vector in await self.generation.encode([seed, image]):
             if isinstance(vector, GroundwatchError):
                 raise vector
             vectors.append(vector)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +11,30 @@ import msgspec
 
 from groundwatch.addresses import shown_address
 from groundwatch.captioning.engines.base import CaptioningEngine
+from groundwatch.client.sending import Sender
 from groundwatch.errors import UsageError
-from groundwatch.events import ChainAdvanced, OutcomeKind, ResponseScored, Strategy
-from groundwatch.probing.asking import Asker, Hopeless, at_once
+from groundwatch.events import (
+    ChainAdvanced,
+    NoAnswer,
+    OutcomeKind,
+    ResponseRecorded,
+    ResponseScored,
+    Strategy,
+    Usage,
+)
+from groundwatch.probing.asking import GIVEN_UP, OF_THE_TARGET, Asker, Target, at_once
 from groundwatch.probing.chains import ChainRun, Chains
-from groundwatch.probing.runfile import Answer, Header, Judged, RunFile
-from groundwatch.probing.target import Target
+from groundwatch.probing.runfile import IMAGES, Answer, Header, Judged, RunFile
+from groundwatch.probing.suites import Suite, sample
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.protocols.suite import Question, Suite, sample
+from groundwatch.protocols.method import Progress, Question
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.reporting import Report
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
 from groundwatch.runtime.settings import Settings
 
-PAUSE = 1.0
-"""Seconds before a question is asked anew after a fault."""
-
-Tell = Callable[[str, int, int], None]
-"""Told of progress: what is being done, how many are done, of how many."""
+SENT = "responses.jsonl"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +64,6 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unanswered(self) -> dict[str, int]:
-        """Questions without an answer, by reason."""
         return _count(one.response.unanswered.reason for one in self.answers if one.response.unanswered)
 
     @property
@@ -68,14 +72,12 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         return _count(one.reason for one in self.outcomes if one.outcome is not OutcomeKind.SCORED)
 
     def report(self) -> Report:
-        """The outcomes as every report of the system has them."""
         report = Report()
         for outcome in self.outcomes:
             report.add(outcome)
         return report
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it that is a number or a name."""
         return {
             "suite": self.suite,
             "model": self.plan.target.model,
@@ -94,7 +96,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Tell) -> Probed:
+async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Progress) -> Probed:
     """Ask what the run has no answer to yet, judge what is not judged yet, and count.
 
     Raises `UsageError` for a target that answers nobody; what was answered before is kept.
@@ -108,13 +110,17 @@ async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Tell) -> Pro
     )
     with contextlib.closing(RunFile(plan.folder, header)) as run:
         async with _ready(plan.target, settings) as engine:
-            limits = settings.gateway.intake
-            asker = Asker(engine, plan.target.model, run, limits, strategy=plan.strategy, pause=PAUSE)
+            asker = Asker(engine, plan.target.model, run, settings.gateway.intake, plan.strategy)
             method = registry.method(suite.name)
             if method.chain is not None:
-                return await _chains(method.chain, suite, questions, plan, settings, asker, run, tell)
-            answers = await _ask(questions, asker.answer, plan, _of_answer, tell)
-        outcomes = await _judge(questions, answers, plan, settings, run, tell)
+                answers, outcomes, figures = await _chains(
+                    method.chain, questions, plan, settings, asker, run, tell
+                )
+            else:
+                answers = await _ask(questions, asker.answer, plan, lambda answer: answer, tell)
+        if method.chain is None:
+            outcomes = await _judge(questions, answers, plan, settings, run, tell)
+            figures = method.figures(list(zip(questions, outcomes, strict=True)))
     return Probed(
         suite=suite.name,
         plan=plan,
@@ -122,7 +128,7 @@ async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Tell) -> Pro
         left_out=dict(suite.left_out),
         answers=tuple(answers),
         outcomes=tuple(outcomes),
-        figures=method.figures(list(zip(questions, outcomes, strict=True))),
+        figures=figures,
     )
 
 
@@ -147,24 +153,32 @@ async def _warm_up(engine: Any, whose: str) -> None:
 
 
 async def _ask(
-    questions: Sequence[Question], ask: Any, plan: Plan, answer_of: Callable[[Any], Answer], tell: Tell
+    questions: Sequence[Question], ask: Any, plan: Plan, answer_of: Callable[[Any], Answer], tell: Progress
 ) -> list[Any]:
-    """What became of each question, in their order. The first is asked alone: it may tell of a bad target."""
+    """What became of each question, in their order. The first is asked alone: it may tell of a bad target.
+
+    Raises `UsageError` for a target not worth asking any more: nothing but faults, and never an answer.
+    """
     found: dict[int, Any] = {}
-    hope = Hopeless(plan.target.url)
-    first = questions[:1]
-    for start, part in ((0, first), (1, questions[1:])):
+    faults, answered = 0, False
+    for start, part in ((0, questions[:1]), (1, questions[1:])):
         async with contextlib.aclosing(at_once(part, ask, plan.target.at_once)) as coming:
             async for place, one in coming:
                 found[start + place] = one
                 answer = answer_of(one)
-                hope.heard(answer.response.unanswered, again=answer.again)
+                if not answer.again:
+                    answered = True
+                elif not answered:
+                    faults += 1
+                    why = answer.response.unanswered
+                    assert why is not None
+                    if why.reason in OF_THE_TARGET or faults >= GIVEN_UP:
+                        raise UsageError(
+                            f"target {plan.target.url}: {why.detail or why.reason}; "
+                            "what was answered is kept, run again to go on"
+                        )
                 tell(f"asking {plan.target.model}", len(found), len(questions))
     return [found[place] for place in range(len(questions))]
-
-
-def _of_answer(answer: Answer) -> Answer:
-    return answer
 
 
 async def _judge(
@@ -173,16 +187,14 @@ async def _judge(
     plan: Plan,
     settings: Settings,
     run: RunFile,
-    tell: Tell,
+    tell: Progress,
 ) -> list[ResponseScored]:
     found: dict[int, ResponseScored] = {}
     places: dict[str, list[int]] = {}
     for place, (question, answer) in enumerate(zip(questions, answers, strict=True)):
         why = answer.response.unanswered
         if why is not None:
-            found[place] = without_score(
-                answer.response, question.protocol, OutcomeKind.UNSCORED, why.reason, detail=why.detail
-            )
+            found[place] = _unanswered(answer, why, question.protocol)
         else:
             places.setdefault(question.protocol, []).append(place)
     for name, of_protocol in places.items():
@@ -195,13 +207,12 @@ async def _judge(
                     waiting.append(place)
                 else:
                     found[place] = known
-            coming = pipeline.outcomes(name, [answers[place].response for place in waiting])
-            at = 0
-            async for outcome in coming:
-                place = waiting[at]
-                at += 1
+            places_left = iter(waiting)
+            async for outcome in pipeline.outcomes(name, [answers[place].response for place in waiting]):
+                place = next(places_left)
                 found[place] = outcome
-                if not _passes(outcome):
+                # A judge that only failed for now is asked again next time: that is not kept.
+                if outcome.reason != "dead_letter":
                     run.add(Judged(key=answers[place].key + suffix, outcome=outcome))
                 tell(f"judging with {name}", len(found), len(questions))
         finally:
@@ -209,9 +220,18 @@ async def _judge(
     return [found[place] for place in range(len(questions))]
 
 
-def _passes(outcome: ResponseScored) -> bool:
-    """Whether the judge only failed for now: such an outcome is not kept, and judged again next time."""
-    return outcome.reason == "dead_letter"
+def _unanswered(
+    answer: Answer, why: NoAnswer, protocol: str, chain: ChainAdvanced | None = None
+) -> ResponseScored:
+    return without_score(
+        answer.response,
+        protocol,
+        OutcomeKind.UNSCORED,
+        why.reason,
+        detail=why.detail,
+        judges=chain.judges if chain else {},
+        usage=chain.usage if chain else Usage(),
+    )
 
 
 async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> tuple[Pipeline, str]:
@@ -224,12 +244,7 @@ async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> t
 
     judging = judging_stage(registry.get(name)).value
     named = {"extraction": plan.engine, judging: plan.judge}
-    changed = {
-        stage: getattr(settings, stage).model_copy(update={"engine": engine})
-        for stage, engine in named.items()
-        if engine
-    }
-    pipeline = Pipeline(settings.model_copy(update=changed), load_image=load)
+    pipeline = Pipeline(with_engines(settings, named), load_image=load)
     judges = await pipeline.judges(name, Stage.EXTRACTION)
     if found := pipeline.problems():
         raise UsageError("; ".join(found))
@@ -238,14 +253,14 @@ async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> t
 
 async def _chains(
     protocol: ChainProtocol,
-    suite: Suite,
     questions: Sequence[Question],
     plan: Plan,
     settings: Settings,
     asker: Asker,
     run: RunFile,
-    tell: Tell,
-) -> Probed:
+    tell: Progress,
+) -> tuple[list[Answer], list[ResponseScored], dict[str, object]]:
+    """Answers and outcomes in the questions' order, and the figures over whole chains."""
     from groundwatch.generation.engines import DEFAULT, build
 
     length = plan.length or protocol.default_length
@@ -254,46 +269,73 @@ async def _chains(
     painter = build(settings.generation, images=settings.images, triton=settings.triton)
     try:
         await _warm_up(painter, "setting 'generation.engine'")
-        chains = Chains(
-            asker,
-            plan.target.model,
-            painter,
-            protocol,
-            run,
-            settings.gateway.intake,
-            length=length,
-            pause=PAUSE,
-        )
+        chains = Chains(asker, painter, protocol, length)
         walks: list[ChainRun] = await _ask(questions, chains.walk, plan, lambda walk: walk.answer, tell)
     finally:
         await painter.close()
-    outcomes = [_of_walk(walk, protocol) for walk in walks]
-    whole: list[ChainAdvanced] = [walk.chain for walk in walks if walk.whole]
-    return Probed(
-        suite=suite.name,
-        plan=plan,
-        questions=tuple(questions),
-        left_out=dict(suite.left_out),
-        answers=tuple(walk.answer for walk in walks),
-        outcomes=tuple(outcomes),
-        figures=protocol.figures(whole, length),
-    )
-
-
-def _of_walk(walk: ChainRun, protocol: ChainProtocol) -> ResponseScored:
-    why = walk.answer.response.unanswered
-    if why is None:
-        return outcome_of(walk.chain, protocol)
-    return without_score(
-        walk.answer.response,
-        protocol.name,
-        OutcomeKind.UNSCORED,
-        why.reason,
-        detail=why.detail,
-        judges=walk.chain.judges,
-        usage=walk.chain.usage,
-    )
+    outcomes, whole = [], []
+    for walk in walks:
+        if (why := walk.answer.response.unanswered) is None:
+            whole.append(walk.chain)
+            outcomes.append(outcome_of(walk.chain, protocol))
+        else:
+            outcomes.append(_unanswered(walk.answer, why, protocol.name, walk.chain))
+    return [walk.answer for walk in walks], outcomes, protocol.figures(whole, length)
 
 
 def _count(reasons: Any) -> dict[str, int]:
     return dict(sorted(Counter(reasons).items()))
+
+
+def with_engines(settings: Settings, engines: Mapping[str, str]) -> Settings:
+    changed = {
+        stage: getattr(settings, stage).model_copy(update={"engine": engine})
+        for stage, engine in engines.items()
+        if engine
+    }
+    return settings.model_copy(update=changed)
+
+
+async def send(probed: Probed, gateway: str, *, label: str = "probe") -> dict[str, int]:
+    """Write the answers into the run's folder as recorded responses, and send that file.
+
+    An answer's id is `label`, the suite and its key, so that sending twice adds nothing. Raises `UsageError`
+    when no gateway takes them, or with the first reason for which it refused one.
+    """
+    path = probed.plan.folder / SENT
+    answered = [one for one in probed.answers if one.response.unanswered is None]
+    path.write_bytes(
+        b"".join(
+            msgspec.json.encode(_record(one.response, f"{label}-{probed.suite}-{one.key}")) + b"\n"
+            for one in answered
+        )
+    )
+    told = {"accepted": 0, "duplicates": 0, "refused": 0, "unanswered": len(probed.answers) - len(answered)}
+    if not answered:
+        return told
+    async with Sender(gateway, path) as sender:
+        async for _ in sender.send():
+            pass
+    found = sender.result
+    if found.errors:
+        raise UsageError(f"{gateway} refused {found.refused} answers: {found.errors[0].error}")
+    return told | {
+        "accepted": found.accepted,
+        "duplicates": found.duplicates,
+        "refused": found.refused,
+    }
+
+
+def _record(response: ResponseRecorded, name: str) -> dict[str, object]:
+    record: dict[str, object] = {
+        "id": name,
+        "model": response.model,
+        "prompt": response.prompt,
+        "answer": response.answer,
+        "images": [f"{IMAGES}/{digest}" for digest in response.images],
+        "tags": response.tags,
+        "protocols": list(response.protocols),
+    }
+    if response.reference is not None:
+        record["reference"] = msgspec.to_builtins(response.reference)
+    return record

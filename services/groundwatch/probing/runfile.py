@@ -97,9 +97,9 @@ class RunFile:
         self._take(line)
         self._write(line)
 
-    def keep_image(self, data: bytes, digest: str = "") -> str:
+    def keep_image(self, data: bytes) -> str:
         """Store an image under its SHA-256, which this returns. Whole or not at all."""
-        digest = digest or hashlib.sha256(data).hexdigest()
+        digest = hashlib.sha256(data).hexdigest()
         path = self.folder / IMAGES / digest
         if not path.exists():
             # Several questions share an image and keep it at the same time: each writes a file of its own.
@@ -109,11 +109,9 @@ class RunFile:
         return digest
 
     def image(self, digest: str) -> bytes:
-        """An image's bytes. Raises `OSError` for one that is not there."""
         return (self.folder / IMAGES / digest).read_bytes()
 
     def close(self) -> None:
-        """Let another process have it."""
         self._file.close()
 
     def _read(self, path: Path, header: Header) -> None:
@@ -127,7 +125,11 @@ class RunFile:
             except UNDECODED as error:
                 raise FileFormatError(path, f"is no line of a probe's run ({error})", line=number) from error
             if isinstance(read, Header):
-                _check(read, header, self.folder)
+                for name in Header.__struct_fields__:
+                    was, wanted = getattr(read, name), getattr(header, name)
+                    if was != wanted:
+                        told = f"is a run with {name} '{was}', not '{wanted}': name another folder"
+                        raise UsageError(f"{self.folder}: {told}", "folder")
             else:
                 self._take(read)
             whole += len(line)
@@ -152,15 +154,3 @@ class RunFile:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise UsageError(f"{self.folder}: cannot be written ({error.strerror or error})") from error
-
-
-def _check(found: Header, wanted: Header, folder: Path) -> None:
-    if found != wanted:
-        differs = next(
-            name for name in Header.__struct_fields__ if getattr(found, name) != getattr(wanted, name)
-        )
-        raise UsageError(
-            f"{folder}: is a run with {differs} '{getattr(found, differs)}', not "
-            f"'{getattr(wanted, differs)}': name another folder",
-            "folder",
-        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -23,12 +24,14 @@ from groundwatch.events import (
     ClaimsVerified,
     Decision,
     Judge,
+    Label,
     Match,
     Reference,
     ResponseRecorded,
     SubSentence,
     Verdict,
 )
+from groundwatch.language.subsentences import split
 from groundwatch.protocols import prompts
 from groundwatch.protocols.prompts import Step, combined_digest
 
@@ -58,11 +61,31 @@ Extracted = tuple[tuple[SubSentence, ...], tuple[Claim, ...]]
 """The sub-sentences of an answer, and the claims that it makes."""
 
 
-def load(reference: str) -> Any:
-    """What "module:attribute" names: how a protocol carries what a room above holds.
+def units_of(answer: str) -> tuple[SubSentence, ...]:
+    """The answer's sub-sentences, for protocols that do not tell description from analysis."""
+    return tuple(
+        SubSentence(start=one.start, end=one.end, text=answer[one.start : one.end], label=Label.DESCRIPTIVE)
+        for one in split(answer)
+    )
 
-    Raises `UsageError` in one line when it cannot be loaded.
-    """
+
+@lru_cache(maxsize=1)
+def count_words(text: str) -> int:
+    """Words between white space. The last answer's is remembered: its outcome asks after its protocol."""
+    return len(text.split())
+
+
+def folded(text: str) -> str:
+    """A text as it is compared: case and white space do not matter."""
+    return " ".join(text.casefold().split())
+
+
+def with_article(name: str) -> str:
+    return f"{'an' if name[:1].casefold() in set('aeiou') else 'a'} {name}"
+
+
+def load(reference: str) -> Any:
+    """What "module:attribute" names. Raises `UsageError` in one line when it cannot be loaded."""
     module, _, name = reference.partition(":")
     try:
         return getattr(import_module(module), name)
@@ -88,7 +111,8 @@ class EvaluationProtocol:
     `verifier` is who verifies its claims where settings name no engine: "reference", "similarity" or an
     engine class of its own as "module:attribute". Without `rules` only an LLM extracts its claims. `sees`
     are the kinds of planted hallucinations that it claims to see, with the categories of its claims that
-    speak of each; no category stands for all.
+    speak of each; no category stands for all. In `package` lie its prompt files: `prompt_files` are those
+    that an LLM engine uses at a stage, and the extraction takes `extraction_steps` calls at most, in order.
     """
 
     name: str
@@ -96,39 +120,30 @@ class EvaluationProtocol:
     rules: ExtractionRules | None = None
     verifier: ClassVar[str] = "reference"
     sees: Mapping[Kind, frozenset[str]] = MappingProxyType({})
+    package: ClassVar[str] = ""
+    prompt_files: Mapping[Stage, tuple[str, ...]] = MappingProxyType({})
+    extraction_steps: ClassVar[int] = 0
 
     def planted_reference(self, reference: Reference) -> Reference:
         """What the complete reference of a caption reads like for this protocol."""
         return reference
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
-        """Turn judgements into numbers.
-
-        Raises `Unscorable` when there is nothing to score: never 0 in its place.
-        """
+        """Turn judgements into numbers. Raises `Unscorable` when there is nothing to score, never 0."""
         raise InputError(f"{self.name} scores no claims")
-
-    package: ClassVar[str] = ""
-    """Where its prompt files lie."""
-
-    prompt_files: Mapping[Stage, tuple[str, ...]] = MappingProxyType({})
-    """Those that an LLM engine uses at a stage."""
-
-    extraction_steps: ClassVar[int] = 0
-    """How many LLM calls the extraction takes at most, asked in order."""
 
     def prompt_digest(self, stage: Stage) -> str:
         """Digest of every prompt that an LLM engine uses at this stage; empty where it asks nothing."""
         names = self.prompt_files.get(stage, ())
         return combined_digest(prompts.load(self.package, name) for name in names) if names else ""
 
+    def ask(self, prompt: str, form: type[prompts.Form], **data: str) -> Step:
+        return prompts.load(self.package, prompt).step(form, **data)
+
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> Step | None:
-        """The LLM call number `index`, given the `units` that earlier calls found.
-
-        None when there is nothing to ask; the calls after it are still offered.
-        """
+        """The LLM call number `index`, given the `units` found so far; None when there is nothing to ask."""
         return None
 
     def read_extraction(
@@ -153,18 +168,12 @@ class EvaluationProtocol:
         raise InputError(f"{self.name} has no claims to verify")
 
     def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
-        """Read the reply of the verification call: one verdict for each claim, in the claims' order.
-
-        Raises `ValueError` saying what is wrong with it.
-        """
+        """One verdict for each claim, in order. Raises `ValueError` saying what is wrong with the reply."""
         raise InputError(f"{self.name} has no claims to verify")
 
 
 class MatchedProtocol(EvaluationProtocol):
-    """A protocol that compares claims with a reference.
-
-    `unmatched` is what its arithmetic takes a claim without any match to be.
-    """
+    """A protocol that compares claims with a reference; one without any match is `unmatched`."""
 
     unmatched: ClassVar[Decision] = Decision.REFUTED
 
@@ -191,18 +200,12 @@ class MatchingQuestions(Protocol):
         ...
 
     def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
-        """Read the reply of the matching call: at most one match for each claim.
-
-        Raises `ValueError` saying what is wrong with it.
-        """
+        """At most one match for each claim. Raises `ValueError` saying what is wrong with the reply."""
         ...
 
 
 class ChainProtocol(EvaluationProtocol):
-    """A protocol whose route goes round captioning and generation, until its chain is long enough.
-
-    A response's tag `length_tag` says how many rounds its chain has.
-    """
+    """A protocol whose route goes round captioning and generation, as often as the tag `length_tag` says."""
 
     route: ClassVar[tuple[Stage, ...]] = (Stage.CAPTIONING, Stage.GENERATION, Stage.SCORING)
     length_tag: ClassVar[str] = "t"
@@ -211,11 +214,7 @@ class ChainProtocol(EvaluationProtocol):
     """Beyond it an event that carries every description could outgrow what a message may hold."""
 
     def start(self, response: ResponseRecorded) -> ChainAdvanced:
-        """The chain that a recorded response asks for, with no round done.
-
-        Raises `Unscorable` when there is no image to start from, `InputError` when what it asks for is not
-        possible.
-        """
+        """The chain that a response asks for. Raises `Unscorable` without an image, or `InputError`."""
         raise NotImplementedError
 
     def description_prompt(self, response: ResponseRecorded) -> str:
@@ -223,7 +222,6 @@ class ChainProtocol(EvaluationProtocol):
         raise NotImplementedError
 
     def generation_prompt(self, description: str) -> str:
-        """What the image generator is asked."""
         raise NotImplementedError
 
     def figures(self, chains: Sequence[ChainAdvanced], length: int) -> dict[str, object]:

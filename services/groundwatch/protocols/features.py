@@ -45,7 +45,6 @@ def alternatives(text: str) -> tuple[str, ...]:
 
 
 def attribute_pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """The (attribute, object) pairs of "(red, jacket), (black, shoes)"; an object may have no attribute."""
     pairs = []
     for inside in _PAIR.findall(text):
         attribute, comma, thing = inside.rpartition(",")
@@ -54,7 +53,6 @@ def attribute_pairs(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def pair_text(attribute: str, thing: str) -> str:
-    """How the files write a pair."""
     return f"({attribute}, {thing})"
 
 

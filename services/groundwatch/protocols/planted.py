@@ -1,13 +1,17 @@
 """Hallucinations planted into captions that are true, so that what a judge finds can be counted. Pure.
 
 What is planted is false by the caption's own complete reference: a thing that it does not name, a color or a
-number that it does not give, a relation that it states otherwise. A sentence takes one at most.
+number that it does not give, a relation that it states otherwise. A sentence takes one at most. Comparisons
+of size have answers of their own: true rankings of things whose usual lengths lie so far apart that the order
+is beyond doubt, and the same with two of them exchanged.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import takewhile
+from functools import cache, partial
+from importlib import resources
+from itertools import pairwise, takewhile
 from random import Random
 from typing import TypeVar
 
@@ -17,6 +21,7 @@ from groundwatch.events import Reference
 from groundwatch.language.lexicon import singular
 from groundwatch.language.numbers import NUMBER_WORDS
 from groundwatch.language.subsentences import split
+from groundwatch.protocols.base import folded, with_article
 from groundwatch.protocols.coco import vocabulary
 
 T = TypeVar("T")
@@ -25,7 +30,7 @@ T = TypeVar("T")
 class Kind(StrEnum):
     """What can be planted. An `OBJECT` is of a COCO class, a `THING` is not; `CLOTHING` is a color of it.
 
-    A `COMPARISON` needs answers of its own, which `planted_sizes` writes.
+    A `COMPARISON` needs answers of its own, which `rank` writes.
     """
 
     OBJECT = "object"
@@ -44,7 +49,6 @@ def by_kind(categories: Mapping[str, Sequence[Kind]]) -> Mapping[Kind, frozenset
 
 
 def related(reference: Reference) -> list[tuple[str, str, str]]:
-    """The reference's triplets that relate two things."""
     return [triplet for triplet in reference.triplets if triplet[1] not in ("is", "count")]
 
 
@@ -64,6 +68,29 @@ RATES: Mapping[Kind, float] = {
     Kind.ACTION: 0.5,
 }
 """The share of sentences with room for a kind into which it is planted: rare kinds of room are used more."""
+
+
+class _Words(msgspec.Struct, frozen=True):
+    colors: tuple[str, ...]
+    alike: tuple[frozenset[str], ...]
+    things: tuple[str, ...]
+    never: frozenset[str]
+    nowhere: frozenset[str]
+    ends: frozenset[str]
+    own_sentences: tuple[str, ...]
+    added: tuple[str, ...]
+    rankings: tuple[str, ...]
+    comparisons: tuple[str, ...]
+    positions: dict[str, tuple[str, ...]]
+    actions: dict[str, tuple[str, ...]]
+    metres: dict[str, float]
+
+
+@cache
+def words() -> _Words:
+    """The words that are planted, read once."""
+    text = resources.files("groundwatch.protocols").joinpath("planted.toml").read_bytes()
+    return msgspec.toml.decode(text, type=_Words)
 
 
 class Caption(msgspec.Struct, frozen=True):
@@ -102,86 +129,7 @@ class _Change(msgspec.Struct, frozen=True):
     instead_of: str = ""
 
 
-_COLORS = ("red", "blue", "green", "yellow", "black", "white", "purple", "orange", "brown", "pink", "gray")
-_ALIKE = (
-    {"red", "orange", "pink"},
-    {"orange", "brown", "yellow"},
-    {"purple", "pink"},
-    {"gray", "white"},
-    {"gray", "black"},
-)
 _NUMBERS = tuple(word for word, number in NUMBER_WORDS.items() if 1 < number < 10)
-_POSITIONS = {
-    "in front of": ("behind",),
-    "behind": ("in front of",),
-    "under": ("on top of", "above"),
-    "above": ("under", "below"),
-    "below": ("above",),
-    "over": ("under",),
-    "on": ("under", "behind"),
-    "next to": ("under", "on top of"),
-    "beside": ("under", "on top of"),
-    "outside": ("inside",),
-    "inside": ("outside",),
-}
-_ACTIONS = {
-    "sitting": ("standing", "lying"),
-    "standing": ("sitting", "lying"),
-    "lying": ("standing", "sitting"),
-    "kneeling": ("standing",),
-    "crouching": ("standing",),
-    "walking": ("running",),
-    "running": ("walking",),
-    "holding": ("throwing", "dropping"),
-    "carrying": ("throwing",),
-    "wearing": ("holding", "folding"),
-    "riding": ("pushing", "washing"),
-    "pushing": ("pulling",),
-    "pulling": ("pushing",),
-    "kicking": ("catching",),
-    "lifting": ("lowering",),
-    "opening": ("closing",),
-    "reading": ("folding",),
-    "swinging": ("dropping",),
-}
-_THINGS = (
-    *(
-        "ladder",
-        "lamp",
-        "flag",
-        "statue",
-        "fountain",
-        "guitar",
-        "piano",
-        "drum",
-        "candle",
-        "basket",
-        "barrel",
-    ),
-    *("tent", "telescope", "helicopter", "windmill", "wheelchair", "camera", "globe", "trumpet", "anchor"),
-    *("rocket", "cactus", "mannequin", "snowman", "lighthouse", "robot", "hammock", "chandelier", "lantern"),
-    *("scarecrow", "stroller", "trophy", "cello", "typewriter", "harp", "tractor"),
-)
-_NEVER = frozenset({"person", "skis", "scissors", "dining table", "sports ball", "potted plant", "tv"})
-"""COCO classes that are hard to miss in any image, or that no one calls so."""
-
-_NOWHERE = frozenset(
-    {"arm", "cobblestone", "dune", "ear", "edge", "grass", "ground", "hand", "playground", "river", "road"}
-    | {"sand", "shoulder", "soil", "street", "trail", "wall", "water"}
-)
-"""What nothing is under, above or behind in natural words, or what nobody lets go of."""
-
-_OWN_SENTENCES = (
-    "There is {} in the background.",
-    "In the background, there is {}.",
-    "{} can be seen nearby.",
-    "{} is visible in the scene.",
-    "There is also {} in the image.",
-)
-_ADDED = (" with {} nearby", " next to {}", " and {} is visible in the background", ", and {} is nearby")
-_ENDS = frozenset({"and", "or", "with", "in", "on", "at", "of", "is", "are", "that", "who", "which", "to"})
-"""Words that end a noun phrase."""
-
 _PHRASE = 4
 """A thing's word stands among so many words behind what is said of it."""
 
@@ -202,7 +150,7 @@ def plant(caption: Caption, random: Random, rates: Mapping[Kind, float] = RATES)
                 continue
             changes = list(_ROOM[kind](sentence, known, random))
             if changes:
-                change = _one(changes, random)
+                change = any_of(changes, random)
                 start = sum(len(part) + 1 for part in parts)
                 parts.append(change.sentence)
                 marks.append((kind, start + change.at, change))
@@ -241,13 +189,11 @@ class _Known:
         self.used: set[str] = set()
 
     def values(self, thing: str, relation: str) -> set[str]:
-        """Everything that a relation gives for a thing."""
         return {
             value for subject, found, value in self.triplets if found == relation and base(subject) == thing
         }
 
     def relations(self, subject: str, thing: str) -> set[str]:
-        """Every relation between two things."""
         return {
             relation
             for left, relation, right in self.triplets
@@ -256,65 +202,54 @@ class _Known:
 
 
 def base(name: str) -> str:
-    """The last word of a name, in the singular."""
-    return singular(" ".join(name.casefold().split())).rpartition(" ")[2]
+    return singular(folded(name)).rpartition(" ")[2]
 
 
-def _objects(sentence: str, known: _Known, random: Random) -> Iterator[_Change]:
-    free = [
-        name
-        for name in vocabulary().classes
-        if name not in known.classes | _NEVER | known.used and base(name) not in known.words
-    ]
-    yield from _inserted(sentence, free, known, random)
-
-
-def _things(sentence: str, known: _Known, random: Random) -> Iterator[_Change]:
-    free = [name for name in _THINGS if name not in known.words | known.used]
-    yield from _inserted(sentence, free, known, random)
-
-
-def _inserted(sentence: str, free: Sequence[str], known: _Known, random: Random) -> Iterator[_Change]:
+def _inserted(sentence: str, known: _Known, random: Random, *, coco: bool) -> Iterator[_Change]:
+    free = [name for name in words().things if name not in known.words | known.used]
+    if coco:
+        taken = known.classes | words().never | known.used
+        free = [n for n in vocabulary().classes if n not in taken and base(n) not in known.words]
     if not free:
         return
-    name = _one(free, random)
+    name = any_of(free, random)
     known.used.add(name)
-    phrase = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    phrase = with_article(name)
     if random.random() < 0.5:
-        before, _, after = _one(_OWN_SENTENCES, random).partition("{}")
+        before, _, after = any_of(words().own_sentences, random).partition("{}")
         start = len(sentence) + 1 + len(before)
         added = before + phrase if before else phrase[0].upper() + phrase[1:]
         yield _Change(f"{sentence} {added}{after}", start, phrase)
         return
     body = sentence.rstrip(".!")
-    before, _, after = _one(_ADDED, random).partition("{}")
+    before, _, after = any_of(words().added, random).partition("{}")
     yield _Change(f"{body}{before}{phrase}{after}.", len(body) + len(before), phrase)
 
 
 def _colors(sentence: str, known: _Known, random: Random, *, worn: bool = False) -> Iterator[_Change]:
     for thing, relation, color in known.triplets:
-        if relation != "is" or color not in _COLORS or (base(thing) in known.worn) is not worn:
+        if relation != "is" or color not in words().colors or (base(thing) in known.worn) is not worn:
             continue
         found = _modifying(color, thing, sentence)
-        alike = set().union(*(group for group in _ALIKE if color in group)) | {color}
-        others = set(_COLORS) - alike - known.values(base(thing), "is") - set(sentence.casefold().split())
+        alike = set().union(*(group for group in words().alike if color in group)) | {color}
+        given = known.values(base(thing), "is") | set(sentence.casefold().split())
+        others = set(words().colors) - alike - given
         if found is not None and others:
-            yield _replaced(sentence, *found, _one(sorted(others), random))
+            yield _replaced(sentence, *found, any_of(sorted(others), random))
 
 
 def _modifying(color: str, thing: str, sentence: str) -> tuple[int, int] | None:
-    """Where the color stands before the thing's word or behind it with a verb."""
     for found in re.finditer(rf"\b(\w+) (?:is|are) ({color})\b", sentence, re.IGNORECASE):
         if base(found.group(1)) == base(thing):
             return found.span(2)
     return next(_before(color, thing, sentence), None)
 
 
-def _before(words: str, thing: str, sentence: str, between: str = "") -> Iterator[tuple[int, int]]:
+def _before(said: str, thing: str, sentence: str, between: str = "") -> Iterator[tuple[int, int]]:
     """Where these words stand before a noun phrase that holds the thing's word."""
     rest = f" {between}" if between else ""
-    for found in re.finditer(rf"\b({words}){rest}((?: \w+){{1,{_PHRASE}}})", sentence, re.IGNORECASE):
-        phrase = list(takewhile(lambda word: word not in _ENDS, found.group(2).split()))
+    for found in re.finditer(rf"\b({said}){rest}((?: \w+){{1,{_PHRASE}}})", sentence, re.IGNORECASE):
+        phrase = list(takewhile(lambda word: word not in words().ends, found.group(2).split()))
         if base(thing) in map(base, phrase):
             yield found.span(1)
 
@@ -332,28 +267,19 @@ def _counts(sentence: str, known: _Known, random: Random) -> Iterator[_Change]:
         ]
         found = next(_before(number, thing, sentence), None)
         if found is not None and others:
-            yield _replaced(sentence, *found, _one(others, random))
+            yield _replaced(sentence, *found, any_of(others, random))
 
 
-def _positions(sentence: str, known: _Known, random: Random) -> Iterator[_Change]:
-    yield from _related(sentence, known, random, _POSITIONS, whole=False)
-
-
-def _actions(sentence: str, known: _Known, random: Random) -> Iterator[_Change]:
-    yield from _related(sentence, known, random, _ACTIONS, whole=True)
-
-
-def _related(
-    sentence: str, known: _Known, random: Random, table: Mapping[str, tuple[str, ...]], *, whole: bool
-) -> Iterator[_Change]:
+def _related(sentence: str, known: _Known, random: Random, *, actions: bool) -> Iterator[_Change]:
     """Relations that the sentence states in the reference's words: subject, relation, then the object."""
+    table = words().actions if actions else words().positions
     for subject, relation, thing in known.triplets:
         said = next((key for key in table if f" {relation} ".endswith(f" {key} ")), "")
-        if whole:
+        if actions:
             said = relation.split()[0] if relation.split()[0] in table else ""
-        rest = relation.removeprefix(said).strip() if whole else ""
+        rest = relation.removeprefix(said).strip() if actions else ""
         stated = relation in known.relations(base(subject), base(thing))
-        if not said or not stated or base(subject) == base(thing) or base(thing) in _NOWHERE:
+        if not said or not stated or base(subject) == base(thing) or base(thing) in words().nowhere:
             continue
         for start, end in _before(said, thing, sentence, rest):
             if base(subject) not in map(base, re.findall(r"\w+", sentence[:start])):
@@ -361,7 +287,7 @@ def _related(
             known_ones = " ".join(known.relations(base(subject), base(thing)))
             others = [other for other in table[said] if other not in known_ones]
             if others:
-                yield _replaced(sentence, start, end, _one(others, random))
+                yield _replaced(sentence, start, end, any_of(others, random))
                 break
 
 
@@ -375,21 +301,74 @@ def _replaced(sentence: str, start: int, end: int, text: str) -> _Change:
     return _Change(head + new + sentence[end:], len(head), text, old.casefold())
 
 
-def _one(items: Sequence[T], random: Random) -> T:
+def any_of(items: Sequence[T], random: Random) -> T:
     """Any item, by `Random.random` alone: its sequence stays the same in every Python."""
     return items[int(random.random() * len(items))]
 
 
-def _clothing(sentence: str, known: _Known, random: Random) -> Iterator[_Change]:
-    return _colors(sentence, known, random, worn=True)
-
-
 _ROOM: dict[Kind, Callable[[str, _Known, Random], Iterator[_Change]]] = {
-    Kind.OBJECT: _objects,
-    Kind.THING: _things,
+    Kind.OBJECT: partial(_inserted, coco=True),
+    Kind.THING: partial(_inserted, coco=False),
     Kind.COLOR: _colors,
-    Kind.CLOTHING: _clothing,
+    Kind.CLOTHING: partial(_colors, worn=True),
     Kind.COUNT: _counts,
-    Kind.POSITION: _positions,
-    Kind.ACTION: _actions,
+    Kind.POSITION: partial(_related, actions=False),
+    Kind.ACTION: partial(_related, actions=True),
 }
+
+APART = 2.5
+"""Each thing is at least so many times as long as the next smaller one."""
+
+FEWEST, MOST = 3, 5
+"""Things that an answer compares."""
+
+
+class Ranking(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that compares sizes. `things` are in true order, from large to small.
+
+    `exchanged` are the two that the answer has in each other's place; None for an answer that is true.
+    """
+
+    answer: str
+    things: tuple[str, ...]
+    exchanged: tuple[str, str] | None = None
+
+
+def comparable(names: Iterable[str], random: Random) -> tuple[str, ...]:
+    """Names of things whose sizes are beyond doubt, from large to small; fewer than `FEWEST` give none."""
+    metres = words().metres
+    found: list[str] = []
+    for name in sorted(sorted(metres.keys() & set(names)), key=lambda name: (-metres[name], random.random())):
+        if not found or metres[found[-1]] >= APART * metres[name]:
+            found.append(name)
+    while len(found) > MOST:
+        found.pop(int(random.random() * len(found)))
+    return tuple(found) if len(found) >= FEWEST else ()
+
+
+def rank(things: Sequence[str], random: Random, *, wrong: bool) -> Ranking:
+    """An answer about things from large to small; with `wrong`, two of them change places."""
+    if len(things) < 2:
+        raise ValueError("nothing to compare")
+    said = list(things)
+    exchanged = None
+    if wrong:
+        first = int(random.random() * (len(said) - 1))
+        second = first + 1 + int(random.random() * (len(said) - 1 - first))
+        said[first], said[second] = said[second], said[first]
+        exchanged = things[first], things[second]
+    return Ranking(answer=_sentence(said, random), things=tuple(things), exchanged=exchanged)
+
+
+def _sentence(said: Sequence[str], random: Random) -> str:
+    style = int(random.random() * (len(words().rankings) + 1))
+    if style == len(words().rankings):
+        forms = words().comparisons
+        return " ".join(
+            forms[int(random.random() * 2) if at else 0].format(one=one, other=other)
+            for at, (one, other) in enumerate(pairwise(said))
+        )
+    first, *others = said
+    rest = ", ".join(f"the {name}" for name in others[:-1])
+    rest = f"{rest} and the {others[-1]}" if rest else f"the {others[-1]}"
+    return words().rankings[style].format(first=first, rest=rest)

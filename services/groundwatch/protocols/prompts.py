@@ -69,7 +69,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return _SLOT.sub(lambda slot: fence(slot[1], data[slot[1]]), self.user)
 
     def step(self, form: type[Form], **data: str) -> Step:
-        """The question with its data, to be answered in this form."""
         return Step(name=self.name, system=self.system, user=self.fill(**data), schema=reply_schema(form))
 
 
@@ -119,7 +118,6 @@ def numbered(texts: Iterable[tuple[int, str]]) -> str:
 
 
 def quoted(text: str) -> str:
-    """The text on one line, as a JSON string."""
     return json.dumps(" ".join(text.split()), ensure_ascii=False)
 
 
@@ -159,7 +157,6 @@ def reply_schema(form: type[msgspec.Struct]) -> dict[str, object]:
 
 
 def read_reply(reply: object, form: type[T]) -> T:
-    """The reply in its form. Raises `ValueError` saying where it differs."""
     try:
         return msgspec.convert(reply, form)
     except msgspec.ValidationError as error:

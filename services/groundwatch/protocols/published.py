@@ -4,13 +4,14 @@ Nothing but JSON is ever read; a pickle is recognised by its first byte and refu
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from groundwatch.errors import UNDECODED, FileFormatError, UsageError
+from groundwatch.events import ResponseScored
 
 T = TypeVar("T")
 
@@ -18,15 +19,12 @@ UNNAMED_MODEL = "annotated"
 """Published files do not always say which model gave an answer."""
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
+_WRONG = re.compile(
+    r"(?:Object missing required field `(?P<missing>.+?)`|(?P<why>.+?))(?: - at `\$\.?(?P<key>.+)`)?",
+    re.DOTALL,
+)
 _PICKLE = b"\x80"
-
-
-class Piece(NamedTuple):
-    """A part of a JSON document: the line it begins in, its key in an object ("" in a list), its value."""
-
-    line: int
-    key: str
-    value: Any
+_BEGINNING = 1024 * 1024
 
 
 class Place(NamedTuple):
@@ -37,29 +35,42 @@ class Place(NamedTuple):
     what: str = ""
 
     def wrong(self, message: str) -> FileFormatError:
-        """The error that says so."""
         return FileFormatError(self.path, f"{self.what}: {message}" if self.what else message, line=self.line)
 
-    def take(self, record: Mapping[str, Any], key: str, kind: type[T] | tuple[type[T], ...], name: str) -> T:
-        """`record[key]`, which must be of that kind; `name` says it in words. A bool is no number here."""
-        if key not in record:
-            raise self.wrong(f"key '{key}': is missing")
-        value = record[key]
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise self.wrong(f"key '{key}': expected {name}")
-        return value
+    def inside(self, what: str) -> "Place":
+        return self._replace(what=f"{self.what}, {what}" if self.what else what)
+
+    def read(self, record: object, form: type[T]) -> T:
+        """The record in its form, without what the form does not name. Raises `FileFormatError`."""
+        try:
+            return msgspec.convert(record, form)
+        except msgspec.ValidationError as error:
+            found = _WRONG.fullmatch(str(error))
+            assert found is not None
+            key = ".".join(filter(None, (found["key"], found["missing"])))
+            why = "is missing" if found["missing"] else found["why"][0].lower() + found["why"][1:]
+            raise self.wrong(f"key '{key}': {why}" if key else why) from error
 
 
-def read_bytes(path: Path) -> bytes:
-    """The file; raises `FileFormatError` when it cannot be read or is a pickle."""
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """The file, or its first `most` bytes. Raises `FileFormatError` when it cannot be read or is a pickle."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(most)
     except OSError as error:
         raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
     if data.startswith(_PICKLE):
         raise FileFormatError(path, "is not JSON but looks like a pickle, which is never loaded")
     return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def beginning(path: Path) -> tuple[bytes, Any]:
+    """How a file begins, and what its first line that says something holds: None if that is not JSON."""
+    begins = read_bytes(path, _BEGINNING)
+    try:
+        return begins, msgspec.json.decode(begins.lstrip().partition(b"\n")[0])
+    except UNDECODED:
+        return begins, None
 
 
 def json_lines(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -81,22 +92,30 @@ def json_lines(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
         raise FileFormatError(path, "is empty", line=1)
 
 
-def json_items(path: Path) -> list[Piece]:
-    """The items of a JSON list, each with its line."""
+def read_lines(path: Path, form: type[T]) -> Iterator[tuple[Place, T]]:
+    """The same, each line in this form."""
+    return ((place, place.read(record, form)) for place, record in json_lines(path))
+
+
+def json_items(path: Path) -> list[tuple[Place, Any]]:
     data = read_bytes(path)
     raws = _decode(path, data, list[msgspec.Raw], "a JSON list")
-    return _place(data, [("", raw) for raw in raws])
+    found = _values(data, raws)
+    return [(Place(path, line, f"item {at}"), value) for at, (line, value) in enumerate(found, start=1)]
 
 
-def json_members(path: Path) -> list[Piece]:
-    """The members of a JSON object, each with its line and key."""
+def json_images(path: Path) -> list[tuple[Place, str, Any]]:
+    """The members of a JSON object whose keys are images, each with its place and key."""
     data = read_bytes(path)
     raws = _decode(path, data, dict[str, msgspec.Raw], "a JSON object")
-    return _place(data, list(raws.items()))
+    found = _values(data, raws.values())
+    return [
+        (Place(path, line, f"image '{key}'"), key, value)
+        for key, (line, value) in zip(raws, found, strict=True)
+    ]
 
 
 def write_lines(path: Path, lines: Iterable[object]) -> None:
-    """Write JSON lines; raises `UsageError` where that is not possible."""
     try:
         path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     except OSError as error:
@@ -115,14 +134,71 @@ def _decode(path: Path, data: bytes, kind: type[T], name: str) -> T:
         raise FileFormatError(path, f"not JSON ({error})", line=data.count(b"\n", 0, end) + 1) from error
 
 
-def _place(data: bytes, raws: list[tuple[str, msgspec.Raw]]) -> list[Piece]:
-    pieces = []
+def _values(data: bytes, raws: Iterable[msgspec.Raw]) -> Iterator[tuple[int, Any]]:
     line, counted, start = 1, 0, 0
-    for key, raw in raws:
+    for raw in raws:
         text = bytes(raw)
         at = data.find(text, start)
         if at >= counted:
             line += data.count(b"\n", counted, at)
             counted, start = at, at + len(text)
-        pieces.append(Piece(line, key, msgspec.json.decode(text)))
-    return pieces
+        yield line, msgspec.json.decode(text)
+
+
+def read_outcomes(
+    lines: Iterable[tuple[Place, dict[str, Any]]], protocol: str
+) -> Iterator[tuple[Place, ResponseScored]]:
+    """The lines that `groundwatch score … --out` writes. Raises `FileFormatError` for another protocol's."""
+    for place, record in lines:
+        outcome = place.read(record, ResponseScored)
+        if outcome.protocol != protocol:
+            raise place.wrong(f"key 'protocol': expected {protocol}, not {outcome.protocol}")
+        yield place, outcome
+
+
+class Thing(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of an image in GQA's format; `relations` are what it does with which other object."""
+
+    name: str
+    attributes: tuple[str, ...] = ()
+    relations: tuple[tuple[str, str], ...] = ()
+
+
+class ImageGraph(msgspec.Struct, frozen=True, kw_only=True):
+    image_id: str
+    things: tuple[Thing, ...]
+
+
+class _Relation(msgspec.Struct):
+    name: str
+    object: str | int
+
+
+class _Object(msgspec.Struct):
+    name: str
+    attributes: tuple[str, ...] = ()
+    relations: tuple[_Relation, ...] = ()
+
+
+class _Graph(msgspec.Struct):
+    objects: dict[str, _Object]
+
+
+def read_scene_graphs(path: Path) -> list[ImageGraph]:
+    """GQA's scene graphs: image → objects by id, each with its name, attributes and relations."""
+    found = []
+    for place, image, value in json_images(path):
+        objects = place.read(value, _Graph).objects
+        for relation in (relation for one in objects.values() for relation in one.relations):
+            if str(relation.object) not in objects:
+                raise place.wrong(f"key 'relations': no object '{relation.object}'")
+        things = tuple(
+            Thing(
+                name=one.name,
+                attributes=one.attributes,
+                relations=tuple((each.name, objects[str(each.object)].name) for each in one.relations),
+            )
+            for one in objects.values()
+        )
+        found.append(ImageGraph(image_id=image, things=things))
+    return found

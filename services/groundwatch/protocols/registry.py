@@ -6,8 +6,7 @@ A plug-in is an installed package with an entry point `groundwatch.protocols` th
 import functools
 import pkgutil
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -42,10 +41,7 @@ def methods() -> dict[str, Method]:
 
 
 def method(name: str, part: str = "", what: str = "") -> Method:
-    """The method of this name, or of the protocol of this name, that has a part such as `tally`.
-
-    Raises `UsageError` listing those that have it; `what` says what it is.
-    """
+    """The method of this name, or of the protocol of this name, that has a part such as `tally`."""
     able = {one.name: one for one in methods().values() if not part or getattr(one, part)}
     for one in able.values():
         if name in _names_of(one):
@@ -54,12 +50,10 @@ def method(name: str, part: str = "", what: str = "") -> Method:
 
 
 def names() -> tuple[str, ...]:
-    """The known protocols, in alphabetical order."""
     return tuple(sorted(_protocols().keys() | _configured.keys()))
 
 
 def get(name: str) -> EvaluationProtocol:
-    """The protocol of this name; raises `UsageError` listing those that there are."""
     found = _configured.get(name) or _protocols().get(name)
     if found is None:
         raise UsageError(f"no protocol '{name}'; known are {', '.join(names())}")
@@ -97,20 +91,6 @@ def configure(settings: Section) -> None:
     for _, section in settings:
         for protocol in section.protocols():
             _configured[protocol.name] = protocol
-
-
-@contextmanager
-def registered(protocol: EvaluationProtocol) -> Iterator[EvaluationProtocol]:
-    """Let this one be found under its name for the length of a `with` block: for tests and benchmarks."""
-    before = _configured.get(protocol.name)
-    _configured[protocol.name] = protocol
-    try:
-        yield protocol
-    finally:
-        if before is None:
-            del _configured[protocol.name]
-        else:
-            _configured[protocol.name] = before
 
 
 def _built_in() -> dict[str, Method]:

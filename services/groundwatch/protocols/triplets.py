@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Literal
 
-from groundwatch.events import Claim, Decision, Verdict
+from groundwatch.events import Claim, Decision, JudgedClaim, Verdict
+from groundwatch.protocols.base import folded
 
 Triplet = tuple[str, str, str]
 """(object1, relation, object2); an attribute reads ("ball", "is", "red")."""
@@ -49,8 +50,7 @@ def claim_of(triplet: Triplet, *, unit: int = 0) -> Claim:
     )
 
 
-def triplet_of(claim: Claim) -> Triplet | None:
-    """The triplet of a claim; None for a claim that is none."""
+def triplet_of(claim: Claim | JudgedClaim) -> Triplet | None:
     return (claim.parts[0], claim.parts[1], claim.parts[2]) if len(claim.parts) == 3 else None
 
 
@@ -61,14 +61,8 @@ def blame(part: Part | None, why: str = "") -> str:
     return f"wrong: {part}; {why}" if why else f"wrong: {part}"
 
 
-def blamed(verdict: Verdict) -> Part | None:
-    """The part that a refuted verdict names."""
-    return part_of(verdict.evidence) if verdict.decision is Decision.REFUTED else None
-
-
-def part_of(evidence: str) -> Part | None:
-    """The part that a refuted verdict's evidence names."""
-    found = _BLAMED.match(evidence)
+def blamed(judged: Verdict | JudgedClaim) -> Part | None:
+    found = _BLAMED.match(judged.evidence) if judged.decision is Decision.REFUTED else None
     return _PARTS[found[1]] if found else None
 
 
@@ -92,9 +86,9 @@ class SceneGraph:
         self,
         triplets: Iterable[Triplet],
         objects: Iterable[str] = (),
-        same: Callable[[str, str], bool] | None = None,
+        same: Callable[[str, str], bool] = lambda one, other: folded(one) == folded(other),
     ) -> None:
-        self._same = same or _equal
+        self._same = same
         self.triplets = tuple(dict.fromkeys(triplets))
         named = [name for first, _, second in self.triplets for name in (first, second)]
         self.objects = tuple(dict.fromkeys((*objects, *named)))
@@ -114,7 +108,3 @@ class SceneGraph:
 
     def _among(self, name: str, known: Sequence[str]) -> bool:
         return any(self._same(name, other) for other in known)
-
-
-def _equal(first: str, second: str) -> bool:
-    return " ".join(first.casefold().split()) == " ".join(second.casefold().split())

@@ -107,7 +107,7 @@ _ASKED = re.compile(
 
 def read_reply(reply: str, question: str = "") -> Reading:
     """Read a reply as yes or no; `question` helps where it names a thing ("Is there a dog in the image?")."""
-    text = _plain(reply)
+    text = plain_reply(reply)
     if not any(character.isalnum() for character in text):
         return Reading(None, EMPTY)
     if _BOTH.search(text):
@@ -117,7 +117,7 @@ def read_reply(reply: str, question: str = "") -> Reading:
         return Reading(None, BOTH)
     announced = _ANNOUNCED.findall(text)
     if announced:
-        return _said(announced[-1])
+        return Reading("no" if re.fullmatch(_NO, announced[-1]) else "yes")
     first = _FIRST.match(text)
     if first:
         return Reading("yes" if first[1] else "no")
@@ -125,7 +125,7 @@ def read_reply(reply: str, question: str = "") -> Reading:
         return Reading(None, REFUSED)
     if _UNSURE.search(text):
         return Reading(None, UNSURE)
-    return _later(text) or _stated(text, _plain(question))
+    return _later(text) or _stated(text, plain_reply(question))
 
 
 def read_as_published(reply: str) -> Answer:
@@ -138,13 +138,10 @@ def read_as_published(reply: str) -> Answer:
     return "no" if not {"No", "not", "no"}.isdisjoint(words) else "yes"
 
 
-def _plain(text: str) -> str:
+def plain_reply(text: str) -> str:
+    """The beginning of a reply as it is read: one form of letters and quotation marks, in lower case."""
     folded = unicodedata.normalize("NFKC", text[:_READ]).casefold()
     return " ".join(re.sub(r"[’‘`´]", "'", folded).split(" ")).strip()
-
-
-def _said(word: str) -> Reading:
-    return Reading("no" if re.fullmatch(_NO, word) else "yes")
 
 
 def _later(text: str) -> Reading | None:

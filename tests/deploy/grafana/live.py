@@ -35,10 +35,10 @@ from groundwatch.gateway.budgets.rules import Budget, put
 from groundwatch.ledger.auditing import AuditMetrics
 from groundwatch.ledger.runs import audit
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.probing.benchmarks import suite
+from groundwatch.probing import suites
+from groundwatch.probing.asking import Target
 from groundwatch.probing.canary import Canary
 from groundwatch.probing.probe import Plan
-from groundwatch.probing.target import Target
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
@@ -292,7 +292,7 @@ def _canary(llm: LlmServer, folder: Path, model: str) -> Canary:
     target = Target(url=llm.base_url, model=model, retries=0, patience=0.1)
     rounds = folder / f"rounds-{len(model)}"
     plan = Plan(target=target, folder=rounds, source="here", limit=4)
-    return Canary(suite("pope", benchmark), plan, Settings(), fresh=False, submit="")
+    return Canary(suites.benchmark("pope", benchmark), plan, Settings(), fresh=False, submit="")
 
 
 async def _run_canary(canary: Canary, seconds: float) -> None:

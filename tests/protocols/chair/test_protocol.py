@@ -1,5 +1,3 @@
-"""CHAIR's claims, matches and numbers for one response."""
-
 from __future__ import annotations
 
 import pytest
@@ -17,9 +15,68 @@ from groundwatch.events import (
     ResponseRecorded,
 )
 from groundwatch.protocols import registry
-from groundwatch.protocols.chair.protocol import ChairProtocol, read
+from groundwatch.protocols.chair.protocol import Caption, ChairProtocol, Judged, accuracy, chair, read
 from groundwatch.protocols.coco import vocabulary
 from groundwatch.runtime.delivery.outcomes import outcome_of
+
+SHARES = ("chair_s", "chair_i", "faithfulness", "coverage")
+NAMES = st.frozensets(st.sampled_from("abcdef"))
+CAPTIONS = st.lists(st.builds(Caption, mentioned=NAMES, present=NAMES), max_size=6)
+
+
+def caption(mentioned: str, present: str) -> Caption:
+    return Caption(mentioned=frozenset(mentioned), present=frozenset(present))
+
+
+def judged(detected: str, flagged: str, mentioned: str, hallucinated: str) -> Judged:
+    return Judged(
+        detected=frozenset(detected),
+        flagged=frozenset(flagged),
+        mentioned=frozenset(mentioned),
+        hallucinated=frozenset(hallucinated),
+    )
+
+
+def test_by_hand():
+    found = chair([caption("ab", "bcd"), caption("c", "c"), caption("", "ab")])
+    assert (found["chair_s"], found["chair_i"]) == (1 / 3, 1 / 3)
+    assert (found["faithfulness"], found["coverage"]) == (pytest.approx(2 / 3), 2 / 6)
+    assert (found["mentioned"], found["hallucinated"]) == (3, 1)
+
+
+def test_nothing_is_no_number():
+    assert chair([])["chair_s"] is None
+    silent = chair([caption("", "")])
+    assert [silent[name] for name in SHARES] == [0.0, None, None, None]
+
+
+@given(CAPTIONS, st.randoms())
+def test_bounds_and_order(captions, random):
+    found = chair(captions)
+    for name in SHARES:
+        assert found[name] is None or 0 <= found[name] <= 1
+    assert chair(random.sample(captions, len(captions))) == found
+
+
+@given(CAPTIONS)
+def test_repeating_the_corpus_changes_no_rate(captions):
+    once, twice = chair(captions), chair(captions * 2)
+    assert [once[name] for name in SHARES] == [twice[name] for name in SHARES]
+
+
+def test_a_wrong_flag_costs_a_right_one():
+    found = accuracy([judged("ab", "ab", "abc", "a"), judged("c", "", "cd", "d")])
+    assert found == (0.0, 3 / 5)
+    assert accuracy([judged("a", "ab", "a", "c")])[0] == -2.0
+    assert accuracy([])[0] is None
+
+
+@given(st.lists(st.builds(Judged, detected=NAMES, flagged=NAMES, mentioned=NAMES, hallucinated=NAMES)))
+def test_no_accuracy_passes_one(judgements):
+    faithfulness, coverage = accuracy(judgements)
+    assert faithfulness is None or faithfulness <= 1
+    assert coverage is None or 0 <= coverage <= 1
+
 
 CHAIR = ChairProtocol()
 JUDGE = Judge(engine="test")
@@ -33,7 +90,7 @@ def extracted(answer: str, *objects: str) -> ClaimsExtracted:
     return ClaimsExtracted(response=response, protocol="chair", judge=JUDGE, units=units, claims=claims)
 
 
-def judged(answer: str, *objects: str) -> ClaimsMatched:
+def matched(answer: str, *objects: str) -> ClaimsMatched:
     event = extracted(answer, *objects)
     return ClaimsMatched(
         extracted=event, judge=JUDGE, matches=CHAIR.match(event) if event.claims and objects else ()
@@ -54,8 +111,8 @@ def test_a_class_is_one_claim_where_it_is_first_said():
     assert units[1].text == "The dog lies beside two cats"
 
 
-def test_by_hand():
-    found = CHAIR.score(judged("A puppy and two cats on a couch. The dog barks.", "dog", "red sofa", "cup"))
+def test_the_score_by_hand():
+    found = CHAIR.score(matched("A puppy and two cats on a couch. The dog barks.", "dog", "red sofa", "cup"))
     assert found.score == found.values["faithfulness"] == pytest.approx(2 / 3)
     assert found.values == {
         "chair_i": pytest.approx(1 / 3),
@@ -69,13 +126,13 @@ def test_by_hand():
 
 
 def test_an_annotation_without_a_class_has_no_coverage():
-    found = CHAIR.score(judged("A dog.", "tree"))
+    found = CHAIR.score(matched("A dog.", "tree"))
     assert (found.score, found.values["chair_s"]) == (0.0, 1.0)
     assert "coverage" not in found.values
 
 
 def test_what_is_not_matched_is_refuted():
-    outcome = outcome_of(judged("A puppy and a cat.", "dog"), CHAIR)
+    outcome = outcome_of(matched("A puppy and a cat.", "dog"), CHAIR)
     assert [(claim.text, claim.decision, claim.evidence) for claim in outcome.claims] == [
         ("puppy", Decision.SUPPORTED, "dog"),
         ("cat", Decision.REFUTED, ""),
@@ -89,7 +146,7 @@ def test_what_is_not_matched_is_refuted():
 )
 def test_nothing_mentioned_is_no_score(answer, objects, reason):
     with pytest.raises(Unscorable, match=reason):
-        CHAIR.score(judged(answer, *objects))
+        CHAIR.score(matched(answer, *objects))
 
 
 def test_without_a_reference_there_is_nothing_to_match():
@@ -118,9 +175,9 @@ def test_bounds_order_and_repetition(said, there, random):
     answer = ". ".join(said)
     if not read(answer)[1]:
         return
-    found = CHAIR.score(judged(answer, *there))
+    found = CHAIR.score(matched(answer, *there))
     assert all(0 <= found.values[name] <= 1 for name in ("chair_i", "chair_s", "faithfulness"))
     assert 0 <= found.values.get("coverage", 0) <= 1
     shuffled = random.sample(said, len(said))
-    assert CHAIR.score(judged(". ".join(shuffled), *reversed(there))) == found
-    assert CHAIR.score(judged(". ".join(said * 2), *there, *there)) == found
+    assert CHAIR.score(matched(". ".join(shuffled), *reversed(there))) == found
+    assert CHAIR.score(matched(". ".join(said * 2), *there, *there)) == found

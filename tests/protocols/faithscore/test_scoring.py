@@ -22,11 +22,9 @@ from groundwatch.protocols.faithscore.scoring import (
     CATEGORIES,
     EQUAL_WEIGHTS,
     Fact,
-    f_hat,
     likert,
     score_facts,
     score_verified,
-    sentence_level,
 )
 
 YES, NO, OPEN = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
@@ -61,6 +59,21 @@ def verified(
         judge=judge,
         verdicts=tuple(Verdict(decision=decision) for *_, decision in claims),
     )
+
+
+def f_hat(found: list[Fact], weights: dict[str, float] | None = None) -> float | None:
+    """Equation 1 with every sub-sentence descriptive; None where it has no value."""
+    try:
+        return score_facts(found, range(UNITS), weights or EQUAL_WEIGHTS).score
+    except Unscorable:
+        return None
+
+
+def sentence_level(found: list[Fact], descriptive: list[int]) -> float | None:
+    try:
+        return score_facts(found, descriptive).values.get("sentence_level")
+    except Unscorable:
+        return None
 
 
 def test_equation_1_as_printed():

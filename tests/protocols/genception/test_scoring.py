@@ -89,9 +89,9 @@ def test_categories_part_the_chains(found):
 @given(chains)
 def test_drift_says_how_many_chains_it_rests_on(found):
     points = drift(found)
-    assert [point.t for point in points] == list(range(1, len(points) + 1))
-    assert [point.n for point in points] == sorted((point.n for point in points), reverse=True)
-    assert all(point.gc == pytest.approx(mean_gc(found, point.t)) for point in points)
+    assert [point["t"] for point in points] == list(range(1, len(points) + 1))
+    assert [point["n"] for point in points] == sorted((point["n"] for point in points), reverse=True)
+    assert all(point["gc"] == pytest.approx(mean_gc(found, point["t"])) for point in points)
 
 
 def test_nothing_drifts_nowhere():

@@ -19,6 +19,7 @@ from groundwatch.events import (
     ResponseScored,
     SubSentence,
 )
+from groundwatch.protocols.method import TallyRequest
 from groundwatch.protocols.trihe import analysis
 from groundwatch.terminal import Console
 
@@ -143,5 +144,5 @@ def test_wrong_use_and_wrong_files_are_told(outcomes: Path, tmp_path: Path):
 
 def test_it_renders_in_a_narrow_terminal(outcomes: Path):
     console = Console(record=True, width=60)
-    console.print(analysis.show(analysis.analyse(analysis.read(outcomes)[0])))
+    console.print(analysis.show(analysis.compute(TallyRequest(file=outcomes))))
     assert "frequent" in console.export_text()

@@ -19,7 +19,7 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
-from groundwatch.protocols.trihe.protocol import TriHe, judged_triplets
+from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.triplets import blame, blamed, claim_of, triplet_of
 
 PROTOCOL = TriHe()
@@ -144,10 +144,6 @@ def test_what_cannot_be_scored():
         PROTOCOL.score(verified(YES))
     with pytest.raises(InputError, match="not matched"):
         PROTOCOL.score(ClaimsMatched(extracted=verified(YES, YES).extracted, judge=Judge(engine="t")))
-
-
-def test_tokens_are_counted_to_the_end_of_the_sub_sentence():
-    assert [one.tokens for one in judged_triplets(verified(YES, no()))] == [5, 9]
 
 
 def test_prompts_have_digests():

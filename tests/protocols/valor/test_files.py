@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.protocols.method import TallyRequest
 from groundwatch.protocols.published import write_lines
-from groundwatch.protocols.tally import TallyRequest
 from groundwatch.protocols.valor.files import (
     after_matching,
     read_annotations,
@@ -19,7 +19,7 @@ from groundwatch.protocols.valor.files import (
     subset_of,
 )
 from groundwatch.protocols.valor.scoring import Subset
-from groundwatch.protocols.valor.tally import TALLY
+from groundwatch.protocols.valor.suite import TALLY
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "valor"
 FILES = {

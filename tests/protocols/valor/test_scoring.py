@@ -150,15 +150,17 @@ def test_broader_concepts_never_cover(one: Matched, subset: Subset):
 @given(SUBSETS)
 def test_nothing_is_no_number(subset: Subset):
     found = pool([count(response([], []), subset)])
-    assert (found.faithfulness, found.coverage, found.faithfulness_mean, found.coverage_mean) == (None,) * 4
-    assert (found.responses, found.unscored) == (1, 1)
-    assert pool([]).responses == 0
+    assert (found["faithfulness"], found["coverage"], found["faithfulness_mean"], found["coverage_mean"]) == (
+        None,
+    ) * 4
+    assert (found["responses"], found["unscored"]) == (1, 1)
+    assert pool([])["responses"] == 0
 
 
 def test_a_silent_response_covers_nothing_and_has_no_faithfulness():
     found = pool([Counts(reference=4), Counts(faithful=1, generated=2, covered=2, reference=4)])
-    assert (found.faithfulness, found.coverage) == (0.5, 0.25)
-    assert (found.faithfulness_mean, found.coverage_mean, found.unscored) == (0.5, 0.25, 1)
+    assert (found["faithfulness"], found["coverage"]) == (0.5, 0.25)
+    assert (found["faithfulness_mean"], found["coverage_mean"], found["unscored"]) == (0.5, 0.25, 1)
 
 
 def test_pooled_and_mean_differ():
@@ -168,8 +170,8 @@ def test_pooled_and_mean_differ():
             Counts(faithful=0, generated=3, covered=2, reference=2),
         ]
     )
-    assert (found.faithfulness, found.coverage) == (0.25, 0.25)
-    assert (found.faithfulness_mean, found.coverage_mean) == (0.5, pytest.approx(0.55))
+    assert (found["faithfulness"], found["coverage"]) == (0.25, 0.25)
+    assert (found["faithfulness_mean"], found["coverage_mean"]) == (0.5, pytest.approx(0.55))
 
 
 @given(
@@ -177,8 +179,8 @@ def test_pooled_and_mean_differ():
 )
 def test_pooling_takes_any_order(counts, random):
     first, second = pool(counts), pool(random.sample(counts, len(counts)))
-    assert first.faithfulness == second.faithfulness
-    assert first.faithfulness_mean == pytest.approx(second.faithfulness_mean)
+    assert first["faithfulness"] == second["faithfulness"]
+    assert first["faithfulness_mean"] == pytest.approx(second["faithfulness_mean"])
 
 
 @given(st.lists(st.integers(0, 6), max_size=7))

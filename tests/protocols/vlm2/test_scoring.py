@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.protocols.vlm2.questions import ABSENT, Cue, ask, build
+from groundwatch.protocols.vlm2.dataset import ABSENT, Cue, ask, build
 from groundwatch.protocols.vlm2.scoring import (
     COARSE_UNREADABLE,
     FINE_UNREADABLE,
@@ -16,11 +16,10 @@ from groundwatch.protocols.vlm2.scoring import (
     Asked,
     ImageSequence,
     Scored,
-    by_task,
     gate,
     pool,
-    reasons,
     score_sequence,
+    tally,
 )
 
 rights = st.lists(st.booleans(), min_size=1, max_size=12)
@@ -69,21 +68,22 @@ def test_order_and_repetition_of_questions_do_not_matter(fine, random, times):
 def test_nothing_to_count():
     assert gate(True, []) == (None, NO_FINE_QUESTION)
     assert gate(True, [None]) == (None, FINE_UNREADABLE)
-    assert pool([]).score_mean is None
-    assert pool([]).score_sum == 0
+    assert pool([])["score_mean"] is None
+    assert pool([])["score_sum"] == 0
 
 
 @given(scored)
 def test_sum_and_mean(found):
-    pooled = pool(found)
-    assert pooled.sequences == len(found)
-    assert 0 <= pooled.score_sum <= len(found)
-    if pooled.score_mean is not None:
-        assert pooled.score_mean * (pooled.sequences - pooled.unscored) == pytest.approx(pooled.score_sum)
-    tasks = by_task(found)
-    assert math.fsum(one.score_sum for one in tasks.values()) == pytest.approx(pooled.score_sum)
-    assert sum(one.sequences for one in tasks.values()) == len(found)
-    assert sum(reasons(found).values()) == pooled.unscored
+    pooled = tally(found)
+    assert pooled["sequences"] == len(found)
+    assert 0 <= pooled["score_sum"] <= len(found)
+    if pooled["score_mean"] is not None:
+        scored = pooled["sequences"] - pooled["unscored"]
+        assert pooled["score_mean"] * scored == pytest.approx(pooled["score_sum"])
+    tasks = pooled["by_task"].values()
+    assert math.fsum(one["score_sum"] for one in tasks) == pytest.approx(pooled["score_sum"])
+    assert sum(one["sequences"] for one in tasks) == len(found)
+    assert sum(pooled["unscored_by_reason"].values()) == pooled["unscored"]
 
 
 def test_replies_are_read():

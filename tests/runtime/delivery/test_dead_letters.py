@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.runtime.conftest import eventually, record, response
+from tests.support.registering import registered
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError
 from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
@@ -92,7 +93,7 @@ def other_protocol():
     class Other(type(original)):
         name = "other"
 
-    with registry.registered(Other()):
+    with registered(Other()):
         yield "other"
 
 

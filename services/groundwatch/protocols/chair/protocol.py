@@ -1,9 +1,12 @@
-"""CHAIR as the services see it: objects by a list of words, matched by the same list, then its arithmetic.
+"""CHAIR: objects by a list of words, matched by the same list; its arithmetic, and that of VALOR's table 6.
 
 Source: Object Hallucination in Image Captioning (Rohrbach et al. 2018), as VALOR's section 5.3 uses it.
 """
 
+from collections.abc import Collection, Iterable
 from typing import ClassVar
+
+import msgspec
 
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import (
@@ -12,18 +15,85 @@ from groundwatch.events import (
     ClaimsMatched,
     ClaimsVerified,
     Judge,
-    Label,
     Match,
     Reference,
     ResponseRecorded,
     SubSentence,
 )
-from groundwatch.language.subsentences import split
-from groundwatch.protocols.base import ExtractionRules, MatchedProtocol, Score, Stage
-from groundwatch.protocols.chair.scoring import Caption, chair
+from groundwatch.protocols.base import Extracted, ExtractionRules, MatchedProtocol, Score, Stage, units_of
 from groundwatch.protocols.coco import classes_of, list_digest, vocabulary
 from groundwatch.protocols.planted import Kind, by_kind, named_things
 from groundwatch.protocols.prompts import Step
+
+
+class Caption(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects that a caption mentions and those that are in the image, by class."""
+
+    mentioned: frozenset[str]
+    present: frozenset[str]
+
+    @property
+    def hallucinated(self) -> frozenset[str]:
+        """What is mentioned and not there."""
+        return self.mentioned - self.present
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """One caption for table 6: what a metric found beside what people found.
+
+    `detected` and `flagged` are the objects that the metric saw in the caption and called hallucinated;
+    `mentioned` and `hallucinated` are people's.
+    """
+
+    detected: frozenset[str]
+    flagged: frozenset[str]
+    mentioned: frozenset[str]
+    hallucinated: frozenset[str]
+
+
+def chair(captions: Iterable[Caption]) -> dict[str, float | None]:
+    """CHAIR over a corpus, in any order; a number that does not exist is None.
+
+    `chair_s` is the share of captions with a hallucinated object, `chair_i` the share of mentioned objects
+    that are hallucinated; `faithfulness` is 1 - chair_i, `coverage` the share of present objects that are
+    mentioned (the columns F. and C. of VALOR's table 6). An object counts once in a caption.
+    """
+    each = list(captions)
+    mentioned = sum(len(one.mentioned) for one in each)
+    hallucinated = sum(len(one.hallucinated) for one in each)
+    sentence = _share(sum(bool(one.hallucinated) for one in each), len(each))
+    instance = _share(hallucinated, mentioned)
+    covered = sum(len(one.mentioned & one.present) for one in each)
+    return {
+        "chair_i": instance,
+        "chair_s": sentence,
+        "faithfulness": None if instance is None else 1 - instance,
+        "sentence_level": None if sentence is None else 1 - sentence,
+        "mentioned": mentioned,
+        "hallucinated": hallucinated,
+        "coverage": _share(covered, sum(len(one.present) for one in each)),
+    }
+
+
+def accuracy(judged: Collection[Judged]) -> tuple[float | None, float | None]:
+    """Acc (F) and Acc (C) of section 5.3, in shares; None where people found nothing to detect.
+
+    Acc (F): hallucinated objects that the metric flagged, less one for each object that it flagged wrongly,
+    over all hallucinated ones; it may be negative. Acc (C): objects that the metric detected over the
+    unique objects of the captions. Both are sums over the captions divided once, as the table's figures
+    (11.11 of 9, 30.00 of 10, 5.88 of 17) show.
+    """
+    flagged = sum(len(one.flagged & one.hallucinated) - len(one.flagged - one.hallucinated) for one in judged)
+    detected = sum(len(one.detected & one.mentioned) for one in judged)
+    return (
+        _share(flagged, sum(len(one.hallucinated) for one in judged)),
+        _share(detected, sum(len(one.mentioned) for one in judged)),
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
 
 OBJECT = "object"
 """The category of every claim."""
@@ -62,18 +132,9 @@ class ChairProtocol(MatchedProtocol):
         there = frozenset(_class(claims[match.claim]) for match in judged.matches)
         annotated = classes_of(reference.objects) if reference else set()
         found = chair([Caption(mentioned=mentioned, present=there | (annotated - mentioned))])
-        if found.chair_i is None or found.chair_s is None:
+        values = {name: value for name, value in found.items() if value is not None}
+        if "faithfulness" not in values:
             raise Unscorable("nothing_to_verify", "the answer mentions no COCO class")
-        values = {
-            "chair_i": found.chair_i,
-            "chair_s": found.chair_s,
-            "faithfulness": 1 - found.chair_i,
-            "sentence_level": 1 - found.chair_s,
-            "mentioned": found.mentioned,
-            "hallucinated": found.hallucinated,
-        }
-        if found.coverage is not None:
-            values["coverage"] = found.coverage
         return Score(score=values["faithfulness"], values=values)
 
     def matching_judge(self) -> Judge:
@@ -102,18 +163,13 @@ class ChairProtocol(MatchedProtocol):
         raise InputError(NO_LIST)
 
 
-def read(answer: str) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+def read(answer: str) -> Extracted:
     """An answer's sub-sentences, and a claim for each class where it is first mentioned.
 
     `parts` is the class, the text is the answer's own word for it. No sub-sentence is left out: CHAIR does
     not tell description from analysis.
     """
-    units = tuple(
-        SubSentence(
-            start=span.start, end=span.end, text=answer[span.start : span.end], label=Label.DESCRIPTIVE
-        )
-        for span in split(answer)
-    )
+    units = units_of(answer)
     claims: dict[str, Claim] = {}
     for number, unit in enumerate(units):
         for mention in vocabulary().mentions(unit.text):

@@ -1,7 +1,5 @@
-from groundwatch.protocols.faithscore.annotation import read_answers
-from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.protocols.faithscore.settings import FaithScoreSettings
-from groundwatch.protocols.faithscore.tally import TALLY
+from groundwatch.protocols.faithscore.annotation import TALLY, read_answers
+from groundwatch.protocols.faithscore.protocol import FaithScore, FaithScoreSettings
 from groundwatch.protocols.method import Method
 
 METHOD = Method(

@@ -4,13 +4,23 @@ One JSON object a line: `id` (the image), `answer`, `stage 1` (sub-sentence to 1
 analytical) and `stage 2` (atomic fact to 1 for in the image, 0 for hallucinated).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, FileFormatError
 from groundwatch.events import KnownFact, Label, Reference, ResponseRecorded
-from groundwatch.protocols.published import UNNAMED_MODEL
+from groundwatch.protocols.method import Result, Tally, TallyRequest, mean_of
+from groundwatch.protocols.published import UNNAMED_MODEL, Place, beginning, read_lines
+from groundwatch.statistics.intervals import Interval
+
+
+class _Line(msgspec.Struct):
+    id: str
+    answer: str
+    labels: dict[str, object] = msgspec.field(name="stage 1")
+    facts: dict[str, object] = msgspec.field(name="stage 2")
 
 
 class AnnotatedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,74 +36,36 @@ class AnnotatedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, bool]
 
 
-def read_annotations(path: str | Path) -> list[AnnotatedAnswer]:
-    """Read a file of annotations; empty lines are skipped.
-
-    Raises `FileFormatError` naming file, line and key.
-    """
-    try:
-        lines = Path(path).read_bytes().split(b"\n")
-    except OSError as error:
-        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
-    return [_read(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-
-
-def _read(path: str | Path, number: int, line: bytes) -> AnnotatedAnswer:
-    try:
-        record = msgspec.json.decode(line)
-    except UNDECODED as error:
-        raise FileFormatError(path, f"not JSON ({error})", line=number) from error
-    if not isinstance(record, dict):
-        raise FileFormatError(path, "expected a JSON object", line=number)
-    texts = {}
-    for key in ("id", "answer"):
-        if not isinstance(record.get(key), str):
-            raise FileFormatError(path, f"key '{key}': expected a string", line=number)
-        texts[key] = record[key]
-    labels = _judgements(path, number, record, "stage 1")
-    return AnnotatedAnswer(
-        image=texts["id"],
-        answer=texts["answer"],
-        labels={
-            text.strip(): Label.DESCRIPTIVE if descriptive else Label.ANALYTICAL
-            for text, descriptive in labels.items()
-        },
-        facts=_judgements(path, number, record, "stage 2"),
-    )
+def read_annotations(path: Path) -> list[AnnotatedAnswer]:
+    return [
+        AnnotatedAnswer(
+            image=line.id,
+            answer=line.answer,
+            labels={
+                text.strip(): Label.DESCRIPTIVE if descriptive else Label.ANALYTICAL
+                for text, descriptive in _judged(place, "stage 1", line.labels).items()
+            },
+            facts=_judged(place, "stage 2", line.facts),
+        )
+        for place, line in read_lines(path, _Line)
+    ]
 
 
-def _judgements(path: str | Path, number: int, record: dict[str, object], key: str) -> dict[str, bool]:
-    judgements = record.get(key)
-    if not isinstance(judgements, dict):
-        raise FileFormatError(path, f"key '{key}': expected an object of texts to 1 or 0", line=number)
+def _judged(place: Place, key: str, judgements: dict[str, object]) -> dict[str, bool]:
     for text, value in judgements.items():
         if isinstance(value, float) or value not in (0, 1):
-            raise FileFormatError(path, f"key '{key}', '{text}': expected 1 or 0", line=number)
+            raise place.wrong(f"key '{key}', '{text}': expected 1 or 0")
     return {text: bool(value) for text, value in judgements.items()}
 
 
-def is_annotation(path: str | Path) -> bool:
-    """Whether the first line that says something is FaithScore's: it has a key `stage 1` or `stage 2`.
-
-    Raises `FileFormatError` when the file cannot be read.
-    """
-    try:
-        with Path(path).open("rb") as stream:
-            first = next((line for line in stream if line.strip()), b"")
-    except OSError as error:
-        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
-    try:
-        record = msgspec.json.decode(first)
-    except UNDECODED:
-        return False
+def is_annotation(path: Path) -> bool:
+    """Whether the first line that says something is FaithScore's: it has a key `stage 1` or `stage 2`."""
+    _, record = beginning(path)
     return isinstance(record, dict) and not record.keys().isdisjoint(("stage 1", "stage 2"))
 
 
 def annotated_response(number: int, annotated: AnnotatedAnswer) -> ResponseRecorded:
-    """An annotated answer as a recorded response whose reference is people's facts.
-
-    Several answers share an image, so `number` makes the id.
-    """
+    """An annotated answer as a recorded response; several share an image, so `number` makes the id."""
     return ResponseRecorded(
         id=f"{annotated.image}-{number}",
         model=UNNAMED_MODEL,
@@ -110,3 +82,38 @@ def read_answers(path: Path) -> list[ResponseRecorded] | None:
     if not is_annotation(path):
         return None
     return [annotated_response(number, one) for number, one in enumerate(read_annotations(path), start=1)]
+
+
+def tally_answers(answers: Sequence[AnnotatedAnswer]) -> Result:
+    """Equation 1 on people's labels: the mean over answers that have facts, None when none has."""
+    scores = [fmean(annotated.facts.values()) for annotated in answers if annotated.facts]
+    interval = mean_of(scores)
+    facts = [holds for annotated in answers for holds in annotated.facts.values()]
+    return {
+        "faithscore": interval.value if interval else None,
+        "interval": msgspec.to_builtins(interval),
+        "answers": len(answers),
+        "scored": len(scores),
+        "unscored": len(answers) - len(scores),
+        "facts": len(facts),
+        "hallucinated": facts.count(False),
+    }
+
+
+def _compute(request: TallyRequest) -> Result:
+    return tally_answers(read_annotations(request.file))
+
+
+def _tell(result: Result) -> str:
+    shown = "–"
+    if result["interval"] is not None:
+        found = msgspec.convert(result["interval"], Interval)
+        shown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}, n = {found.n})"
+    return (
+        f"faithscore {shown} over {result['scored']} of {result['answers']} answers; "
+        f"{result['unscored']} without facts; {result['hallucinated']} of {result['facts']} facts "
+        "not in the image"
+    )
+
+
+TALLY = Tally(compute=_compute, tell=_tell)

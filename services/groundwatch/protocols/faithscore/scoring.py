@@ -17,8 +17,7 @@ import msgspec
 
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import ClaimsVerified, Decision, Label
-from groundwatch.protocols.base import Score
-from groundwatch.protocols.words import count_words
+from groundwatch.protocols.base import Score, count_words
 
 CATEGORIES = ("entity", "relation", "color", "count", "other")
 """The five categories of atomic facts; a category that is none of them counts as `other`."""
@@ -52,33 +51,10 @@ class _Counted:
 _SUPPORTED, _REFUTED, _OPEN = 1, 2, 4
 
 
-def f_hat(facts: Iterable[Fact], weights: Mapping[str, float] = EQUAL_WEIGHTS) -> float | None:
-    """Equation 1: sum of w·s over all facts, divided by the number of facts; None without a decided one.
-
-    The denominator is the number of facts and not the sum of the weights, as printed in the paper, so
-    that the result lies in [0, largest weight] and passes 1 when weights do.
-    """
-    return _f_hat(_count(facts), weights)
-
-
-def sentence_level(facts: Iterable[Fact], descriptive: Iterable[int]) -> float | None:
-    """1 - S_h / S over the sub-sentences whose indexes are `descriptive`; None when S is 0.
-
-    S_h are those with a refuted fact. A sub-sentence all of whose facts are undecided was not judged and
-    is left out of S; one without any fact stays in, as in the paper.
-    """
-    units = dict.fromkeys(descriptive, 0)
-    _count(facts, units)
-    return _sentence_level(units)
-
-
 def score_facts(
     facts: Sequence[Fact], descriptive: Sequence[int], weights: Mapping[str, float] = EQUAL_WEIGHTS
 ) -> Score:
-    """Every number that follows from the verdicts alone.
-
-    Raises `Unscorable` with `nothing_to_verify` or `nothing_decided`.
-    """
+    """Every number that follows from the verdicts alone. Raises `Unscorable` where there is none."""
     units = dict.fromkeys(descriptive, 0)
     if not units:
         raise Unscorable(NOTHING_TO_VERIFY, "no descriptive sub-sentence")
@@ -123,11 +99,7 @@ def score_facts(
 
 
 def score_verified(judged: ClaimsVerified, weights: Mapping[str, float] = EQUAL_WEIGHTS) -> Score:
-    """Score one response; the names of `values` are listed in docs/faithscore.md.
-
-    Raises `Unscorable` when there is nothing to score, `InputError` when claims, verdicts and
-    sub-sentences do not fit each other.
-    """
+    """Score one response. Raises `Unscorable`, and `InputError` for what does not fit each other."""
     units, claims = judged.extracted.units, judged.extracted.claims
     if len(claims) != len(judged.verdicts):
         raise InputError(f"{len(judged.verdicts)} verdicts for {len(claims)} claims")
@@ -152,7 +124,6 @@ def score_verified(judged: ClaimsVerified, weights: Mapping[str, float] = EQUAL_
 
 
 def known_category(category: str) -> str:
-    """The category itself, or `other` when it is none of the five."""
     return category if category in CATEGORIES else "other"
 
 
@@ -173,15 +144,15 @@ def likert(hallucinated: int, facts: int) -> int:
     return 3 if 3 * hallucinated >= facts else 4
 
 
-def _count(facts: Iterable[Fact], units: dict[int, int] | None = None) -> dict[str, _Counted]:
-    """Counts by category; those of `units` alone where it is given, which is told their verdicts too.
+def _count(facts: Iterable[Fact], units: dict[int, int]) -> dict[str, _Counted]:
+    """Counts by category of the facts of these `units`, which are told their verdicts too.
 
     One pass: a replay spends more time here than anywhere else.
     """
     counted: dict[str, _Counted] = {}
     for fact in facts:
         unit, decision = fact.unit, fact.decision
-        if units is not None and unit not in units:
+        if unit not in units:
             continue
         found = counted.get(fact.category)
         if found is None:
@@ -195,12 +166,16 @@ def _count(facts: Iterable[Fact], units: dict[int, int] | None = None) -> dict[s
             found.refuted += 1
             verdict = _REFUTED
         found.units[unit] = found.units.get(unit, 0) | verdict
-        if units is not None:
-            units[unit] |= verdict
+        units[unit] |= verdict
     return counted
 
 
 def _f_hat(counted: Mapping[str, _Counted], weights: Mapping[str, float]) -> float | None:
+    """Equation 1: sum of w·s over all facts, divided by the number of facts; None without a decided one.
+
+    The denominator is the number of facts and not the sum of the weights, as printed in the paper, so
+    that the result lies in [0, largest weight] and passes 1 when weights do.
+    """
     total = 0
     weighed = []
     for category, found in counted.items():
@@ -211,6 +186,11 @@ def _f_hat(counted: Mapping[str, _Counted], weights: Mapping[str, float]) -> flo
 
 
 def _sentence_level(units: Mapping[int, int]) -> float | None:
+    """1 - S_h / S over sub-sentences; S_h are those with a refuted fact. None when S is 0.
+
+    A sub-sentence all of whose facts are undecided was not judged and is left out of S; one without any
+    fact stays in, as in the paper.
+    """
     judged = refuted = 0
     for verdicts in units.values():
         if verdicts != _OPEN:

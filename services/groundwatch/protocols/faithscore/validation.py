@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
@@ -19,86 +20,39 @@ from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
 from groundwatch.protocols.faithscore.scoring import likert
-from groundwatch.protocols.tally import Result
+from groundwatch.protocols.method import Result
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.statistics.agreement import accuracy, correlations, f1
-from groundwatch.statistics.intervals import Interval
 
 SAME_FACT = 0.80
 """MiniLM cosine from which two facts say the same."""
 
-
-class Labels(msgspec.Struct, frozen=True, kw_only=True):
-    """People's sub-sentences, labelled as people did; `f1` is None for a label that nobody gives."""
-
-    accuracy: float
-    f1: dict[str, float | None]
-
-
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts found in people's descriptive sub-sentences against people's facts, pooled over answers."""
-
-    precision: float
-    recall: float
-    f1: float
-    matched: int
-    found: int
-    expected: int
-
-
-class Correlations(msgspec.Struct, frozen=True, kw_only=True):
-    """Automatic with human scores; None where a coefficient is undefined."""
-
-    pearson: Interval | None
-    spearman: Interval | None
-    kendall: Interval | None
-
-
-class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean scores over the answers that both could score (table 6 of the paper)."""
-
-    human: float | None
-    automatic: float | None
-
-
-class Agreement(Correlations, frozen=True, kw_only=True):
-    """`compared` answers have a human and an automatic score.
-
-    `likert` are the correlations after both sides are mapped as in Appendix A. `coverage` is the share of
-    automatic facts that the reference judge could decide.
-    """
-
-    recogniser: Labels
-    decomposer: Facts
-    likert: Correlations
-    mean: Means
-    answers: int
-    compared: int
-    coverage: float | None
+NOTHING_LABELLED = "no labelled sub-sentences to agree with"
 
 
 async def validate(
-    file: Annotated[Path, msgspec.Meta(description="FaithScore's annotation file (JSON lines).")],
+    file: Annotated[Path, Meta(description="FaithScore's annotation file (JSON lines).")],
 ) -> Result:
     """FaithScore's embedded engines against people's sub-sentences, facts and scores."""
-    found: Result = msgspec.to_builtins(await agreement(read_annotations(file)))
-    return found
+    return await agreement(read_annotations(file))
 
 
 async def agreement(
     answers: Sequence[AnnotatedAnswer],
     engine: ExtractionEngine | None = None,
     labels: Sequence[Sequence[Label]] | None = None,
-) -> Agreement:
+) -> Result:
     """How far an extraction engine and its labels, by default the shipped ones, agree with people.
 
     The reference judge decides facts against those that people labelled, so the correlations tell how
-    well facts are found and recognised again, not how well a model would see. Raises `UsageError` when
-    there is nothing to compare, `MissingExtraError` without the extra `embedded`.
+    well facts are found and recognised again, not how well a model would see. They are over the `compared`
+    answers, which have a human and an automatic score; `likert` are those after both sides are mapped as in
+    Appendix A, `mean` are table 6's. `coverage` is the share of automatic facts that the judge could decide.
+    Raises `UsageError` when there is nothing to compare, `MissingExtraError` without the extra `embedded`.
     """
     if not any(annotated.labels for annotated in answers):
-        raise UsageError("no labelled sub-sentences to agree with")
+        raise UsageError(NOTHING_LABELLED)
     embedder = SentenceEmbedder()
     outcomes = await _judge(answers, engine or extraction.build(StageSettings(engine="linguistic")))
     compared = [
@@ -109,23 +63,30 @@ async def agreement(
     human = [fmean(annotated.facts.values()) for annotated, _ in compared]
     automatic = [outcome.score or 0.0 for _, outcome in compared]
     eligible = sum(outcome.eligible for outcome in outcomes)
-    return Agreement(
-        **correlations(human, automatic),
-        recogniser=labels_agreement(
-            answers, labels or [predicted(one, shipped(), embedder) for one in answers]
-        ),
-        decomposer=facts_agreement(answers, embedder),
-        likert=Correlations(
-            **correlations(
-                [likert(_false(annotated), len(annotated.facts)) for annotated, _ in compared],
-                [likert(_refuted(outcome), outcome.decided) for _, outcome in compared],
-            )
-        ),
-        mean=Means(human=fmean(human) if human else None, automatic=fmean(automatic) if automatic else None),
-        answers=len(answers),
-        compared=len(compared),
-        coverage=sum(outcome.decided for outcome in outcomes) / eligible if eligible else None,
+    found: Result = msgspec.to_builtins(
+        {
+            **correlations(human, automatic),
+            "recogniser": labels_agreement(
+                answers, labels or [predicted(one, shipped(), embedder) for one in answers]
+            ),
+            "decomposer": facts_agreement(answers, embedder),
+            "likert": correlations(
+                [likert([*one.facts.values()].count(False), len(one.facts)) for one, _ in compared],
+                [
+                    likert(sum(one.decision is Decision.REFUTED for one in outcome.claims), outcome.decided)
+                    for _, outcome in compared
+                ],
+            ),
+            "mean": {
+                "human": fmean(human) if human else None,
+                "automatic": fmean(automatic) if automatic else None,
+            },
+            "answers": len(answers),
+            "compared": len(compared),
+            "coverage": sum(outcome.decided for outcome in outcomes) / eligible if eligible else None,
+        }
     )
+    return found
 
 
 def labelled_units(annotated: AnnotatedAnswer) -> tuple[tuple[Unit, ...], tuple[Label, ...]]:
@@ -144,14 +105,13 @@ def labelled_units(annotated: AnnotatedAnswer) -> tuple[tuple[Unit, ...], tuple[
 
 
 def predicted(annotated: AnnotatedAnswer, recogniser: Recogniser, embedder: SentenceEmbedder) -> list[Label]:
-    """A recogniser's label for each of people's sub-sentences."""
     units, _ = labelled_units(annotated)
     chances = recogniser.probabilities(units, embedder.encode([unit.text for unit in units]))
     return [Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL for chance in chances]
 
 
-def labels_agreement(answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]]) -> Labels:
-    """On the answers that a recogniser was trained on this flatters it."""
+def labels_agreement(answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]]) -> Result:
+    """People's sub-sentences, labelled as people did. On the answers it was trained on it is flattered."""
     pairs = [
         (theirs.value, mine.value)
         for annotated, found in zip(answers, labels, strict=True)
@@ -159,11 +119,11 @@ def labels_agreement(answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequen
     ]
     right = accuracy(pairs)
     if right is None:
-        raise UsageError("no labelled sub-sentences to agree with")
-    return Labels(accuracy=right.value, f1={label.value: f1(pairs, label.value) for label in Label})
+        raise UsageError(NOTHING_LABELLED)
+    return {"accuracy": right.value, "f1": {label.value: f1(pairs, label.value) for label in Label}}
 
 
-def facts_agreement(answers: Sequence[AnnotatedAnswer], embedder: SentenceEmbedder) -> Facts:
+def facts_agreement(answers: Sequence[AnnotatedAnswer], embedder: SentenceEmbedder) -> Result:
     """Precision, recall and F1 of the decomposer's facts against people's.
 
     The facts are those of the sub-sentences that people called descriptive. In each answer they are paired
@@ -178,14 +138,14 @@ def facts_agreement(answers: Sequence[AnnotatedAnswer], embedder: SentenceEmbedd
         expected += len(annotated.facts)
     precision = matched / found if found else 0.0
     recall = matched / expected if expected else 0.0
-    return Facts(
-        precision=precision,
-        recall=recall,
-        f1=2 * precision * recall / (precision + recall) if matched else 0.0,
-        matched=matched,
-        found=found,
-        expected=expected,
-    )
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall) if matched else 0.0,
+        "matched": matched,
+        "found": found,
+        "expected": expected,
+    }
 
 
 def pair_facts(
@@ -213,11 +173,3 @@ async def _judge(answers: Sequence[AnnotatedAnswer], engine: ExtractionEngine) -
         return [outcome async for outcome in pipeline.outcomes("faithscore", responses)]
     finally:
         await pipeline.close()
-
-
-def _false(annotated: AnnotatedAnswer) -> int:
-    return sum(not holds for holds in annotated.facts.values())
-
-
-def _refuted(outcome: ResponseScored) -> int:
-    return sum(claim.decision is Decision.REFUTED for claim in outcome.claims)

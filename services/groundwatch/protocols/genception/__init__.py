@@ -1,6 +1,5 @@
+from groundwatch.protocols.genception.files import TALLY, read_suite
 from groundwatch.protocols.genception.protocol import GenCeption
-from groundwatch.protocols.genception.suite import read_suite
-from groundwatch.protocols.genception.tally import TALLY
 from groundwatch.protocols.method import Method
 
 METHOD = Method(

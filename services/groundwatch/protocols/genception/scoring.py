@@ -11,6 +11,9 @@ from statistics import fmean
 
 import msgspec
 
+CATEGORY_TAG = "category"
+"""The tag of a response that names the kind of its image."""
+
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
     """One seed image with its similarities s(1), s(2), …; s(0), the seed with itself, is left out."""
@@ -18,15 +21,6 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     similarities: tuple[float, ...] = ()
     category: str = ""
-
-
-class DriftPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over the chains that reach iteration `t`: of s(t) and of GC@t."""
-
-    t: int
-    similarity: float
-    gc: float
-    n: int
 
 
 def gc_at(similarities: Sequence[float], t: int) -> float | None:
@@ -66,22 +60,17 @@ def by_category(chains: Iterable[Chain]) -> dict[str, list[Chain]]:
     return dict(sorted(found.items()))
 
 
-def drift(chains: Sequence[Chain]) -> list[DriftPoint]:
-    """How similarity falls with the iterations: one point for each t that some chain reaches.
+def drift(chains: Sequence[Chain]) -> list[dict[str, float | None]]:
+    """How similarity falls with the iterations: means of s(t) and of GC@t for each t that some chain reaches.
 
     Later points may rest on fewer chains; `n` says on how many.
     """
     longest = max((len(chain.similarities) for chain in chains), default=0)
-    points = []
+    points: list[dict[str, float | None]] = []
     for t in range(1, longest + 1):
         reaching = [chain for chain in chains if len(chain.similarities) >= t]
-        gc = mean_gc(reaching, t)
-        assert gc is not None
-        points.append(
-            DriftPoint(
-                t=t, similarity=fmean(one.similarities[t - 1] for one in reaching), gc=gc, n=len(reaching)
-            )
-        )
+        similarity = fmean(one.similarities[t - 1] for one in reaching)
+        points.append({"t": t, "similarity": similarity, "gc": mean_gc(reaching, t), "n": len(reaching)})
     return points
 
 

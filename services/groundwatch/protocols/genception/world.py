@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from groundwatch.miniature.graph import picture
+from groundwatch.miniature.questions import picture
 from groundwatch.miniature.world import Scene
-from groundwatch.protocols.genception.chain import CATEGORY_TAG
 from groundwatch.protocols.genception.protocol import GenCeption
-from groundwatch.protocols.suite import Question
+from groundwatch.protocols.genception.scoring import CATEGORY_TAG
+from groundwatch.protocols.method import Question
 
 
 def questions(shown: list[Scene]) -> Iterator[Question]:

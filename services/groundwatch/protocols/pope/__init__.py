@@ -1,7 +1,6 @@
 from groundwatch.protocols.method import Method
+from groundwatch.protocols.pope.files import TALLY, annotate, figures, read_suite
 from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.protocols.pope.suite import figures, read_suite
-from groundwatch.protocols.pope.tally import TALLY, annotate
 
 METHOD = Method(
     name=Pope.name,

@@ -24,9 +24,17 @@ from groundwatch.events import (
     SubSentence,
     Verdict,
 )
-from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
+from groundwatch.protocols.base import (
+    EvaluationProtocol,
+    Extracted,
+    ExtractionRules,
+    Score,
+    Stage,
+    folded,
+    with_article,
+)
 from groundwatch.protocols.pope.scoring import cell
-from groundwatch.protocols.prompts import Form, Step, described, load, numbered
+from groundwatch.protocols.prompts import Form, Step, described, numbered
 from groundwatch.protocols.prompts import read_reply as read_form
 from groundwatch.protocols.yes_no import UNREADABLE, Answer, read_reply
 
@@ -87,11 +95,11 @@ class Pope(EvaluationProtocol):
         if not response.answer.strip():
             return None
         question = response.prompt.strip() or "(not known)"
-        return load(self.package, "read").step(_Read, question=question, reply=response.answer)
+        return self.ask("read", _Read, question=question, reply=response.answer)
 
     def read_extraction(
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> tuple[tuple[SubSentence, ...], tuple[Claim, ...]]:
+    ) -> Extracted:
         said = read_form(reply, _Read).answer
         return (), (claim_of(response, _ANSWERS[said]),) if said in _ANSWERS else ()
 
@@ -102,7 +110,8 @@ class Pope(EvaluationProtocol):
 
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
         answered = [f"{question} Answer: {said}" for claim in claims for question, said in [claim.parts[:2]]]
-        return load(self.package, "verify").step(
+        return self.ask(
+            "verify",
             _Verdict,
             reference=described(None if response.images else response.reference),
             answered=numbered(enumerate(answered)),
@@ -124,22 +133,12 @@ def claim_of(response: ResponseRecorded, said: Answer) -> Claim:
     """What an answer says: `category` is yes or no, `parts` are the question and the answer."""
     question = " ".join(response.prompt.split())
     facts = response.reference.facts if response.reference else ()
-    known = any(_plain(fact.text) == _plain(question) for fact in facts)
+    known = any(folded(fact.text) == folded(question) for fact in facts)
     exists = None if known else _EXISTS.match(question)
     if exists:
-        text = f"There {exists[1].casefold()} {_thing(exists[1], exists[2], said)}."
+        verb, name = exists[1].casefold(), exists[2]
+        thing = f"no {name}" if said == "no" else name if verb == "are" else with_article(name)
+        text = f"There {verb} {thing}."
     else:
         text = question if said == "yes" else f"{question} No."
     return Claim(text=text, category=said, parts=(question, said))
-
-
-def _thing(verb: str, name: str, said: Answer) -> str:
-    if said == "no":
-        return f"no {name}"
-    if verb.casefold() == "are":
-        return name
-    return f"{'an' if name[:1].casefold() in 'aeiou' else 'a'} {name}"
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())

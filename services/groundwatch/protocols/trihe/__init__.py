@@ -1,8 +1,7 @@
 from groundwatch.protocols.method import Method
-from groundwatch.protocols.trihe.answers import annotate, read_answers
+from groundwatch.protocols.trihe.files import annotate, read_answers
 from groundwatch.protocols.trihe.protocol import TriHe
-from groundwatch.protocols.trihe.suite import figures, read_suite
-from groundwatch.protocols.trihe.tally import TALLY
+from groundwatch.protocols.trihe.suite import TALLY, figures, read_suite
 
 METHOD = Method(
     name=TriHe.name,

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from groundwatch.errors import UsageError
 from groundwatch.language.nouns.compare import likenesses
 from groundwatch.language.nouns.wordnet import nouns
+from groundwatch.protocols.base import folded
+from groundwatch.protocols.method import Result, TallyRequest
 from groundwatch.protocols.published import json_lines
-from groundwatch.protocols.tally import Result
-from groundwatch.protocols.trihe.outcomes import judged_outcomes
-from groundwatch.protocols.trihe.published import is_benchmark, read_judgements
+from groundwatch.protocols.trihe.files import is_benchmark, judged_outcomes, read_judgements
 from groundwatch.protocols.trihe.scoring import (
     FREQUENT,
     JudgedQuestion,
@@ -23,18 +23,25 @@ from groundwatch.protocols.trihe.scoring import (
     rates,
     trend,
 )
+from groundwatch.protocols.trihe.suite import KINDS
 from groundwatch.terminal import Group, RenderableType, Table, box, lines
 
-KINDS: tuple[Kind | None, ...] = (None, "object", "relation")
+EACH: tuple[Kind | None, ...] = (None, *KINDS)
 TOKENS = (10, 20, 30, 40, 50, 75, 100, 150, 200)
 """Values of K; the paper's figure 4 begins at 10."""
 
 
-def read(file: Path) -> tuple[list[JudgedQuestion], bool]:
-    """The judged questions, and whether undecided triplets count in the total as the works' own do."""
-    if is_benchmark(file):
-        return read_judgements(file)[1], True
-    return judged_outcomes(json_lines(file)), False
+def compute(request: TallyRequest) -> Result:
+    share = FREQUENT if request.share is None else request.share
+    if not 0 < share <= 1:
+        raise UsageError(f"share {share}: must lie above 0 and up to 1", "share")
+    # The works count undecided triplets in the total.
+    published = is_benchmark(request.file)
+    if published:
+        _, questions = read_judgements(request.file)
+    else:
+        questions = judged_outcomes(json_lines(request.file))
+    return analyse(questions, share=share, ks=request.tokens or TOKENS, undecided_count=published)
 
 
 def analyse(
@@ -82,11 +89,10 @@ def synset(name: str) -> str:
     for word in (found.whole, found.head):
         if known := nouns().synset(word):
             return known
-    return found.whole or " ".join(name.casefold().split())
+    return found.whole or folded(name)
 
 
 def show(found: dict[str, Any]) -> Group:
-    """The same as a table, and lines below it."""
     pairs = found["pairs"]
     table = Table(
         title=f"{found['triplets']} triplets of {found['responses']} responses; "
@@ -96,7 +102,7 @@ def show(found: dict[str, Any]) -> Group:
         padding=(0, 1, 0, 0),
     )
     table.add_column("triplets", no_wrap=True)
-    for kind in KINDS:
+    for kind in EACH:
         for rate in ("Hallu_I", "Hallu_Q"):
             table.add_column(lines(rate, kind or "overall"), justify="right")
     for name, rows in (
@@ -104,7 +110,7 @@ def show(found: dict[str, Any]) -> Group:
         ("frequent pairs", pairs["on_frequent"]),
         ("other pairs", pairs["on_others"]),
     ):
-        cells = [rows[kind or "overall"][rate] for kind in KINDS for rate in ("hallu_i", "hallu_q")]
+        cells = [rows[kind or "overall"][rate] for kind in EACH for rate in ("hallu_i", "hallu_q")]
         table.add_row(name, *map(_rate, cells))
     for one in found["by_tokens"] or ():
         table.add_row(f"first {one['k']} tokens", _rate(one["hallu_i"]), _rate(one["hallu_q"]))
@@ -124,5 +130,5 @@ def _rate(rate: float | None) -> str:
 def _each(questions: Sequence[JudgedQuestion], undecided_count: bool) -> dict[str, Any]:
     return {
         kind or "overall": msgspec.to_builtins(rates(questions, kind, undecided_count=undecided_count))
-        for kind in KINDS
+        for kind in EACH
     }

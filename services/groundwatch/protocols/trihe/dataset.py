@@ -1,13 +1,22 @@
-"""Tri-HE, appendix E.2: questions about images, written by a model that looks at them; a draft to check."""
+"""Building a benchmark as Tri-HE was built: questions that need a conclusion, asked of a model that looks.
+
+Source: section 4 and appendix E.2. From scene graphs in GQA's format those images are taken that have
+enough different relations; a vision-language model then writes questions about each, with answers and the
+triplets that explain them, which are added to the graph's. What it writes is a draft: the paper's authors
+checked every question by hand.
+"""
 
 import asyncio
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from pydantic import ValidationError
 
 from groundwatch.errors import InputError, TransientError, Unscorable, UsageError
@@ -15,53 +24,130 @@ from groundwatch.events import Usage
 from groundwatch.models.openai.judge import ChatModel
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
-from groundwatch.protocols.published import json_members
-from groundwatch.protocols.scene_graphs import ImageGraph, read_scene_graphs
-from groundwatch.protocols.trihe.asking import (
-    QUESTIONS,
-    RELATIONS,
-    benchmark_entry,
-    prompt_digest,
-    question_step,
-    read_questions,
-    rich_enough,
-)
-from groundwatch.protocols.trihe.published import read_benchmark
+from groundwatch.protocols.prompts import Form, Step, load, quoted, read_reply
+from groundwatch.protocols.published import ImageGraph, json_images, read_scene_graphs
+from groundwatch.protocols.trihe.files import Asked, read_benchmark
+from groundwatch.protocols.triplets import Triplet
 from groundwatch.runtime.settings import IntakeSettings, Settings
 from groundwatch.runtime.stores.image_reading import read_image_file
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.section import in_words
+
+QUESTIONS = 10
+"""How many questions the paper asks for about each image."""
+
+RELATIONS = 6
+"""Different relations that an image's graph must have: the paper takes images with more than five."""
+
+_NOT_IN_PARTS = re.compile(r"[,;()\[\]\s]+")
+
+
+class _Triplet(Form, frozen=True):
+    object1: str
+    relation: str
+    object2: str
+
+
+class _Question(Form, frozen=True):
+    question: str
+    answer: str
+    triplets: list[_Triplet]
+
+
+class _Questions(Form, frozen=True):
+    questions: list[_Question]
+
+
+def question_step(graph: ImageGraph | None, number: int = QUESTIONS) -> Step:
+    """The call that writes questions; the image goes with it. `graph` only lends its names."""
+    lines = "\n".join(dict.fromkeys(quoted(one.name) for one in graph.things) if graph else ())
+    return load(__package__, "ask").step(_Questions, number=str(number), scene=lines or "(not known)")
+
+
+def read_questions(reply: object, number: int = QUESTIONS) -> tuple[Asked, ...]:
+    """The questions of a reply, each once. Raises `ValueError` saying what is wrong with it.
+
+    Fewer than asked for will do, none will not; more are an error, since nobody knows which are meant.
+    """
+    found: dict[str, Asked] = {}
+    written = read_reply(reply, _Questions).questions
+    if not 0 < len(written) <= number:
+        raise ValueError(f"{len(written)} questions, where {number} were asked for")
+    for at, one in enumerate(written):
+        question, answer = " ".join(one.question.split()), " ".join(one.answer.split())
+        named = ((each.object1, each.relation, each.object2) for each in one.triplets)
+        triplets = tuple(dict.fromkeys(map(_plain, named)))
+        if not question or not answer:
+            raise ValueError(f"question {at} or its answer is empty")
+        if not triplets or not all(part for triplet in triplets for part in triplet):
+            raise ValueError(f"question {at} has no triplet, or one with an empty part")
+        found.setdefault(question.casefold(), Asked(question=question, answer=answer, triplets=triplets))
+    return tuple(found.values())
+
+
+def rich_enough(graph: ImageGraph, relations: int = RELATIONS) -> bool:
+    return len({name for thing in graph.things for name, _ in thing.relations}) >= relations
+
+
+def benchmark_entry(graph: ImageGraph | None, questions: Iterable[Asked]) -> dict[str, Any]:
+    asked = list(questions)
+    known = [
+        _plain((thing.name, relation, other))
+        for thing in (graph.things if graph else ())
+        for relation, other in (*(("is", attribute) for attribute in thing.attributes), *thing.relations)
+    ]
+    explained = [triplet for one in asked for triplet in one.triplets]
+    names = [thing.name for thing in graph.things] if graph else []
+    own = [name for triplet in explained for name in (triplet[0], triplet[2])]
+    return {
+        "instance": [
+            {
+                "question": one.question,
+                "answer": one.answer,
+                "triplet": [triplet_text(triplet) for triplet in one.triplets],
+            }
+            for one in asked
+        ],
+        "triplets": [triplet_text(triplet) for triplet in dict.fromkeys((*known, *explained))],
+        "all_object": names,
+        "object": list(dict.fromkeys((*names, *own))),
+    }
+
+
+def triplet_text(triplet: Triplet) -> str:
+    return f"({', '.join(triplet)})"
+
+
+def _plain(triplet: Triplet) -> Triplet:
+    """Without what separates parts and triplets in the file, so that it reads back as it was written."""
+    first, relation, second = (_NOT_IN_PARTS.sub(" ", part).strip(" '\"") for part in triplet)
+    return first, relation, second
+
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif"})
 UNAVAILABLE, NO_IMAGE = "unavailable", "no_image"
 
 
 async def build_dataset(
-    images: Annotated[Path, msgspec.Meta(description="A folder of images, named by their ids.")],
+    images: Annotated[Path, Meta(description="A folder of images, named by their ids.")],
     *,
     out: Annotated[
-        Path,
-        msgspec.Meta(
-            description="The benchmark's file; images that it has already are not asked about again."
-        ),
+        Path, Meta(description="The benchmark's file; images that it has already are not asked about again.")
     ],
     scene_graphs: Annotated[
-        Path | None, msgspec.Meta(description="Their scene graphs in GQA's format (JSON).")
+        Path | None, Meta(description="Their scene graphs in GQA's format (JSON).")
     ] = None,
     relations: Annotated[
-        int, msgspec.Meta(ge=0, description="Different relations that an image's graph must have.")
+        int, Meta(ge=0, description="Different relations that an image's graph must have.")
     ] = RELATIONS,
-    questions: Annotated[
-        int, msgspec.Meta(ge=1, le=50, description="Questions about each image.")
-    ] = QUESTIONS,
-    limit: Annotated[int | None, msgspec.Meta(ge=1, description="So many images at most.")] = None,
+    questions: Annotated[int, Meta(ge=1, le=50, description="Questions about each image.")] = QUESTIONS,
+    limit: Annotated[int | None, Meta(ge=1, description="So many images at most.")] = None,
     url: Annotated[
-        str,
-        msgspec.Meta(description="An OpenAI-compatible endpoint of a model that looks at images, with /v1."),
+        str, Meta(description="An OpenAI-compatible endpoint of a model that looks at images, with /v1.")
     ] = "",
-    model: Annotated[str, msgspec.Meta(description="The model's name there.")] = "",
+    model: Annotated[str, Meta(description="The model's name there.")] = "",
     api_key_env: Annotated[
-        str, msgspec.Meta(description="The variable that holds the endpoint's key.")
+        str, Meta(description="The variable that holds the endpoint's key.")
     ] = "OPENAI_API_KEY",
     settings: Settings,
     progress: Progress,
@@ -82,17 +168,17 @@ async def build_dataset(
     with_graph = [name for name in fresh if graphs is None or name in graphs]
     rich = [name for name in with_graph if graphs is None or rich_enough(graphs[name], relations)]
     chat = _chat(settings, url, model, api_key_env)
-    asking = _Asking(chat, graphs or {}, entries, out, questions, settings.gateway.intake)
+    asking = _Asking(ChatModel(chat), graphs or {}, entries, out, questions, settings.gateway.intake)
     try:
-        await asking.ask([(name, files[name]) for name in rich[:limit]], progress)
+        await asking.ask([(name, files[name]) for name in rich[:limit]], chat.concurrency, progress)
     finally:
-        await asking.close()
+        await asking.chat.close()
     written = [entries[name] for name in rich[:limit] if name in entries]
     failed = asking.failed.total()
     return CommandResult(
         numbers={
             "model": chat.model,
-            "prompt": prompt_digest(),
+            "prompt": load(__package__, "ask").digest[:16],
             "images": len(written),
             "questions": sum(len(entry["instance"]) for entry in written),
             "triplets": sum(len(one["triplet"]) for entry in written for one in entry["instance"]),
@@ -110,31 +196,19 @@ async def build_dataset(
     )
 
 
+@dataclass
 class _Asking:
-    """The images of one command, a few at a time."""
+    chat: ChatModel
+    graphs: Mapping[str, ImageGraph]
+    entries: dict[str, Any]
+    out: Path
+    questions: int
+    limits: IntakeSettings
+    failed: Counter[str] = field(default_factory=Counter)
+    trouble: str = ""
+    usage: Usage = field(default_factory=Usage)
 
-    def __init__(
-        self,
-        settings: ChatSettings,
-        graphs: Mapping[str, ImageGraph],
-        entries: dict[str, Any],
-        out: Path,
-        questions: int,
-        limits: IntakeSettings,
-    ) -> None:
-        self.failed: Counter[str] = Counter()
-        self.trouble = ""
-        self.usage = Usage()
-        self._chat = ChatModel(settings)
-        self._concurrency = settings.concurrency
-        self._graphs = graphs
-        self._entries = entries
-        self._out = out
-        self._questions = questions
-        self._limits = limits
-
-    async def ask(self, images: Sequence[tuple[str, Path]], progress: Progress) -> None:
-        """Ask about each; what fails is counted."""
+    async def ask(self, images: Sequence[tuple[str, Path]], at_once: int, progress: Progress) -> None:
         waiting = list(reversed(images))
 
         async def work() -> None:
@@ -147,22 +221,18 @@ class _Asking:
                 progress("asking for questions", len(images) - len(waiting), len(images))
 
         if images:
-            _replace(self._out, self._entries)
-        await asyncio.gather(*(work() for _ in range(min(self._concurrency, len(images)))))
-
-    async def close(self) -> None:
-        """Close the endpoint."""
-        await self._chat.close()
+            _replace(self.out, self.entries)
+        await asyncio.gather(*(work() for _ in range(min(at_once, len(images)))))
 
     async def _one(self, name: str, path: Path) -> None:
-        graph = self._graphs.get(name)
+        graph = self.graphs.get(name)
         try:
-            data = await asyncio.to_thread(read_image_file, path, max_bytes=self._limits.max_image_bytes)
-            image = await asyncio.to_thread(check_image, data, self._limits)
-            completion = await self._chat.complete(
-                question_step(graph, self._questions),
+            data = await asyncio.to_thread(read_image_file, path, max_bytes=self.limits.max_image_bytes)
+            image = await asyncio.to_thread(check_image, data, self.limits)
+            completion = await self.chat.complete(
+                question_step(graph, self.questions),
                 [(image.data, image.media_type)],
-                check=lambda reply: read_questions(reply, self._questions),
+                check=lambda reply: read_questions(reply, self.questions),
             )
         except (OSError, InputError) as error:
             self._fail(NO_IMAGE, f"{path}: {error}")
@@ -172,8 +242,8 @@ class _Asking:
             self._fail(UNAVAILABLE, str(error))
         else:
             self.usage += completion.usage
-            self._entries[name] = benchmark_entry(graph, read_questions(completion.reply, self._questions))
-            _replace(self._out, self._entries)
+            self.entries[name] = benchmark_entry(graph, read_questions(completion.reply, self.questions))
+            _replace(self.out, self.entries)
 
     def _fail(self, reason: str, told: str) -> None:
         self.failed[reason] += 1
@@ -200,7 +270,7 @@ def _entries(out: Path) -> dict[str, Any]:
     if not out.exists():
         return {}
     read_benchmark(out)
-    return {piece.key: piece.value for piece in json_members(out)}
+    return {image: value for _, image, value in json_images(out)}
 
 
 def _replace(out: Path, entries: Mapping[str, Any]) -> None:

@@ -1,25 +1,64 @@
 """Tri-HE as the services see it: triplets, their judgement, and the rate of hallucinated ones.
 
-Source: Unified Triplet-Level Hallucination Evaluation for Large Vision-Language Models.
+Source: Unified Triplet-Level Hallucination Evaluation for Large Vision-Language Models, section 3.3; prompts
+in Appendix E. Where the paper asks once for each triplet, here all triplets of a response are judged in one
+call, each under its number; a reply must account for every one of them exactly once.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from groundwatch.errors import InputError, Unscorable
-from groundwatch.events import ClaimsMatched, ClaimsVerified, Decision
-from groundwatch.protocols.base import ExtractionRules, Score, Stage, load
+from groundwatch.events import (
+    Claim,
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    Reference,
+    ResponseRecorded,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.protocols.base import (
+    EvaluationProtocol,
+    Extracted,
+    ExtractionRules,
+    Score,
+    Stage,
+    folded,
+    load,
+    units_of,
+)
 from groundwatch.protocols.planted import RATES
-from groundwatch.protocols.trihe.questions import TriHeQuestions
+from groundwatch.protocols.prompts import NOTHING_KNOWN, Form, Step, account, numbered, quoted, read_reply
 from groundwatch.protocols.trihe.scoring import JudgedTriplet, question_rate
-from groundwatch.protocols.triplets import blamed, triplet_of
-
-NO_TRIPLETS = "no_triplets"
-NOTHING_DECIDED = "nothing_decided"
+from groundwatch.protocols.triplets import blame, blamed, claim_of
 
 HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UNDECIDED: None}
 
 
-class TriHe(TriHeQuestions):
+class _Triplet(Form, frozen=True):
+    piece: int
+    object1: str
+    relation: str
+    object2: str
+
+
+class _Triplets(Form, frozen=True):
+    triplets: list[_Triplet]
+
+
+class _Judged(Form, frozen=True):
+    index: int
+    supported: Literal["yes", "no"]
+    wrong: Literal["object1", "relation", "object2", "none"]
+
+
+class _Judgements(Form, frozen=True):
+    judgements: list[_Judged]
+
+
+class TriHe(EvaluationProtocol):
     """Triplet extraction, then a judge, then the inner term of equation 1.
 
     `score` is the share of triplets that are not hallucinated, so that more is better as for the other
@@ -33,15 +72,28 @@ class TriHe(TriHeQuestions):
     )
     verifier = "similarity"
     sees = dict.fromkeys(RATES, frozenset[str]())
+    package = __package__
+    prompt_files: Mapping[Stage, tuple[str, ...]] = {
+        Stage.EXTRACTION: ("extract",),
+        Stage.VERIFICATION: ("judge",),
+    }
+    extraction_steps = 1
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """# HT / # TT over decided triplets; by kind too, where every wrong part is named."""
-        found = judged_triplets(judged)
+        if not isinstance(judged, ClaimsVerified):
+            raise InputError("tri-he scores verified claims, not matched ones")
+        if len(judged.extracted.claims) != len(judged.verdicts):
+            raise InputError(f"{len(judged.verdicts)} verdicts for {len(judged.extracted.claims)} claims")
+        found = [
+            JudgedTriplet(hallucinated=HALLUCINATED[one.decision], part=blamed(one))
+            for one in judged.verdicts
+        ]
         if not found:
-            raise Unscorable(NO_TRIPLETS, "the answer holds no triplet")
+            raise Unscorable("no_triplets", "the answer holds no triplet")
         rate = question_rate(found)
         if rate is None:
-            raise Unscorable(NOTHING_DECIDED, f"none of {len(found)} triplets was decided")
+            raise Unscorable("nothing_decided", f"none of {len(found)} triplets was decided")
         wrong = [one for one in found if one.hallucinated]
         values = {
             "hallu": rate,
@@ -54,25 +106,73 @@ class TriHe(TriHeQuestions):
             values["hallu.relation"] = question_rate(found, "relation") or 0.0
         return Score(score=1.0 - rate, values=values)
 
-
-def judged_triplets(judged: ClaimsVerified | ClaimsMatched) -> tuple[JudgedTriplet, ...]:
-    """The triplets of one response as they were judged, each with the tokens needed to say it.
-
-    Tokens are words between white space up to the end of the triplet's sub-sentence. Raises `InputError`
-    for claims that were matched instead, and where claims and verdicts do not fit each other.
-    """
-    if not isinstance(judged, ClaimsVerified):
-        raise InputError("tri-he scores verified claims, not matched ones")
-    claims, units = judged.extracted.claims, judged.extracted.units
-    if len(claims) != len(judged.verdicts):
-        raise InputError(f"{len(judged.verdicts)} verdicts for {len(claims)} claims")
-    answer = judged.extracted.response.answer
-    return tuple(
-        JudgedTriplet(
-            hallucinated=HALLUCINATED[verdict.decision],
-            part=blamed(verdict),
-            triplet=triplet_of(claim),
-            tokens=len(answer[: units[claim.unit].end].split()) if claim.unit < len(units) else None,
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        pieces = units_of(response.answer)
+        if not pieces:
+            return None
+        return self.ask(
+            "extract",
+            _Triplets,
+            question=response.prompt.strip() or "(not known)",
+            answer=response.answer,
+            pieces=numbered((at, piece.text) for at, piece in enumerate(pieces)),
         )
-        for claim, verdict in zip(claims, judged.verdicts, strict=True)
-    )
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Extracted:
+        """The answer's pieces and its triplets, each once and in the pieces' order."""
+        units = units_of(response.answer)
+        kept: dict[tuple[str, ...], Claim] = {}
+        for one in read_reply(reply, _Triplets).triplets:
+            if not 0 <= one.piece < len(units):
+                raise ValueError(f"piece {one.piece} is not one of the numbered pieces")
+            parts = _clean(one.object1), _clean(one.relation), _clean(one.object2)
+            if not all(parts):
+                raise ValueError(f"a triplet of piece {one.piece} has an empty part")
+            kept.setdefault(tuple(map(folded, parts)), claim_of(parts, unit=one.piece))
+        return units, tuple(sorted(kept.values(), key=lambda claim: claim.unit))
+
+    def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
+        """The call that judges all triplets of a response against the scene graph in its reference.
+
+        The paper's judge reads the graph and sees no image; without a reference the images have to do.
+        """
+        return self.ask(
+            "judge",
+            _Judgements,
+            reference=_graph(response.reference) if response.reference else NOTHING_KNOWN,
+            claims=numbered(
+                (at, f"({', '.join(claim.parts)})" if claim.parts else claim.text)
+                for at, claim in enumerate(claims)
+            ),
+        )
+
+    def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
+        found = read_reply(reply, _Judgements).judgements
+        account("claim", [one.index for one in found], len(claims))
+        for one in found:
+            if one.supported == "no" and one.wrong == "none":
+                raise ValueError(f"claim {one.index} is not supported, but no wrong part is named")
+        return tuple(
+            Verdict(decision=Decision.SUPPORTED)
+            if one.supported == "yes"
+            else Verdict(
+                decision=Decision.REFUTED, evidence=blame(one.wrong if one.wrong != "none" else None)
+            )
+            for one in sorted(found, key=lambda one: one.index)
+        )
+
+
+def _graph(reference: Reference) -> str:
+    """The reference line by line, its texts as JSON strings, so that none can pass for another line."""
+    lines = [f"triplet: {' '.join(map(quoted, triplet))}" for triplet in reference.triplets]
+    lines += [f"object: {quoted(name)}" for name in dict.fromkeys(reference.objects)]
+    lines += [f"{'true' if fact.holds else 'false'}: {quoted(fact.text)}" for fact in reference.facts]
+    return "\n".join(lines) or "(nothing)"
+
+
+def _clean(text: str) -> str:
+    return " ".join(text.split())

@@ -6,12 +6,13 @@ question without triplets has no rate and is left out of both, an image without 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Literal
 
 import msgspec
 
+from groundwatch.protocols.base import folded
 from groundwatch.protocols.triplets import Part, Triplet
 
 Kind = Literal["object", "relation"]
@@ -34,15 +35,12 @@ class JudgedTriplet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind | None:
-        """Object or relation hallucination, by the part that is wrong."""
         if not self.hallucinated or self.part is None:
             return None
         return "relation" if self.part == "relation" else "object"
 
 
 class JudgedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A response to one question about an image, as the triplets found in it."""
-
     image: str
     triplets: tuple[JudgedTriplet, ...] = ()
 
@@ -92,18 +90,19 @@ def rates(
 
 
 def object_pairs(
-    questions: Iterable[JudgedQuestion], synset: Callable[[str], str] | None = None
+    questions: Iterable[JudgedQuestion], synset: Callable[[str], str] = folded
 ) -> Counter[tuple[str, str]]:
     """How often each pair (object1, object2) is said, with objects replaced by their synsets (appendix D)."""
-    name = synset or _plain
-    return Counter(_pair(triplet, name) for _, triplet in _said(questions))
+    return Counter(
+        (synset(one.triplet[0]), synset(one.triplet[2]))
+        for question in questions
+        for one in question.triplets
+        if one.triplet is not None
+    )
 
 
 def frequent_pairs(counts: Counter[tuple[str, str]], share: float = FREQUENT) -> frozenset[tuple[str, str]]:
-    """The most frequent `share` of different pairs, at least one; equals in alphabetical order.
-
-    Raises `ValueError` unless 0 < share ≤ 1.
-    """
+    """The most frequent `share` of different pairs, at least one; equals in alphabetical order."""
     if not 0 < share <= 1:
         raise ValueError(f"a share of pairs lies above 0 and up to 1, not at {share}")
     ranked = sorted(counts, key=lambda pair: (-counts[pair], pair))
@@ -113,11 +112,13 @@ def frequent_pairs(counts: Counter[tuple[str, str]], share: float = FREQUENT) ->
 def on_pairs(
     questions: Iterable[JudgedQuestion],
     pairs: frozenset[tuple[str, str]],
-    synset: Callable[[str], str] | None = None,
+    synset: Callable[[str], str] = folded,
 ) -> list[JudgedQuestion]:
     """The questions with only their triplets on these pairs: `rates` of them give table 4."""
-    name = synset or _plain
-    return _keep(questions, lambda one: one.triplet is not None and _pair(one.triplet, name) in pairs)
+    return _keep(
+        questions,
+        lambda one: one.triplet is not None and (synset(one.triplet[0]), synset(one.triplet[2])) in pairs,
+    )
 
 
 def first_tokens(questions: Iterable[JudgedQuestion], k: int) -> list[JudgedQuestion]:
@@ -126,14 +127,10 @@ def first_tokens(questions: Iterable[JudgedQuestion], k: int) -> list[JudgedQues
 
 
 def trend(
-    questions: Sequence[JudgedQuestion],
-    ks: Iterable[int],
-    kind: Kind | None = None,
-    *,
-    undecided_count: bool = False,
+    questions: Sequence[JudgedQuestion], ks: Iterable[int], *, undecided_count: bool = False
 ) -> list[tuple[int, Rates]]:
     """Both rates over the first K tokens, for each K (figure 4)."""
-    return [(k, rates(first_tokens(questions, k), kind, undecided_count=undecided_count)) for k in ks]
+    return [(k, rates(first_tokens(questions, k), undecided_count=undecided_count)) for k in ks]
 
 
 def _keep(questions: Iterable[JudgedQuestion], keep: Callable[[JudgedTriplet], bool]) -> list[JudgedQuestion]:
@@ -141,18 +138,3 @@ def _keep(questions: Iterable[JudgedQuestion], keep: Callable[[JudgedTriplet], b
         msgspec.structs.replace(question, triplets=tuple(one for one in question.triplets if keep(one)))
         for question in questions
     ]
-
-
-def _said(questions: Iterable[JudgedQuestion]) -> Iterator[tuple[JudgedTriplet, Triplet]]:
-    for question in questions:
-        for one in question.triplets:
-            if one.triplet is not None:
-                yield one, one.triplet
-
-
-def _pair(triplet: Triplet, name: Callable[[str], str]) -> tuple[str, str]:
-    return name(triplet[0]), name(triplet[2])
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())

@@ -2,8 +2,7 @@
 
 from groundwatch.protocols.method import Method
 from groundwatch.protocols.valor.protocol import PROTOCOLS
-from groundwatch.protocols.valor.suite import figures, read_suite
-from groundwatch.protocols.valor.tally import TALLY
+from groundwatch.protocols.valor.suite import TALLY, figures, read_suite
 
 METHOD = Method(
     name="valor",

@@ -27,12 +27,7 @@ _LARGER, _SMALLER = frozenset({"larger", "bigger"}), frozenset({"smaller", "tini
 
 
 def features(facts: Sequence[AtomicFact], subset: Subset) -> tuple[Claim, ...]:
-    """The claims of one answer for one subset, in the answer's order."""
     return tuple(_READERS[subset](facts))
-
-
-def _objects(facts: Iterable[AtomicFact]) -> Iterator[Claim]:
-    return _named(facts, OBJECT)
 
 
 def _ranked(facts: Sequence[AtomicFact]) -> Iterator[Claim]:
@@ -66,7 +61,7 @@ def _pairs(facts: Sequence[AtomicFact], *, worn: bool) -> Iterator[Claim]:
     counts = {name: number for fact in facts if (number := _count(fact)) and (name := _thing(fact))}
     for fact in facts:
         name = _name(fact.subject) if fact.category == COLOR else ""
-        if not name or _is_worn(name) is not worn or _is_person(name):
+        if not name or _is_a(WORN, name) is not worn or _is_a(("person",), name):
             continue
         parts = (fact.object, name)
         claim = Claim(text=pair_text(*parts), category=ATTRIBUTE, unit=fact.unit, parts=parts)
@@ -74,7 +69,6 @@ def _pairs(facts: Sequence[AtomicFact], *, worn: bool) -> Iterator[Claim]:
 
 
 def _count(fact: AtomicFact) -> int:
-    """How many of the thing an answer counts; 0 where it gives no number."""
     low, high = (lexicon().number(fact.object) or (0, 0)) if fact.category == COUNT else (0, 0)
     return min(low, MOST_ALIKE) if low == high else 0
 
@@ -101,16 +95,12 @@ def _name(text: str) -> str:
     return "" if name.rpartition(" ")[2] in w.NOTIONS or name.count(" ") > 4 else name
 
 
-def _is_worn(name: str) -> bool:
-    return any(compare(kind, name) is not Likeness.NONE for kind in WORN)
-
-
-def _is_person(name: str) -> bool:
-    return compare("person", name) is not Likeness.NONE
+def _is_a(kinds: Iterable[str], name: str) -> bool:
+    return any(compare(kind, name) is not Likeness.NONE for kind in kinds)
 
 
 _READERS: dict[Subset, Callable[[Sequence[AtomicFact]], Iterator[Claim]]] = {
-    Subset.OBJECT_EXISTENCE: _objects,
+    Subset.OBJECT_EXISTENCE: lambda facts: _named(facts, OBJECT),
     Subset.ATTRIBUTE_OBJECT: lambda facts: _pairs(facts, worn=False),
     Subset.ATTRIBUTE_PEOPLE: lambda facts: _pairs(facts, worn=True),
     Subset.RELATION_POSITIONAL: _relations,

@@ -18,10 +18,8 @@ from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.matching import engines as matching
 from groundwatch.matching.engines.base import Matching, MatchingEngine
 from groundwatch.protocols.features import attribute_pairs, written
-from groundwatch.protocols.method import Progress
+from groundwatch.protocols.method import Progress, Result
 from groundwatch.protocols.published import json_lines, write_lines
-from groundwatch.protocols.tally import Result
-from groundwatch.protocols.valor.features import CATEGORIES
 from groundwatch.protocols.valor.files import (
     SUBSETS,
     Unmatched,
@@ -52,7 +50,6 @@ async def judge_file(
     settings: Settings,
     progress: Progress,
 ) -> Result:
-    """Judge a file with the engines of the settings."""
     if subset is None:
         raise UsageError(f"valor needs a subset: one of {SUBSETS}", "subset")
     return await score_valor(
@@ -100,28 +97,34 @@ async def score_valor(
     return {
         "protocol": "valor",
         "subset": subset.value,
-        **msgspec.to_builtins(pool(counts)),
+        **pool(counts),
         "unjudged": unjudged,
         "judge": msgspec.to_builtins(matching.judge(protocol)),
     }
 
 
 def _features_event(record: Unmatched, protocol: Valor) -> tuple[Unmatched, ClaimsExtracted]:
-    response = ResponseRecorded(
-        id=record.image_id,
-        model="extracted",
-        answer="",
-        reference=Reference(objects=tuple(written(wordings) for wordings in record.reference)),
-    )
-    category = CATEGORIES[protocol.subset]
     claims = []
     for text in record.generated:
         pairs = attribute_pairs(text)
-        claims.append(Claim(text=text, category=category, parts=pairs[0] if len(pairs) == 1 else ()))
-    event = ClaimsExtracted(
-        response=response, protocol=protocol.name, judge=Judge(engine="extracted"), claims=tuple(claims)
+        parts = pairs[0] if len(pairs) == 1 else ()
+        claims.append(Claim(text=text, category=protocol.category, parts=parts))
+    response = ResponseRecorded(id=record.image_id, model="extracted", answer="")
+    found = Extraction(units=(), claims=tuple(claims))
+    return record, _event(response, record, protocol, Judge(engine="extracted"), found)
+
+
+def _event(
+    response: ResponseRecorded, record: Unmatched, protocol: Valor, judge: Judge, found: Extraction
+) -> ClaimsExtracted:
+    reference = Reference(objects=tuple(map(written, record.reference)))
+    return ClaimsExtracted(
+        response=msgspec.structs.replace(response, reference=reference),
+        protocol=protocol.name,
+        judge=judge,
+        units=found.units,
+        claims=found.claims,
     )
-    return record, event
 
 
 async def _extracted(
@@ -148,23 +151,9 @@ async def _extracted(
                 if not isinstance(found, Extraction):
                     _note(unjudged, found)
                     continue
-                one = annotated[response.id]
-                record = extracted_record(
-                    response.id,
-                    one,
-                    tuple(claim.text for claim in found.claims),
-                    response.answer,
-                    protocol.subset,
-                )
-                reference = Reference(objects=tuple(written(wordings) for wordings in one.reference))
-                event = ClaimsExtracted(
-                    response=msgspec.structs.replace(response, reference=reference),
-                    protocol=protocol.name,
-                    judge=judge,
-                    units=found.units,
-                    claims=found.claims,
-                )
-                prepared.append((record, event))
+                generated = tuple(claim.text for claim in found.claims)
+                record = extracted_record(annotated[response.id], generated, response.answer, protocol.subset)
+                prepared.append((record, _event(response, record, protocol, judge, found)))
             progress(len(prepared), 2 * len(known))
     finally:
         await engine.close()

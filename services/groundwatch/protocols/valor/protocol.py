@@ -1,21 +1,87 @@
 """VALOR as the services see it: five protocols, one for each subset, with one route and one arithmetic.
 
-Source: VALOR-EVAL, Holistic Coverage and Faithfulness Evaluation of Large Vision-Language Models.
+Source: VALOR-EVAL, Holistic Coverage and Faithfulness Evaluation of Large Vision-Language Models, section 4.1
+and Appendices D and E. The prompts are our own words; what is compared is numbered, so that no reply can
+invent a feature. One answer is one unit: features have no sub-sentences.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+import msgspec
 
 from groundwatch.errors import InputError, Unscorable
-from groundwatch.events import Claim, ClaimsExtracted, ClaimsMatched, ClaimsVerified, Reference
-from groundwatch.protocols.base import ExtractionRules, Score, Stage, load
-from groundwatch.protocols.features import read_written
-from groundwatch.protocols.planted import by_kind
-from groundwatch.protocols.valor.planted import SEES, planted_reference
-from groundwatch.protocols.valor.questions import ValorQuestions
+from groundwatch.events import (
+    Claim,
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    Label,
+    Match,
+    Reference,
+    ResponseRecorded,
+    SubSentence,
+)
+from groundwatch.language.numbers import NUMBER_WORDS
+from groundwatch.protocols.base import Extracted, ExtractionRules, MatchedProtocol, Score, Stage, load
+from groundwatch.protocols.features import (
+    ATTRIBUTE,
+    OBJECT,
+    RANK,
+    RELATION,
+    Features,
+    pair_text,
+    read_written,
+)
+from groundwatch.protocols.planted import Kind, by_kind, named_things, related
+from groundwatch.protocols.prompts import Form, Step, numbered, read_reply
 from groundwatch.protocols.valor.scoring import Matched, Pairs, Subset, count, protocol_name
 
+CATEGORIES = {
+    Subset.OBJECT_EXISTENCE: OBJECT,
+    Subset.ATTRIBUTE_OBJECT: ATTRIBUTE,
+    Subset.ATTRIBUTE_PEOPLE: ATTRIBUTE,
+    Subset.RELATION_POSITIONAL: RELATION,
+    Subset.RELATION_COMPARATIVE: RANK,
+}
+SEES = {
+    Subset.OBJECT_EXISTENCE: (Kind.OBJECT, Kind.THING),
+    Subset.ATTRIBUTE_OBJECT: (Kind.COLOR, Kind.COUNT),
+    Subset.ATTRIBUTE_PEOPLE: (Kind.CLOTHING,),
+    Subset.RELATION_POSITIONAL: (Kind.POSITION,),
+    Subset.RELATION_COMPARATIVE: (Kind.COMPARISON,),
+}
+_MATCHING = {
+    OBJECT: "match-names",
+    RANK: "match-names",
+    ATTRIBUTE: "match-pairs",
+    RELATION: "match-relations",
+}
 
-class Valor(ValorQuestions):
+
+class _Pair(Form, frozen=True):
+    attribute: str
+    object: str
+
+
+class _Pairs(Form, frozen=True):
+    pairs: list[_Pair]
+
+
+class _Features(Form, frozen=True):
+    features: list[str]
+
+
+class _Counterpart(Form, frozen=True):
+    described: int
+    annotated: int
+    kind: Literal["matched", "broader"]
+
+
+class _Counterparts(Form, frozen=True):
+    matches: list[_Counterpart]
+
+
+class Valor(MatchedProtocol):
     """Extraction, matching with the response's reference, then equations 6 and 7.
 
     The reference's `objects` are the annotated features of the subset, each as one text: "sofa",
@@ -25,19 +91,24 @@ class Valor(ValorQuestions):
     """
 
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
+    package = __package__
+    extraction_steps = 1
 
     def __init__(self, subset: Subset) -> None:
-        super().__init__(subset)
+        self.subset = subset
         self.name = protocol_name(subset)
-        self.rules = ExtractionRules(from_facts=self._features)
+        self.category = CATEGORIES[subset]
+        self.prompt_files = {
+            Stage.EXTRACTION: (subset.value,),
+            Stage.MATCHING: (_MATCHING[self.category],),
+        }
+        self.rules = ExtractionRules(
+            from_facts=lambda facts: load(f"{__package__}.extraction:features")(facts, subset)
+        )
         self.sees = by_kind({self.category: SEES[subset]})
 
-    def _features(self, facts: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        features: tuple[Claim, ...] = load(f"{__package__}.extraction:features")(facts, self.subset)
-        return features
-
     def planted_reference(self, reference: Reference) -> Reference:
-        return planted_reference(reference, self.subset)
+        return _planted(reference, self.subset)
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Faithfulness, with the coverage beside it; `Unscorable` for a response without features."""
@@ -61,12 +132,115 @@ class Valor(ValorQuestions):
             },
         )
 
+    def extraction_step(
+        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Step | None:
+        if not response.answer.strip():
+            return None
+        form = _Pairs if self.category == ATTRIBUTE else _Features
+        step = self.ask(self.subset.value, form, answer=response.answer)
+        return msgspec.structs.replace(step, name=f"valor-{step.name}")
+
+    def read_extraction(
+        self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
+    ) -> Extracted:
+        """The features in the reply's order. Raises `ValueError` for an empty one."""
+        answer = response.answer
+        unit = SubSentence(start=0, end=len(answer), text=answer, label=Label.DESCRIPTIVE)
+        if self.category == ATTRIBUTE:
+            return (unit,), tuple(
+                Claim(
+                    text=pair_text(_clean(pair.attribute), _clean(pair.object)),
+                    category=self.category,
+                    parts=(pair.attribute, pair.object),
+                )
+                for pair in read_reply(reply, _Pairs).pairs
+            )
+        named = [_clean(text) for text in read_reply(reply, _Features).features]
+        if self.category != RANK:
+            named = list(dict.fromkeys(named))
+        return (unit,), tuple(Claim(text=text, category=self.category) for text in named)
+
+    def matching_step(self, extracted: ClaimsExtracted) -> Step:
+        """The call that finds each claim's counterpart among the reference's features."""
+        return self.ask(
+            _MATCHING[self.category],
+            _Counterparts,
+            described=numbered(enumerate(claim.text for claim in extracted.claims)),
+            annotated=numbered(enumerate(_annotated(extracted))),
+        )
+
+    def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
+        """The matches in the claims' order. Raises `ValueError` for a number not listed or there twice.
+
+        Where features are numbered, each annotated one may be taken once.
+        """
+        annotated = _annotated(extracted)
+        matches: dict[int, Match] = {}
+        taken: set[int] = set()
+        for found in read_reply(reply, _Counterparts).matches:
+            if not 0 <= found.described < len(extracted.claims):
+                raise ValueError(f"no described item {found.described}")
+            if not 0 <= found.annotated < len(annotated):
+                raise ValueError(f"no annotated item {found.annotated}")
+            if found.described in matches:
+                raise ValueError(f"described item {found.described} has two entries")
+            if self.category == ATTRIBUTE and found.annotated in taken:
+                raise ValueError(f"annotated item {found.annotated} is taken twice")
+            taken.add(found.annotated)
+            wording = read_written(annotated[found.annotated])[0]
+            matches[found.described] = Match(claim=found.described, reference=wording, kind=found.kind)
+        return tuple(matches[number] for number in sorted(matches))
+
+
+def _annotated(extracted: ClaimsExtracted) -> tuple[str, ...]:
+    reference = extracted.response.reference
+    return reference.objects if reference else ()
+
+
+def _clean(text: str) -> str:
+    found = " ".join(text.split())
+    if not found:
+        raise ValueError("a feature is empty")
+    return found
+
+
+def _planted(reference: Reference, subset: Subset) -> Reference:
+    match subset:
+        case Subset.OBJECT_EXISTENCE:
+            return named_things(reference)
+        case Subset.ATTRIBUTE_OBJECT | Subset.ATTRIBUTE_PEOPLE:
+            return Reference(objects=tuple(_pairs(reference)), complete=True)
+        case Subset.RELATION_POSITIONAL:
+            texts = (_sentence(*triplet) for triplet in related(reference))
+            return Reference(objects=tuple(dict.fromkeys(texts)), complete=True)
+        case Subset.RELATION_COMPARATIVE:
+            return reference
+
+
+def _pairs(reference: Reference) -> list[str]:
+    counts = {
+        subject: NUMBER_WORDS[number]
+        for subject, relation, number in reference.triplets
+        if relation == "count" and number in NUMBER_WORDS
+    }
+    return [
+        pair_text(value, subject)
+        for subject, relation, value in reference.triplets
+        if relation == "is"
+        for _ in range(counts.get(subject, 1))
+    ]
+
+
+def _sentence(subject: str, relation: str, thing: str) -> str:
+    finite = relation.split()[0].endswith("s") and relation.split()[0] not in ("across",)
+    return f"{subject} {relation} {thing}" if finite else f"{subject} is {relation} {thing}"
+
 
 PROTOCOLS = {subset: Valor(subset) for subset in Subset}
 
 
 def matched_of(judged: ClaimsMatched) -> Matched:
-    """The response as the arithmetic takes it."""
     matched, broader = pairs_of(judged)
     return Matched(
         image_id=judged.extracted.response.id,
@@ -87,7 +261,6 @@ def pairs_of(judged: ClaimsMatched) -> tuple[Pairs, Pairs]:
     )
 
 
-def reference_of(extracted: ClaimsExtracted) -> tuple[tuple[str, ...], ...]:
+def reference_of(extracted: ClaimsExtracted) -> Features:
     """F_G with every wording of each feature."""
-    reference = extracted.response.reference
-    return tuple(read_written(text) for text in reference.objects) if reference else ()
+    return tuple(map(read_written, _annotated(extracted)))

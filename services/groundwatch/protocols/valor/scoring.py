@@ -21,8 +21,6 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class Subset(StrEnum):
-    """The five subsets of VALOR-Bench (table 2)."""
-
     OBJECT_EXISTENCE = "object-existence"
     ATTRIBUTE_OBJECT = "attribute-object"
     ATTRIBUTE_PEOPLE = "attribute-people"
@@ -70,42 +68,17 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def faithfulness(self) -> float | None:
-        """Equation 6; None for a response in which no feature was found."""
         return self.faithful / self.generated if self.generated else None
 
     @property
     def coverage(self) -> float | None:
-        """Equation 7; None for an image without features."""
         return self.covered / self.reference if self.reference else None
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            faithful=self.faithful + other.faithful,
-            generated=self.generated + other.generated,
-            covered=self.covered + other.covered,
-            reference=self.reference + other.reference,
-            stray=self.stray + other.stray,
-        )
-
-
-class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """A corpus: both measures pooled (sums divided by sums) and averaged over responses.
-
-    `unscored` counts responses without any feature, which have no faithfulness; their images' features
-    still wait to be covered, so they count as 0 in the coverage. A number that does not exist is None.
-    """
-
-    faithfulness: float | None
-    coverage: float | None
-    faithfulness_mean: float | None
-    coverage_mean: float | None
-    responses: int
-    unscored: int
-    stray: int
+        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 def count(response: Matched, subset: Subset) -> Counts:
-    """Equations 6 and 7's numbers for one response."""
     if subset in NUMBERED:
         return _count_numbered(response)
     if subset is Subset.RELATION_COMPARATIVE:
@@ -113,21 +86,25 @@ def count(response: Matched, subset: Subset) -> Counts:
     return _count_named(response)
 
 
-def pool(counts: Iterable[Counts]) -> Scores:
-    """A corpus's scores from its responses' counts, in any order."""
+def pool(counts: Iterable[Counts]) -> dict[str, float | int | None]:
+    """A corpus, in any order: both measures pooled (sums divided by sums) and averaged over responses.
+
+    `unscored` counts responses without any feature, which have no faithfulness; their images' features
+    still wait to be covered, so they count as 0 in the coverage. A number that does not exist is None.
+    """
     each = list(counts)
     total = sum(each, Counts())
     faithful = [one.faithfulness for one in each if one.faithfulness is not None]
     covered = [one.coverage for one in each if one.coverage is not None]
-    return Scores(
-        faithfulness=total.faithfulness,
-        coverage=total.coverage,
-        faithfulness_mean=fmean(faithful) if faithful else None,
-        coverage_mean=fmean(covered) if covered else None,
-        responses=len(each),
-        unscored=len(each) - len(faithful),
-        stray=total.stray,
-    )
+    return {
+        "faithfulness": total.faithfulness,
+        "coverage": total.coverage,
+        "faithfulness_mean": fmean(faithful) if faithful else None,
+        "coverage_mean": fmean(covered) if covered else None,
+        "responses": len(each),
+        "unscored": len(each) - len(faithful),
+        "stray": total.stray,
+    }
 
 
 def average(scores: Mapping[Subset, tuple[float, float]]) -> tuple[float, float]:
@@ -155,37 +132,43 @@ def ordered(ranks: Sequence[int]) -> int:
 
 def _features(reference: Iterable[Iterable[str]]) -> dict[str, list[int]]:
     """The features that each wording stands for, by their position."""
-    found: dict[str, list[int]] = defaultdict(list)
+    found: dict[str, list[int]] = {}
     for at, wordings in enumerate(reference):
         for wording in dict.fromkeys(map(plain, wordings)):
-            found[wording].append(at)
+            found.setdefault(wording, []).append(at)
     return found
 
 
 def _count_named(response: Matched) -> Counts:
     """Features that are told apart by their words; several generated ones may mean the same."""
     reference = list(dict.fromkeys(tuple(map(plain, wordings)) for wordings in response.reference))
-    known = _features(reference)
-    generated = set(map(plain, response.generated))
-    faithful: set[str] = set()
-    covered: set[int] = set()
-    stray = 0
-    for pairs, covers in ((response.matched, True), (response.broader, False)):
-        for left, right in pairs:
-            features = known.get(plain(right))
-            if plain(left) not in generated or not features:
-                stray += 1
-                continue
-            faithful.add(plain(left))
-            if covers:
-                covered.update(features)
+    matched, broader, stray = _fitting(response, reference)
     return Counts(
-        faithful=len(faithful),
+        faithful=len({left for left, _ in (*matched, *broader)}),
         generated=len(response.generated),
-        covered=len(covered),
+        covered=len({feature for _, features in matched for feature in features}),
         reference=len(reference),
         stray=stray,
     )
+
+
+Fitting = list[tuple[str, list[int]]]
+
+
+def _fitting(response: Matched, reference: Iterable[Iterable[str]]) -> tuple[Fitting, Fitting, int]:
+    """D_M and D_B as (generated feature, positions in the reference), and how many pairs are stray."""
+    known = _features(reference)
+    generated = set(map(plain, response.generated))
+    matched, broader = (
+        [
+            (plain(left), known[plain(right)])
+            for left, right in pairs
+            if plain(left) in generated and plain(right) in known
+        ]
+        for pairs in (response.matched, response.broader)
+    )
+    stray = len(response.matched) + len(response.broader) - len(matched) - len(broader)
+    return matched, broader, stray
 
 
 def _count_numbered(response: Matched) -> Counts:
@@ -232,21 +215,10 @@ def _seat(guest: int, wishes: list[list[int]], taken: dict[int, int], tried: set
 
 
 def _count_ranked(response: Matched) -> Counts:
-    """Comparative relations: what stands in the right order, from large to small."""
-    known = _features(response.reference)
-    generated = set(map(plain, response.generated))
-    direct: dict[str, int] = {}
-    both: dict[str, int] = {}
-    stray = 0
-    for pairs, covers in ((response.matched, True), (response.broader, False)):
-        for left, right in pairs:
-            key, features = plain(left), known.get(plain(right))
-            if key not in generated or not features:
-                stray += 1
-                continue
-            both.setdefault(key, features[0])
-            if covers:
-                direct.setdefault(key, features[0])
+    matched, broader, stray = _fitting(response, response.reference)
+    # The first pair of a feature counts: later ones are written first and overwritten.
+    both = {left: features[0] for left, features in reversed([*matched, *broader])}
+    direct = {left: features[0] for left, features in reversed(matched)}
     order = list(map(plain, response.generated))
     return Counts(
         faithful=ordered([both[key] for key in order if key in both]),

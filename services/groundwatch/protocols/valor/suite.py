@@ -1,20 +1,46 @@
-"""VALOR-Bench's questions, and the figures of a model that answered them."""
+"""VALOR's figures: over a file of matched features, and of a model that was asked VALOR-Bench's questions."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind, Reference, ResponseScored
 from groundwatch.protocols import prompts
 from groundwatch.protocols.features import read_written, written
-from groundwatch.protocols.suite import CATEGORY, IMAGE, Images, Pair, Question
-from groundwatch.protocols.tally import Result
-from groundwatch.protocols.valor.files import read_annotations
+from groundwatch.protocols.method import (
+    CATEGORY,
+    IMAGE,
+    Images,
+    Pair,
+    Picture,
+    Question,
+    Result,
+    Tally,
+    TallyRequest,
+)
+from groundwatch.protocols.valor.files import SUBSETS, read_annotations, read_matched, subset_of
 from groundwatch.protocols.valor.scoring import Counts, Matched, Subset, count, pool, protocol_name
 from groundwatch.statistics.intervals import RatioSums, cluster_rate
+
+
+def _compute(request: TallyRequest) -> Result:
+    subset = subset_of(request.subset or "")
+    scores = pool(count(response, subset) for response in read_matched(request.file, subset))
+    return {"subset": subset.value, **scores}
+
+
+def _tell(result: Result) -> str:
+    names = ("faithfulness", "coverage", "faithfulness_mean", "coverage_mean")
+    shown = {name: "–" if result[name] is None else f"{result[name]:.1%}" for name in names}
+    return (
+        f"{result['subset']}: faithfulness {shown['faithfulness']}, coverage {shown['coverage']} (pooled); "
+        f"{shown['faithfulness_mean']} and {shown['coverage_mean']} on average over {result['responses']} "
+        f"responses; {result['unscored']} without features; {result['stray']} pairs count nowhere"
+    )
+
+
+TALLY = Tally(compute=_compute, tell=_tell, needs={"subset": f"one of {SUBSETS}"})
 
 
 def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
@@ -29,28 +55,33 @@ def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
     for subset, path in found:
         prompt = prompts.load(__package__, f"ask_{subset.value.replace('-', '_')}")
         for one in read_annotations(path, subset):
+            objects = tuple(map(written, one.reference))
             picture = images.picture(one.image_id)
             yield (
-                Question(
-                    id=f"{subset.value}-{one.image_id}",
-                    protocol=protocol_name(subset),
-                    prompt=f"{prompt.user} {prompt.system}",
-                    images=(picture,),
-                    reference=Reference(objects=tuple(written(wordings) for wordings in one.reference)),
-                    tags={CATEGORY: subset.value, IMAGE: one.image_id},
-                    unit=one.image_id,
-                )
+                question(subset, one.image_id, f"{prompt.user} {prompt.system}", objects, picture)
                 if picture
                 else None
             )
 
 
+def question(
+    subset: Subset, image: str, prompt: str, objects: tuple[str, ...], picture: Picture, name: str = ""
+) -> Question:
+    return Question(
+        id=f"{subset.value}-{name or image}",
+        protocol=protocol_name(subset),
+        prompt=prompt,
+        images=(picture,),
+        reference=Reference(objects=objects),
+        tags={CATEGORY: subset.value, IMAGE: image},
+        unit=image,
+    )
+
+
 def figures(pairs: Sequence[Pair]) -> Result:
     result: Result = {}
     for subset in Subset:
-        found = [
-            (question, outcome) for question, outcome in pairs if question.protocol == protocol_name(subset)
-        ]
+        found = [pair for pair in pairs if pair[0].protocol == protocol_name(subset)]
         if found:
             result[subset.value] = _of_subset(found, subset)
     return result
@@ -60,8 +91,8 @@ def _of_subset(pairs: Sequence[Pair], subset: Subset) -> Result:
     counts: list[Counts] = []
     unjudged: Counter[str] = Counter()
     faithful, covered = RatioSums(), RatioSums()
-    for question, outcome in pairs:
-        one = _counts(question, outcome, subset)
+    for asked, outcome in pairs:
+        one = _counts(asked, outcome, subset)
         if one is None:
             unjudged[outcome.reason] += 1
             continue
@@ -69,20 +100,19 @@ def _of_subset(pairs: Sequence[Pair], subset: Subset) -> Result:
         faithful.add(one.faithful, one.generated)
         covered.add(one.covered, one.reference)
     return {
-        **msgspec.structs.asdict(pool(counts)),
+        **pool(counts),
         "unjudged": dict(sorted(unjudged.items())),
         "faithfulness_interval": cluster_rate(faithful),
         "coverage_interval": cluster_rate(covered),
     }
 
 
-def _counts(question: Question, outcome: ResponseScored, subset: Subset) -> Counts | None:
+def _counts(asked: Question, outcome: ResponseScored, subset: Subset) -> Counts | None:
     """None for an answer that was not judged; one without features still leaves all of them uncovered."""
     if outcome.outcome is OutcomeKind.SCORED:
         names = ("faithful", "generated", "covered", "reference")
         return Counts(**{name: int(outcome.values[name]) for name in names})
     if outcome.reason == "no_features":
-        objects = question.reference.objects if question.reference else ()
-        reference = tuple(read_written(text) for text in objects)
-        return count(Matched(image_id=question.id, generated=(), reference=reference), subset)
+        reference = tuple(map(read_written, asked.reference.objects)) if asked.reference else ()
+        return count(Matched(image_id=asked.id, generated=(), reference=reference), subset)
     return None

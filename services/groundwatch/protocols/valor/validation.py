@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
 from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.models.embeddings import embedder
-from groundwatch.protocols.method import EMBEDDING_MODEL
-from groundwatch.protocols.published import json_lines
-from groundwatch.protocols.tally import Result
+from groundwatch.protocols.method import EMBEDDING_MODEL, Result
+from groundwatch.protocols.published import read_lines
 from groundwatch.statistics.agreement import f1
 
 Decision = Literal["matched", "broader", "none"]
 DECISIONS: tuple[str, ...] = get_args(Decision)
-HALVES = ("tune", "test")
+Half = Literal["tune", "test"]
+HALVES: tuple[str, ...] = get_args(Half)
 
 
 def validate(
-    file: Annotated[Path, msgspec.Meta(description="Pairs of names that people matched (JSON lines).")],
+    file: Annotated[Path, Meta(description="Pairs of names that people matched (JSON lines).")],
     *,
-    embedding_model: Annotated[str, msgspec.Meta(description=EMBEDDING_MODEL)] = "",
+    embedding_model: Annotated[str, Meta(description=EMBEDDING_MODEL)] = "",
 ) -> Result:
     """VALOR's matching engines against pairs that people matched."""
     engine = SemanticEngine(embedder(embedding_model))
@@ -33,27 +34,14 @@ def validate(
 
 
 class GoldPair(msgspec.Struct, frozen=True, kw_only=True):
-    """What people decided of one pair of names."""
-
     generated: str
     reference: str
-    decision: str
-    half: str
+    decision: Decision
+    half: Half
 
 
-def read_gold(path: str | Path) -> list[GoldPair]:
-    """Read a gold set; raises `FileFormatError` naming file, line and key."""
-    pairs = []
-    for place, record in json_lines(Path(path)):
-        texts = {
-            key: place.take(record, key, str, "a text")
-            for key in ("generated", "reference", "decision", "half")
-        }
-        for key, known in (("decision", DECISIONS), ("half", HALVES)):
-            if texts[key] not in known:
-                raise place.wrong(f"key '{key}': expected one of {', '.join(known)}")
-        pairs.append(GoldPair(**texts))
-    return pairs
+def read_gold(path: Path) -> list[GoldPair]:
+    return [pair for _, pair in read_lines(path, GoldPair)]
 
 
 def matching_accuracy(pairs: Sequence[GoldPair], compare: Callable[[str, str], str]) -> dict[str, Any]:

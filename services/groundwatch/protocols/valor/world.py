@@ -2,27 +2,20 @@
 
 from collections.abc import Callable, Iterator
 
-from groundwatch.events import Reference
-from groundwatch.miniature.graph import objects, picture, relations
-from groundwatch.miniature.language import PROMPTS
+from groundwatch.miniature.language import PROMPTS, relations
+from groundwatch.miniature.questions import objects, picture
 from groundwatch.miniature.world import Scene
-from groundwatch.protocols.suite import Question
-from groundwatch.protocols.valor.scoring import Subset, protocol_name
+from groundwatch.protocols.method import Question
+from groundwatch.protocols.valor.scoring import Subset
+from groundwatch.protocols.valor.suite import question
 
 
 def questions(shown: list[Scene]) -> Iterator[Question]:
     for subset, features in _FEATURES.items():
         for at, one in enumerate(shown):
             if found := features(one):
-                yield Question(
-                    id=f"{subset.value}-{at}",
-                    protocol=protocol_name(subset),
-                    prompt=PROMPTS[0][0],
-                    images=(picture(one, f"scene-{at}"),),
-                    reference=Reference(objects=found),
-                    tags={"category": subset.value, "image": f"scene-{at}"},
-                    unit=f"scene-{at}",
-                )
+                image = f"scene-{at}"
+                yield question(subset, image, PROMPTS[0][0], found, picture(one, image), name=str(at))
 
 
 def _attributes(shown: Scene) -> tuple[str, ...]:

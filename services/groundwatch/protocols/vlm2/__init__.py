@@ -1,7 +1,6 @@
 from groundwatch.protocols.method import Method
+from groundwatch.protocols.vlm2.files import TALLY, figures, read_suite
 from groundwatch.protocols.vlm2.protocol import Vlm2
-from groundwatch.protocols.vlm2.suite import figures, read_suite
-from groundwatch.protocols.vlm2.tally import TALLY
 
 METHOD = Method(
     name=Vlm2.name,

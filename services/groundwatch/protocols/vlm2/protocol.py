@@ -6,12 +6,14 @@ and `groundwatch score vlm2 --recorded` does them over written outcomes. No clai
 verification engine has a say: the truth is known.
 """
 
+import re
 from typing import ClassVar
 
 from groundwatch.errors import Unscorable
 from groundwatch.events import ClaimsMatched, ClaimsVerified
+from groundwatch.language.numbers import NUMBER_WORDS
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
-from groundwatch.protocols.vlm2.replies import is_right
+from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply
 
 SEQUENCE, TASK, LEVEL, TRUTH = "sequence", "task", "level", "truth"
 LEVELS = ("coarse", "fine")
@@ -19,6 +21,21 @@ LEVELS = ("coarse", "fine")
 NO_TRUTH = "no_truth"
 NO_SEQUENCE = "no_sequence"
 UNREADABLE = "unreadable_reply"
+
+_YES_NO: dict[str, Answer] = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
+
+_PHOTO = r"(?:images?|pictures?|photos?|photographs?|frames?|figures?)"
+_NUMBER = re.compile(rf"(?<![\w.])(\d{{1,9}}(?:\.\d{{1,6}})?|{'|'.join(NUMBER_WORDS)})(?![\w]|\.\d)")
+_COUNT = rf"(?:\d{{1,9}}|{'|'.join(NUMBER_WORDS)})"
+_OF_PHOTOS = re.compile(
+    rf"\b{_PHOTO} \W?{_COUNT}\b(?:,? (?:and |or |to )?{_COUNT}\b(?! \w))*"
+    rf"|(?<![\w.]){_COUNT} (?:(?!and |or |to )\w+ )?{_PHOTO}\b"
+)
+_ANNOUNCED = re.compile(r"\banswer(?: is|:| would be)[\W_]{0,8}(?:option |choice )?([a-z]|[\w.]{1,12})\b")
+_NONE = re.compile(r"\b(?:none|no|not any|aren't any)\b")
+_CHOICE = re.compile(r"^[\W_]{0,4}(?:option |choice )?([a-h])(?:[\W_]|$)")
+_CHOICE_A = re.compile(r"^[\W_]{0,4}a[\W_]{0,4}(?:[).:,*]|$)")
+_BRACKETED = re.compile(r"[(\[*]([a-h])[)\]*]|\b(?:option|choice) ([a-h])\b")
 
 
 class Vlm2(EvaluationProtocol):
@@ -40,3 +57,68 @@ class Vlm2(EvaluationProtocol):
         if right is None:
             raise Unscorable(UNREADABLE, response.answer[:200])
         return Score(score=float(right), values={"right": float(right)})
+
+
+def is_right(reply: str, truth: str, question: str = "") -> bool | None:
+    """Whether the reply gives the truth: yes or no, a number, a choice, or words.
+
+    What the truth is says how a reply is read. None where it gives no answer of that kind, or several.
+    """
+    said, true = _plain(reply), _plain(truth).strip(" .")
+    if not any(character.isalnum() for character in said):
+        return None
+    if true in _YES_NO:
+        answer = read_reply(reply, question).answer
+        return None if answer is None else answer == _YES_NO[true]
+    number = _number(true)
+    if number is not None:
+        found = read_number(said)
+        return None if found is None else found == number
+    letter = re.fullmatch(r"\W?([a-h])\W?", true)
+    if letter:
+        choice = read_choice(said)
+        return None if choice is None else choice == letter[1]
+    return re.search(rf"(?<!\w){re.escape(true)}(?!\w)", said) is not None
+
+
+def read_number(reply: str) -> float | None:
+    """The one number that a reply gives; numbers of images ("in image 2", "the 4 photos") do not count."""
+    text = _plain(reply)
+    announced = [number for word in _ANNOUNCED.findall(text) if (number := _number(word)) is not None]
+    if announced:
+        return announced[-1]
+    alone = _number(text.strip(" .!*\n"))
+    if alone is not None:
+        return alone
+    rest = _OF_PHOTOS.sub(" ", text)
+    found = {_number(word) for word in _NUMBER.findall(rest)}
+    if len(found) > 1:
+        found = {_number(word) for word in _NUMBER.findall(rest) if word != "one"}
+    if len(found) == 1:
+        return found.pop()
+    return 0.0 if not found and _NONE.search(text) else None
+
+
+def read_choice(reply: str) -> str | None:
+    """The letter of the option that a reply takes, in lower case."""
+    text = _plain(reply)
+    announced: list[str] = [word for word in _ANNOUNCED.findall(text) if re.fullmatch("[a-h]", word)]
+    if announced:
+        return announced[-1]
+    bracketed: set[str] = {first or second for first, second in _BRACKETED.findall(text)}
+    if len(bracketed) == 1:
+        return bracketed.pop()
+    begins = _CHOICE.match(text)
+    if begins and not bracketed and (begins[1] != "a" or _CHOICE_A.match(text)):
+        return str(begins[1])
+    return None
+
+
+def _number(word: str) -> float | None:
+    if word in NUMBER_WORDS:
+        return float(NUMBER_WORDS[word])
+    return float(word) if re.fullmatch(r"\d{1,9}(?:\.\d{1,6})?", word) else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(plain_reply(text).split())

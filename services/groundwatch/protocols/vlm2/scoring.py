@@ -11,31 +11,35 @@ sequence whose coarse reply, or none of whose fine-grained replies, can be read 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from groundwatch.protocols.vlm2.replies import is_right
+from groundwatch.events import ResponseScored
+from groundwatch.protocols.method import Result
+from groundwatch.protocols.published import Place
+from groundwatch.protocols.vlm2.protocol import LEVELS, SEQUENCE, UNREADABLE, is_right
 
 COARSE_UNREADABLE = "coarse_unreadable"
 FINE_UNREADABLE = "fine_unreadable"
 NO_FINE_QUESTION = "no_fine_question"
+NO_COARSE_QUESTION = "no_coarse_question"
+
+Text = str | bool | int | float
+"""A truth or a reply as files write it."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One question about a sequence with the model's reply and the truth."""
-
     question: str
-    answer: str
-    truth: str
+    answer: Text
+    truth: Text
 
 
 class ImageSequence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked about one image sequence."""
-
-    sequence: str
+    sequence: str | int
     task: str
     coarse: Asked
-    fine: tuple[Asked, ...] = ()
+    fine: tuple[Asked, ...]
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,14 +51,10 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
     unread: int = 0
 
 
-class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """Over sequences: `score_mean` over those that have a score, None without any."""
-
-    score_sum: float
-    score_mean: float | None
-    sequences: int
-    unscored: int
-    unread: int
+class _Tags(msgspec.Struct):
+    sequence: str
+    level: Literal["coarse", "fine"]
+    task: str = ""
 
 
 def gate(coarse: bool | None, fine: Sequence[bool | None]) -> tuple[float | None, str]:
@@ -75,35 +75,72 @@ def gate(coarse: bool | None, fine: Sequence[bool | None]) -> tuple[float | None
 
 
 def score_sequence(asked: ImageSequence) -> Scored:
-    """Read the replies of one sequence and put them through the gate."""
-    fine = [is_right(one.answer, one.truth, one.question) for one in asked.fine]
-    coarse = is_right(asked.coarse.answer, asked.coarse.truth, asked.coarse.question)
+    coarse, *fine = (
+        is_right(as_text(one.answer), as_text(one.truth), one.question) for one in (asked.coarse, *asked.fine)
+    )
     score, reason = gate(coarse, fine)
     return Scored(task=asked.task, score=score, reason=reason, unread=fine.count(None))
 
 
-def pool(scored: Iterable[Scored]) -> Scores:
+def as_text(value: Text) -> str:
+    """Yes and no for true and false, and no point behind whole numbers."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def pool(scored: Sequence[Scored]) -> Result:
     """Sum and mean over sequences; the sum of none is 0, the mean of none does not exist."""
-    found = list(scored)
-    scores = [one.score for one in found if one.score is not None]
+    scores = [one.score for one in scored if one.score is not None]
     total = math.fsum(scores)
-    return Scores(
-        score_sum=total,
-        score_mean=total / len(scores) if scores else None,
-        sequences=len(found),
-        unscored=len(found) - len(scores),
-        unread=sum(one.unread for one in found),
-    )
+    return {
+        "score_sum": total,
+        "score_mean": total / len(scores) if scores else None,
+        "sequences": len(scored),
+        "unscored": len(scored) - len(scores),
+        "unread": sum(one.unread for one in scored),
+    }
 
 
-def by_task(scored: Iterable[Scored]) -> dict[str, Scores]:
-    """The same for each task, in alphabetical order."""
-    found: dict[str, list[Scored]] = {}
-    for one in scored:
-        found.setdefault(one.task, []).append(one)
-    return {task: pool(several) for task, several in sorted(found.items())}
+def tally(scored: Sequence[Scored]) -> Result:
+    return {
+        **pool(scored),
+        "unscored_by_reason": dict(
+            sorted(Counter(one.reason for one in scored if one.score is None).items())
+        ),
+        "by_task": {
+            task: pool([one for one in scored if one.task == task])
+            for task in sorted({one.task for one in scored})
+        },
+    }
 
 
-def reasons(scored: Iterable[Scored]) -> dict[str, int]:
-    """How many sequences are unscored, by reason."""
-    return dict(sorted(Counter(one.reason for one in scored if one.score is None).items()))
+def is_outcome(record: dict[str, Any]) -> bool:
+    """Whether a line is an outcome and not a sequence in the file format."""
+    return "outcome" in record and "protocol" in record
+
+
+def score_outcomes(outcomes: Iterable[tuple[Place, ResponseScored]]) -> list[Scored]:
+    """Each sequence through the gate, in the order of their first response.
+
+    Questions that were declined, or that failed for another reason than their reply, are not counted;
+    a sequence that has none at all of them is unscored. Raises `FileFormatError` for missing tags and a
+    second coarse question.
+    """
+    found: dict[tuple[str, str], dict[str, list[bool | None]]] = {}
+    for place, outcome in outcomes:
+        tags = place.read(outcome.tags, _Tags)
+        sequence, level = tags.sequence, tags.level
+        asked = found.setdefault((tags.task, sequence), {one: [] for one in LEVELS})
+        if level == "coarse" and asked["coarse"]:
+            raise place.wrong(f"key '{SEQUENCE}': {sequence} has two coarse questions")
+        if outcome.reason in ("", UNREADABLE):
+            asked[level].append(None if outcome.score is None else outcome.score > 0)
+    return [_scored(task, asked) for (task, _), asked in found.items()]
+
+
+def _scored(task: str, asked: dict[str, list[bool | None]]) -> Scored:
+    if not asked["coarse"]:
+        return Scored(task=task, score=None, reason=NO_COARSE_QUESTION)
+    score, reason = gate(asked["coarse"][0], asked["fine"])
+    return Scored(task=task, score=score, reason=reason, unread=asked["fine"].count(None))

@@ -24,8 +24,7 @@ from groundwatch.events import (
     Usage,
     Verdict,
 )
-from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage
-from groundwatch.protocols.words import count_words
+from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage, count_words
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import Read, follow_stream, last_message, read_stream
 from groundwatch.runtime.telemetry.logs import logger
