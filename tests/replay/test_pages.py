@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groundwatch.errors import TransientError
-from groundwatch.replay.pages import PagedReader
+from groundwatch.replay.worker import PagedReader
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.streams import MOST
 from groundwatch.topology import OUTCOMES

@@ -90,7 +90,6 @@ def test_sampling_is_by_seed_and_key_alone() -> None:
 
 def test_chains_are_left_out_of_recorded_responses() -> None:
     selection = Selection(Spec(run="r"))
-    both = response("1", protocols=("genception", "faithscore"))
-    assert selection.protocols(both) == ("faithscore",)
-    assert selection.chains(both) == 1
-    assert Selection(Spec(run="r", protocols=("pope",))).protocols(both) == ()
+    both = ("genception", "faithscore")
+    assert selection.asked(both) == (("faithscore",), 1)
+    assert Selection(Spec(run="r", protocols=("pope",))).asked(both) == ((), 0)

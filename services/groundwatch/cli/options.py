@@ -41,6 +41,8 @@ ArchiveOnlyOption = Annotated[
     bool, typer.Option("--archive-only", help="Leave out what is still only in the stream: needs no NATS.")
 ]
 
+LAST = ("config", "nats", "folder", "as_json")
+
 NOTHING_RUNS = (
     f"{NOTHING_FOUND}: start one with groundwatch up, or say where one is: "
     "--folder FOLDER of an up, --nats URL, or nats.url (GROUNDWATCH_NATS__URL)"
@@ -62,14 +64,15 @@ class Command(TyperCommand):
 
 def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str | None = None) -> None:
     """Add a command. A parameter that is annotated with a function is what that function makes of options of
-    its own, which stand behind those of the command."""
+    its own, which stand in its place; those that every command has come last."""
     known = inspect.signature(function, eval_str=True).parameters
     makers = {one: get_args(known[one].annotation)[1] for one in known if _has_maker(known[one])}
     wanted = {one: inspect.signature(maker, eval_str=True).parameters for one, maker in makers.items()}
-    parameters = {one: parameter for one, parameter in known.items() if one not in makers}
-    for several in wanted.values():
-        for one, parameter in several.items():
-            parameters.setdefault(one, parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    parameters: dict[str, inspect.Parameter] = {}
+    for one, parameter in known.items():
+        parameters |= {key: known.get(key, own) for key, own in wanted.get(one, {one: parameter}).items()}
+    in_order = sorted(parameters, key=lambda one: LAST.index(one) if one in LAST else -1)
+    shown_parameters = [parameters[one].replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in in_order]
 
     def command(**given: Any) -> None:
         made = {one: maker(**{key: given[key] for key in wanted[one]}) for one, maker in makers.items()}
@@ -77,8 +80,8 @@ def add_command(app: typer.Typer, name: str, function: Callable[..., None], pane
 
     shown: Any = command
     shown.__doc__ = function.__doc__
-    shown.__signature__ = inspect.Signature(list(parameters.values()))
-    shown.__annotations__ = {one: parameter.annotation for one, parameter in parameters.items()}
+    shown.__signature__ = inspect.Signature(shown_parameters)
+    shown.__annotations__ = {one.name: one.annotation for one in shown_parameters}
     app.command(name, cls=Command, rich_help_panel=panel)(command)
 
 

@@ -15,7 +15,6 @@ from groundwatch.events import LIVE, OutcomeKind
 from groundwatch.ledger.ledger import Ledger, Pair
 from groundwatch.ledger.ledger import audit as audit_live
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.replay.spec import Selection
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, parse_subject, run_subjects
@@ -81,7 +80,7 @@ async def audit_run(js: JetStreamContext, run: Run) -> Ledger:
 async def _selected(js: JetStreamContext, run: Run) -> tuple[dict[Pair, int], int]:
     """The pairs that the run is about, with their sequences in the source; and how many responses."""
     spec = run.spec
-    choosing = Choosing(spec, Selection(spec))
+    choosing = Choosing(spec)
     waiting: dict[Pair, int] = {}
     keys: set[str] = set()
     if run.last < run.first:

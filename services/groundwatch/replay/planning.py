@@ -15,7 +15,7 @@ from nats.js import JetStreamContext
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.spec import Selection, Spec
+from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE
 from groundwatch.runtime.delivery.streams import last_message, read_batches, read_stream
@@ -123,8 +123,7 @@ async def plan(
 
     With `looking_up` it says too what the judgement cache holds of a sample.
     """
-    selection = Selection(msgspec.structs.replace(spec, below=0))
-    choosing = Choosing(spec, selection)
+    choosing = Choosing(msgspec.structs.replace(spec, below=0))
     hashes: dict[str, int] = {}
     counted = _Counted()
     lowest: list[int] = []
@@ -141,7 +140,7 @@ async def plan(
             counted.read += chosen.events
             counted.chains += chosen.chains
             for item in chosen.items:
-                rank = selection.hash(item.key)
+                rank = choosing.selection.hash(item.key)
                 counted.add(item, rank)
                 if spec.sample:
                     hashes[item.key] = rank

@@ -19,7 +19,7 @@ from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pair, Pipeline
 from groundwatch.replay.runs import Run, Runs, judged_by
-from groundwatch.replay.spec import Selection, Spec
+from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE, outgoing, replace_dead
@@ -177,7 +177,7 @@ class _Again:
         self._pipeline = pipeline
         # Chosen they were already, by what the spec says of responses and samples.
         anything = Spec(run=run.name, source=run.spec.source, stage=run.spec.stage)
-        self._choosing = Choosing(anything, Selection(anything))
+        self._choosing = Choosing(anything)
         self.became: Counter[str] = Counter()
         self.usage = Usage()
 

@@ -30,7 +30,7 @@ from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from groundwatch.errors import GroundwatchError, TransientError, UsageError
-from groundwatch.events import OutcomeKind, ResponseScored, Usage
+from groundwatch.events import ResponseScored, Usage
 from groundwatch.replay.spec import Spec
 from groundwatch.topology import RUNS_BUCKET, is_token
 
@@ -51,7 +51,7 @@ class RunGone(GroundwatchError):
     """The run was deleted while somebody worked at it."""
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What was done. `events` are those read, `responses` those selected; the others count pairs of a
     response and a protocol. `repeated` had their outcome already when they came again after a crash."""
 
@@ -68,45 +68,22 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def outcomes(self) -> int:
         return self.scored + self.unscored + self.declined
 
-    def __add__(self, other: Counts) -> Counts:
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
-        return Counts(**sums, reasons=dict(Counter(self.reasons) + Counter(other.reasons)))
-
-
-_ADDED = [name for name in Counts.__struct_fields__ if name != "reasons"]
-
-
-class Tally:
-    """Counts in the making."""
-
-    __slots__ = ("events", "kinds", "reasons", "repeated", "responses", "usage")
-
-    def __init__(self) -> None:
-        self.events = self.responses = self.repeated = 0
-        self.kinds = dict.fromkeys(OutcomeKind, 0)
-        self.reasons: dict[str, int] = {}
-        self.usage = Usage()
-
-    def outcome(self, found: ResponseScored, *, repeated: bool = False) -> None:
-        kind, reason, usage = found.outcome, found.reason, found.usage
-        self.kinds[kind] += 1
+    def add(self, found: ResponseScored, *, repeated: bool = False) -> None:
+        """Count one outcome."""
+        kind, reason, usage = found.outcome.value, found.reason, found.usage
+        setattr(self, kind, getattr(self, kind) + 1)
         self.repeated += repeated
         if reason:
             self.reasons[f"{kind}: {reason}"] = self.reasons.get(f"{kind}: {reason}", 0) + 1
         if usage.calls or usage.cost or usage.input_tokens or usage.cached:
             self.usage += usage
 
-    def counts(self) -> Counts:
-        return Counts(
-            events=self.events,
-            responses=self.responses,
-            scored=self.kinds[OutcomeKind.SCORED],
-            unscored=self.kinds[OutcomeKind.UNSCORED],
-            declined=self.kinds[OutcomeKind.DECLINED],
-            repeated=self.repeated,
-            reasons=dict(self.reasons),
-            usage=self.usage,
-        )
+    def __add__(self, other: Counts) -> Counts:
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return Counts(**sums, reasons=dict(Counter(self.reasons) + Counter(other.reasons)))
+
+
+_ADDED = [name for name in Counts.__struct_fields__ if name != "reasons"]
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +145,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     next: int
     page: int = PAGE
     pages: tuple[Page, ...] = ()
-    counts: Counts = Counts()
+    counts: Counts = msgspec.field(default_factory=Counts)
     judges: dict[str, str] = {}
     reason: str = ""
     total: int = 0

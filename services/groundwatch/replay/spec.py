@@ -145,18 +145,9 @@ class Selection:
             and (not spec.until or response.recorded_at < spec.until)
         )
 
-    def protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
-        """The protocols of a recorded response that are judged again, in the order asked for.
-
-        Those of chains are left out: their rounds begin at captioning.
-        """
-        return self._asked_for(response.protocols)[0]
-
-    def chains(self, response: ResponseRecorded) -> int:
-        """How many protocols of a recorded response are left out for being chains."""
-        return self._asked_for(response.protocols)[1]
-
-    def _asked_for(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+    def asked(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+        """Those of a response's protocols that are judged again, in the order asked for, and how many are
+        left out for being chains: their rounds begin at captioning."""
         found = self._known.get(names)
         if found is None:
             asked = [name for name in names if not self._protocols or name in self._protocols]

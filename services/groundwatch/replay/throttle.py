@@ -1,21 +1,16 @@
 """Live traffic goes first: a replay waits while the services have work, and keeps to the pace asked for."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING
 
 import nats.errors
 
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import CONSUMERS, RETRY
-
-if TYPE_CHECKING:
-    from groundwatch.runtime.delivery.bus import Bus
 
 LOOK_SECONDS = 0.25
 """Between two looks, each a question for every consumer, while no traffic is seen to flow."""

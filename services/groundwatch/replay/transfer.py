@@ -19,7 +19,7 @@ from groundwatch.replay.pipeline import Pipeline
 from groundwatch.replay.planning import Stretch, find_stretch, plan
 from groundwatch.replay.running import nothing_there, run_over
 from groundwatch.replay.runs import Run, Runs, new_run
-from groundwatch.replay.spec import START, Selection, Spec
+from groundwatch.replay.spec import START, Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.recording import check_recorded, limits
@@ -67,7 +67,7 @@ async def _export(
     writer: ExportWriter,
     on_progress: Callable[[float], None],
 ) -> Manifest:
-    choosing = Choosing(spec, Selection(spec))
+    choosing = Choosing(spec)
     images: dict[str, None] = {}
     events = unreadable = missing = 0
     first, last = float("inf"), 0.0
@@ -187,7 +187,7 @@ def verify(reader: ExportReader, settings: Settings) -> Manifest:
                             at, f"has an event on '{record.subject}', which is nowhere of ours"
                         )
                     plain = Spec(run="check", stage=stage)
-                    choosing[stage] = Choosing(plain, Selection(plain))
+                    choosing[stage] = Choosing(plain)
                 _check(reader, at, choosing[stage], stage, record, bounds)
     assert found is not None  # The reader ends no file without one.
     at, manifest = found

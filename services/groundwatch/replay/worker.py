@@ -5,20 +5,19 @@ which the next one finds in the stream. Every event is published with "expect no
 so what comes twice adds nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
 import time
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
+import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch.errors import TransientError
-from groundwatch.replay.pages import PagedReader
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.replay.runs import (
     Counts,
@@ -26,23 +25,19 @@ from groundwatch.replay.runs import (
     Run,
     RunGone,
     Runs,
-    Tally,
     judged_by,
     page_of,
     reported,
     take,
     this_worker,
 )
-from groundwatch.replay.spec import Selection
 from groundwatch.replay.throttle import PIECE, LiveTrafficThrottle, Pace
 from groundwatch.replay.writing import Choosing, Chosen, Writer
-from groundwatch.runtime.delivery.streams import MOST, Read
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS, MOST, Read, read_batches
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
-
-if TYPE_CHECKING:
-    from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings import Settings
-    from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.metrics import Metrics
 
 BATCH = 200
 PATIENT_BATCH = 16
@@ -82,7 +77,7 @@ class Replayer:
         self._runs = runs
         self._me = this_worker()
         self._pipeline = Pipeline.of_run(run.spec, settings, bus, metrics)
-        self.choosing = Choosing(run.spec, Selection(run.spec))
+        self.choosing = Choosing(run.spec)
         self.writer = Writer(
             bus,
             run,
@@ -192,7 +187,7 @@ class PageWork:
         self._replayer = replayer
         self._page = page
         self._at = page.at
-        self._waiting: deque[tuple[int, asyncio.Task[Tally]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Task[Counts]]] = deque()
         self._since = Counts()
         self._number = page.said
         self._counted = time.monotonic()
@@ -279,9 +274,9 @@ class PageWork:
         """Wait until at most `most` batches are in work."""
         while self._waiting and (len(self._waiting) > most or self._waiting[0][1].done()):
             last, task = self._waiting[0]
-            tally = await task
+            counts = await task
             self._waiting.popleft()
-            self._since += tally.counts()
+            self._since += counts
             self._at = last + 1
             self._replayer.reached()
 
@@ -309,3 +304,70 @@ class PageWork:
         at = self._at
         ours = await self._replayer.report(self._number, at, counts, seconds, let_go=let_go)
         self._lost = not ours
+
+
+class PagedReader:
+    """Reads page after page; one that begins where the last ended by the same consumer.
+
+    For each new consumer the server counts everything behind its start, at 400,000 subjects for 0.1 s, and
+    whoever writes to the stream waits meanwhile: live traffic would notice each page.
+    """
+
+    def __init__(
+        self, js: JetStreamContext, stream: str, subjects: str, last: int, *, most: Callable[[], int]
+    ) -> None:
+        """`last` is the end of all pages; `most` as for `read_batches`."""
+        self._js = js
+        self._stream = stream
+        self._subjects = subjects
+        self._last = last
+        self._most = most
+        self._reading: AsyncGenerator[list[Read]] | None = None
+        self._ahead: list[Read] = []
+        self._at = 0
+        self._dry = last + 1
+
+    async def page(self, first: int, last: int) -> AsyncGenerator[list[Read]]:
+        """What there is at sequences `first` to `last`.
+
+        Raises `TransientError` when the server goes away, `nats.js.errors.NotFoundError` when there is no
+        such stream.
+        """
+        if first >= self._dry:
+            return
+        if self._reading is None or self._at != first:
+            await self.close()
+            self._reading = read_batches(
+                self._js,
+                self._stream,
+                subjects=(self._subjects,),
+                start_sequence=first,
+                last_sequence=self._last,
+                most=self._most,
+                timeout=0.0,
+            )
+        self._at = first
+        while self._at <= last:
+            messages, self._ahead = self._ahead, []
+            if not messages:
+                try:
+                    messages = await anext(self._reading)
+                except StopAsyncIteration:
+                    self._reading, self._dry = None, self._at
+                    return
+                except BaseException as error:
+                    self._reading = None
+                    if isinstance(error, FAULTS) and not isinstance(error, nats.js.errors.NotFoundError):
+                        raise TransientError(repr(error)) from error
+                    raise
+            inside = bisect_right(messages, last, key=lambda one: one.sequence)
+            self._ahead = messages[inside:]
+            self._at = messages[inside - 1].sequence + 1 if inside and not self._ahead else last + 1
+            if inside:
+                yield messages[:inside]
+
+    async def close(self) -> None:
+        reading, self._reading = self._reading, None
+        self._ahead = []
+        if reading is not None:
+            await reading.aclose()

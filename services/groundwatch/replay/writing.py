@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import nats.errors
@@ -20,9 +20,9 @@ from groundwatch.events import (
 )
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pair, Pipeline
-from groundwatch.replay.runs import Run, Tally
+from groundwatch.replay.runs import Counts, Run
 from groundwatch.replay.spec import Selection, Spec
-from groundwatch.runtime.delivery.bus import Outgoing, Receipt, Stored, wait_acks
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, response_of
 from groundwatch.runtime.delivery.streams import Read, last_message
 from groundwatch.topology import (
@@ -33,9 +33,6 @@ from groundwatch.topology import (
     outcome_subject,
     parse_subject,
 )
-
-if TYPE_CHECKING:
-    from groundwatch.runtime.delivery.bus import Bus
 
 Source = ResponseRecorded | ClaimsExtracted | ClaimsVerified | ClaimsMatched | ChainAdvanced
 
@@ -100,10 +97,10 @@ class Chosen(msgspec.Struct):
 class Choosing:
     """Decodes messages of the source and picks those that the spec is about."""
 
-    def __init__(self, spec: Spec, selection: Selection) -> None:
+    def __init__(self, spec: Spec) -> None:
         self._run = spec.run
         self._recorded = spec.stage == Stage.EXTRACTION
-        self._selection = selection
+        self.selection = Selection(spec)
         kinds: Any = {
             "extraction": ResponseRecorded,
             "scoring": ClaimsVerified | ClaimsMatched | ChainAdvanced,
@@ -119,28 +116,27 @@ class Choosing:
         responses = chains = 0
         for message in messages:
             address = parse_subject(message.subject)
-            if address is None or not self._selection.subject(address):
+            if address is None or not self.selection.subject(address):
                 continue
             key = address.key
             try:
                 event = self._decoder.decode(message.data)
             except UNDECODED as error:
-                if self._selection.everything:
+                if self.selection.everything:
                     responses += 1
                     items += self._broken(message, key, address.protocol, str(error))
                 continue
             response = response_of(event)
-            if not self._selection.response(response):
+            if not self.selection.response(response):
                 continue
             responses += 1
             response = msgspec.structs.replace(response, run=self._run)
             if self._recorded:
-                chains += self._selection.chains(response)
+                judged, left_out = self.selection.asked(response.protocols)
+                chains += left_out
                 items += [
                     Item(response, protocol, key=key, response=response)
-                    for protocol in (
-                        response.protocols if with_chains else self._selection.protocols(response)
-                    )
+                    for protocol in (response.protocols if with_chains else judged)
                     if is_token(protocol)
                 ]
             else:
@@ -150,7 +146,7 @@ class Choosing:
 
     def _broken(self, message: Read, key: str, protocol: str, why: str) -> list[Item]:
         nobody = ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=self._run)
-        named = (protocol,) if protocol else self._selection.named(message.headers.get(HEADER_PROTOCOLS, ""))
+        named = (protocol,) if protocol else self.selection.named(message.headers.get(HEADER_PROTOCOLS, ""))
         broken = why or "does not decode"
         return [Item(nobody, name, key=key, response=nobody, broken=broken) for name in named]
 
@@ -177,17 +173,16 @@ class Writer:
         self._begun: set[str] = set()
         self._beginning = asyncio.Lock()
 
-    async def write(self, chosen: Chosen, *, look_first: bool) -> Tally:
+    async def write(self, chosen: Chosen, *, look_first: bool) -> Counts:
         """Judge and publish. `look_first` asks the stream first which outcomes there are already, so that
         no judge is paid twice."""
-        tally = Tally()
-        tally.events, tally.responses = chosen.events, chosen.responses
+        counts = Counts(events=chosen.events, responses=chosen.responses)
         items = chosen.items
         if look_first:
-            items = await self._without_done(items, tally)
+            items = await self._without_done(items, counts)
         await self._judge(items)
-        await self._publish(items, tally)
-        return tally
+        await self._publish(items, counts)
+        return counts
 
     async def _judge(self, items: list[Item]) -> None:
         for item in items:
@@ -203,7 +198,7 @@ class Writer:
                     self._begun.add(name)
         await self._pipeline.judge(self._stage, [item for item in items if not item.broken])
 
-    async def _publish(self, items: list[Item], tally: Tally) -> None:
+    async def _publish(self, items: list[Item], counts: Counts) -> None:
         if self._spec.keep:
             kept = [(item, message) for item in items for message in item.messages[:-1]]
             numbered = [self._numbered(message, message.subject) for _, message in kept]
@@ -212,13 +207,13 @@ class Writer:
         existed = []
         for item, what in zip(items, stored, strict=True):
             if what is Stored.NEW:
-                tally.outcome(item.outcome)
+                counts.add(item.outcome)
             else:
                 existed.append(item)
         if existed:
-            for item in await self._without_done(existed, tally):
+            for item in await self._without_done(existed, counts):
                 # Refused as a repeat, and yet not there: somebody has erased it meanwhile.
-                tally.outcome(item.outcome)
+                counts.add(item.outcome)
 
     def _message(self, item: Item) -> Outgoing:
         return self._numbered(item.messages[-1], outcome_subject(self._spec.run, item.protocol, item.key))
@@ -263,7 +258,7 @@ class Writer:
             item.go_on(outgoing(bare))
             return await self._bus.start_create(self._message(item))
 
-    async def _without_done(self, items: list[Item], tally: Tally) -> list[Item]:
+    async def _without_done(self, items: list[Item], counts: Counts) -> list[Item]:
         """Those that have no outcome in the run yet; the others are counted as they are there."""
         left = []
         for start in range(0, len(items), LOOKUPS):
@@ -273,7 +268,7 @@ class Writer:
                 if outcome is None:
                     left.append(item)
                 else:
-                    tally.outcome(outcome, repeated=True)
+                    counts.add(outcome, repeated=True)
         return left
 
     async def _there(self, item: Item) -> ResponseScored | None:
