@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench.timing import TimedVerifier
 from PIL import Image
 
-from groundwatch.models.serving.conversation import VisionLanguage
+from groundwatch.models.serving.lvlm import VisionLanguage
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.models.serving.verifier import EntailmentRequest, Timing, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
 
 MINIATURE = Path(__file__).parents[1] / "services" / "groundwatch" / "miniature" / "checkpoints" / "verifier"
 SUBJECTS = ("circle", "square", "small red circle", "large blue square", "green circle above the square")
@@ -51,11 +52,8 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def compare(checkpoint: VisionLanguage, parameters: Parameters, facts: int, rounds: int) -> dict[str, Any]:
     """One checkpoint's figures."""
-    timing = Timing()
-    shared, watched = (
-        Verifier(parameters, checkpoint=checkpoint),
-        Verifier(parameters, checkpoint=checkpoint, timing=timing),
-    )
+    shared = Verifier(parameters, checkpoint=checkpoint)
+    watched = TimedVerifier(parameters, checkpoint=checkpoint)
     dice = random.Random(1)
     side = checkpoint.model.config.vision_config.image_size
     cases = [inquiry(dice, facts, side) for _ in range(rounds + 1)]
@@ -80,7 +78,7 @@ def compare(checkpoint: VisionLanguage, parameters: Parameters, facts: int, roun
             alone.append(one)
             together.append(all_)
             watched.judge([case])
-    spent = timing.prepare + timing.prefix + timing.statements
+    spent = watched.prepare + watched.prefix + watched.statements
     median = statistics.median(together)
     return {
         "parameters_million": round(sum(w.numel() for w in checkpoint.model.parameters()) / 1e6, 1),
@@ -90,8 +88,8 @@ def compare(checkpoint: VisionLanguage, parameters: Parameters, facts: int, roun
         "shared_prefix_ms": round(median * 1000, 2),
         "speedup": round(statistics.median(alone) / median, 2),
         "facts_per_second": round(facts / median, 1),
-        "prepare_fraction": round(timing.prepare / spent, 3),
-        "prefix_fraction": round(timing.prefix / spent, 3),
+        "prepare_fraction": round(watched.prepare / spent, 3),
+        "prefix_fraction": round(watched.prefix / spent, 3),
         "max_probability_difference": difference,
     }
 

@@ -23,11 +23,13 @@ import torch
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "services")]
+sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 
-from groundwatch.models.serving.conversation import VisionLanguage  # noqa: E402
+from bench.timing import TimedVerifier  # noqa: E402
+
+from groundwatch.models.serving.lvlm import VisionLanguage  # noqa: E402
 from groundwatch.models.serving.parameters import Parameters  # noqa: E402
-from groundwatch.models.serving.verifier import EntailmentRequest, Timing, Verifier  # noqa: E402
+from groundwatch.models.serving.verifier import EntailmentRequest  # noqa: E402
 
 CHAT = (
     "{% for m in messages %}USER: {% for c in m['content'] %}{% if c['type']=='image' %}<image>\n"
@@ -145,8 +147,7 @@ def measure(*, device: str, dtype: str, facts: int, batch: int, rounds: int, tin
     """Medians of `rounds`: one answer's facts at a time, one by one, and `batch` answers at once."""
     parameters = Parameters(model_id="random-llava-1.5-7b", max_rows=max(32, facts))
     checkpoint = RandomLlava(parameters, device, getattr(torch, dtype), tiny=tiny)
-    timing = Timing()
-    verifier = Verifier(parameters, checkpoint=checkpoint, timing=timing)
+    verifier = TimedVerifier(parameters, checkpoint=checkpoint)
 
     def inquiry(number: int) -> EntailmentRequest:
         return EntailmentRequest(
@@ -168,12 +169,12 @@ def measure(*, device: str, dtype: str, facts: int, batch: int, rounds: int, tin
         one = inquiry(number)
         many = [inquiry(1000 * number + n) for n in range(batch)]
         if number == 1:
-            timing.prepare = timing.prefix = timing.statements = 0.0
+            verifier.prepare = verifier.prefix = verifier.statements = 0.0
         shared, finding = seconds(lambda one=one: verifier.judge([one])[0])
-        spent = (timing.prepare, timing.prefix, timing.statements)
+        spent = (verifier.prepare, verifier.prefix, verifier.statements)
         alone, separate = seconds(lambda one=one: verifier.judge_one_by_one(one))
         batched, all_ = seconds(lambda many=many: verifier.judge(many))
-        timing.prepare, timing.prefix, timing.statements = spent
+        verifier.prepare, verifier.prefix, verifier.statements = spent
         for result in (finding, *all_):
             if isinstance(result, Exception):
                 raise result
@@ -184,7 +185,7 @@ def measure(*, device: str, dtype: str, facts: int, batch: int, rounds: int, tin
             for name, value in (("shared", shared), ("alone", alone), ("batched", batched)):
                 found[name].append(value)
     median = {name: statistics.median(values) for name, values in found.items()}
-    whole = timing.prepare + timing.prefix + timing.statements
+    whole = verifier.prepare + verifier.prefix + verifier.statements
     return {
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "dtype": dtype,
@@ -198,8 +199,8 @@ def measure(*, device: str, dtype: str, facts: int, batch: int, rounds: int, tin
         "facts_per_second": round(facts / median["shared"], 1),
         "facts_per_second_batched": round(facts * batch / median["batched"], 1),
         "batch": batch,
-        "prepare_fraction": round(timing.prepare / whole, 3),
-        "prefix_fraction": round(timing.prefix / whole, 3),
+        "prepare_fraction": round(verifier.prepare / whole, 3),
+        "prefix_fraction": round(verifier.prefix / whole, 3),
         "max_probability_difference": difference,
         "peak_memory_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2)
         if device.startswith("cuda")

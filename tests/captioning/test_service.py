@@ -14,7 +14,7 @@ from tests.support.llm_server import LlmServer, running
 
 from groundwatch.captioning.service import CaptioningService
 from groundwatch.events import OutcomeKind, QuestionAsked, ResponseRecorded, ResponseScored, Strategy
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.models.openai.settings import ChatSettings
@@ -25,7 +25,7 @@ from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, In
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import ASKED, HEADER_PROTOCOLS, OUTCOMES, RESPONSES, asked_subject
-from groundwatch.verification.engines.noop import NoopVerificationEngine
+from groundwatch.verification.engines.base import NoopVerificationEngine
 from groundwatch.verification.service import VerificationService
 
 MODEL = "heron-7b"

@@ -16,7 +16,7 @@ import pytest
 from tests.replay.conftest import Replays, record, response, settings_of
 from tests.support.command_line import CommandLine
 
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.ledger.runs import audit
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import Bus

@@ -12,7 +12,7 @@ from tests.runtime.conftest import eventually, record, response
 
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind, ResponseRecorded
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import outcomes
@@ -23,7 +23,7 @@ from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import RESPONSES
-from groundwatch.verification.engines.noop import NoopVerificationEngine
+from groundwatch.verification.engines.base import NoopVerificationEngine
 from groundwatch.verification.service import VerificationService
 
 NOOP: dict[str, Any] = {"extraction": NoopExtractionEngine, "verification": NoopVerificationEngine}

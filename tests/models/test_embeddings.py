@@ -74,10 +74,10 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"groundwatch\[embedded\]"):
-        SentenceEmbedder().load()
+        SentenceEmbedder().encode(["a"])
     assert embeddings.NAME == "all-MiniLM-L6-v2"
 
 
 def test_loading_draws_no_progress_bar(capfd: pytest.CaptureFixture[str]) -> None:
-    SentenceEmbedder().load()
+    SentenceEmbedder().encode(["a"])
     assert capfd.readouterr().err == ""

@@ -11,7 +11,7 @@ from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, Judge, NoAnswer, OutcomeKind, Usage
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import MOST_ATTEMPTS, Pair, Pipeline
@@ -22,7 +22,7 @@ from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import EXTRACTED, JUDGED
-from groundwatch.verification.engines.noop import NoopVerificationEngine
+from groundwatch.verification.engines.base import NoopVerificationEngine
 from groundwatch.verification.service import VerificationService
 
 

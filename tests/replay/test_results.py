@@ -9,12 +9,12 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import OutcomeKind
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.ledger.runs import audit
 from groundwatch.replay.results import Retried, faults, retry
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.verification.engines.noop import NoopVerificationEngine
+from groundwatch.verification.engines.base import NoopVerificationEngine
 
 
 @pytest.fixture

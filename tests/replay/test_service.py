@@ -21,7 +21,7 @@ from groundwatch.replay.watching import Board, RunGauges, show, state_of
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.replay_metrics import MOST
-from groundwatch.verification.engines.noop import NoopVerificationEngine
+from groundwatch.verification.engines.base import NoopVerificationEngine
 
 
 @pytest.fixture

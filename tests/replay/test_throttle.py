@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.replay.conftest import Replays, outcomes, record, response
 
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.replay import throttle as module
 from groundwatch.replay.throttle import BUSY, PIECE, LiveTrafficThrottle
 from groundwatch.runtime.delivery.bus import Bus

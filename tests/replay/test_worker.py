@@ -11,7 +11,7 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, ClaimsVerified, Drawn, NoAnswer, OutcomeKind, Usage
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.ledger.runs import audit
 from groundwatch.replay import worker
 from groundwatch.replay.results import changed, judgement, paired
@@ -20,7 +20,7 @@ from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import EXTRACTED, JUDGED, recorded_subject
-from groundwatch.verification.engines.noop import NoopVerificationEngine
+from groundwatch.verification.engines.base import NoopVerificationEngine
 
 
 async def test_every_response_has_its_outcome(replays: Replays, bus: Bus) -> None:

@@ -22,6 +22,7 @@ from tests.support.llm_server import _shown, _verdict
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as services
 
+from groundwatch.errors import Unscorable
 from groundwatch.models.fake import describe, embed, paint
 
 REFUSES = "Much too long."
@@ -98,8 +99,8 @@ class Served(services.GRPCInferenceServiceServicer):
             if name == "image_encoder":
                 return {"EMBEDDING": np.array([embed(inputs["IMAGE"][0])], dtype=np.float32)}
             seen_now = " ".join(describe(image) for image in inputs.get("IMAGES", []))
-        except ValueError as error:
-            raise ValueError(f"[unreadable_image] {error}") from error
+        except Unscorable as error:
+            raise ValueError(f"[unreadable_image] {error.detail}") from error
         said = seen_now or f"I was given {len(inputs['PROMPT'][0].split())} words and no image."
         return {"TEXT": [said.encode()], "FINISH_REASON": [b"stop"], "TOKENS": tokens}
 

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import msgspec
 
 from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Image, Said, Turn
+from groundwatch.captioning.engines.base import CaptioningEngine, Turn
 from groundwatch.captioning.tasks import CaptionTask, ChainTask, QuestionTask
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, QuestionAsked
+from groundwatch.models.engines import load_images
+from groundwatch.models.replies import Text
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
@@ -23,9 +25,8 @@ Asked = QuestionAsked | ChainAdvanced
 
 
 class _Pending(msgspec.Struct, frozen=True):
-    """A task that the engine is to be asked for, at its place in the batch."""
+    """A task that the engine is to be asked for."""
 
-    index: int
     task: CaptionTask
     judge: Judge
     turn: Turn
@@ -59,30 +60,26 @@ class CaptioningService(ChainService):
         )
 
     async def handle(self, works: Sequence[Work[Asked]]) -> Sequence[Result | GroundwatchError]:
-        """The models' answers, or why there are none; all events' turns go to the engine together."""
-        results: list[Result | GroundwatchError] = [Result() for _ in works]
-        pending: list[_Pending] = []
-        for index, work in enumerate(works):
-            try:
-                task = await self._task(work)
-            except GroundwatchError as error:
-                results[index] = error
-                continue
-            if task is None:
-                continue
-            judge = self.engine.judge(task.model, task.strategy.digest(task.prompt))
-            try:
-                task.check(judge)
-                turn = await self._turn(task)
-            except GroundwatchError as error:
-                results[index] = task.fail(error, judge)
-                continue
-            pending.append(_Pending(index, task, judge, turn))
-        for one, said in await self._ask(pending):
-            results[one.index] = (
-                one.task.finish(said, one.judge) if isinstance(said, Said) else one.task.fail(said, one.judge)
-            )
-        return results
+        found = [await self._pending(work) for work in works]
+        pending = [one for one in found if isinstance(one, _Pending)]
+        answers = iter(await self._ask(pending))
+        return [_end(one, next(answers)) if isinstance(one, _Pending) else one for one in found]
+
+    async def _pending(self, work: Work[Asked]) -> _Pending | Result | GroundwatchError:
+        try:
+            task = await self._task(work)
+        except GroundwatchError as error:
+            return error
+        if task is None:
+            return Result()
+        judge = self.engine.judge(task.model, task.strategy.digest(task.prompt))
+        try:
+            task.check(judge)
+            images = tuple(await load_images(self._store.load, task.images))
+        except GroundwatchError as error:
+            return task.fail(error, judge)
+        turn = Turn(model=task.model, text=task.strategy.first(task.prompt), images=images)
+        return _Pending(task, judge, turn)
 
     async def _task(self, work: Work[Asked]) -> CaptionTask | None:
         """None when an earlier delivery has done it already."""
@@ -98,41 +95,27 @@ class CaptioningService(ChainService):
         done = await self.already_done(work.arrived, longer, next_stage(protocol, Stage.CAPTIONING))
         return None if done else task
 
-    async def _turn(self, task: CaptionTask) -> Turn:
-        images: list[Image] = []
-        for name in task.images:
-            try:
-                images.append(await self._store.load(name))
-            except LookupError as error:
-                raise Unscorable("missing_image", name) from error
-        return Turn(model=task.model, text=task.strategy.first(task.prompt), images=tuple(images))
-
-    async def _ask(self, pending: Sequence[_Pending]) -> list[tuple[_Pending, Said | GroundwatchError]]:
+    async def _ask(self, pending: Sequence[_Pending]) -> list[Text | GroundwatchError]:
         """Each task's last answer, after a second turn where its strategy has one."""
-        answers = await self._say(pending)
-        again: list[tuple[int, _Pending]] = []
+        answers = await self._say([(one.judge, one.turn) for one in pending])
+        again: dict[int, tuple[Judge, Turn]] = {}
         for place, (one, said) in enumerate(zip(pending, answers, strict=True)):
-            if isinstance(said, Said):
+            if isinstance(said, Text):
                 text = one.task.strategy.second(one.task.prompt, said.text)
                 if text is not None:
-                    unseen = Turn(model=one.task.model, text=text)
-                    again.append((place, _Pending(one.index, one.task, one.judge, unseen)))
-        for (place, _), said in zip(again, await self._say([one for _, one in again]), strict=True):
+                    again[place] = one.judge, Turn(model=one.task.model, text=text)
+        for place, said in zip(again, await self._say(list(again.values())), strict=True):
             answers[place] = said
-        return list(zip(pending, answers, strict=True))
+        return answers
 
-    async def _say(self, pending: Sequence[_Pending]) -> list[Said | GroundwatchError]:
-        """One answer for each, asked judge by judge so that each is counted for its own."""
-        groups: dict[Judge, list[int]] = {}
-        for place, one in enumerate(pending):
-            groups.setdefault(one.judge, []).append(place)
-        answers: dict[int, Said | GroundwatchError] = {}
-        for judge, places in groups.items():
-            said = await self.counted(self.engine.say, [pending[place].turn for place in places], judge)
-            answers.update(zip(places, map(self._bounded, said), strict=True))
-        return [answers[place] for place in range(len(pending))]
+    async def _say(self, turns: Sequence[tuple[Judge, Turn]]) -> list[Text | GroundwatchError]:
+        return [
+            Unscorable("answer_too_long", f"{len(said.text)} characters; at most {self._longest}")
+            if isinstance(said, Text) and len(said.text) > self._longest
+            else said
+            for said in await self.ask(self.engine.say, turns)
+        ]
 
-    def _bounded(self, said: Said | GroundwatchError) -> Said | GroundwatchError:
-        if isinstance(said, Said) and len(said.text) > self._longest:
-            return Unscorable("answer_too_long", f"{len(said.text)} characters; at most {self._longest}")
-        return said
+
+def _end(one: _Pending, said: Text | GroundwatchError) -> Result:
+    return one.task.finish(said, one.judge) if isinstance(said, Text) else one.task.fail(said, one.judge)

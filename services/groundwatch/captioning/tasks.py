@@ -1,15 +1,20 @@
-"""What captioning does with an answer once it has one, or has none: for a question, and for a chain."""
+"""What a model under test is asked, and what captioning does with its answer: for a question, for a chain.
+
+A question is asked straight away, or with the model's eyes closed after it has made notes. `triplets-first`
+is the training-free mitigation of Tri-HE, section 5.4: the model describes the image as triplets with the
+question in mind, then answers from that description without seeing the image. Its answers carry the
+strategy's name in the tag `strategy`, so that reports can set them beside those of `direct`.
+"""
 
 import time
-from typing import Protocol
 
 import msgspec
 
-from groundwatch.captioning.engines.base import Said
-from groundwatch.captioning.strategies import STRATEGIES, TAG, Strategy
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked
+from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked, digest
 from groundwatch.events import Strategy as Name
+from groundwatch.models.replies import Text
+from groundwatch.protocols import prompts
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.runtime.delivery.outcomes import MAX_DETAIL
 from groundwatch.runtime.delivery.recording import recorded
@@ -17,35 +22,50 @@ from groundwatch.runtime.delivery.work import Publication, Result
 from groundwatch.runtime.services.chains import ChainService
 from groundwatch.runtime.services.service import next_stage
 
+PACKAGE = "groundwatch.captioning"
+TAG = "strategy"
 CUT_OFF_TAG = "cut_off"
 
 
-class CaptionTask(Protocol):
-    """One event's business with a model under test.
+class Strategy:
+    """Asks with the images first, and some ask once more, without them. This one: the prompt as it is."""
 
-    `model` is its name, `images` are SHA-256 digests of what it is shown.
-    """
+    def first(self, prompt: str) -> str:
+        return prompt
 
-    model: str
-    prompt: str
-    images: tuple[str, ...]
-    strategy: Strategy
+    def second(self, prompt: str, said: str) -> str | None:
+        """What is asked then, without them, after the model has `said` something; None: that was all."""
+        return None
 
-    def check(self, judge: Judge) -> None:
-        """Before anybody is asked: raises `Unscorable` when this judge may not answer here."""
-        ...
+    def digest(self, prompt: str) -> str:
+        """Digest of all that is asked but the images: sixteen hex digits."""
+        return digest(prompt)[:16]
 
-    def finish(self, said: Said, judge: Judge) -> Result:
-        """What follows from the answer."""
-        ...
 
-    def fail(self, error: GroundwatchError, judge: Judge | None = None) -> Result:
-        """What follows from there being none."""
-        ...
+class TripletsFirst(Strategy):
+    """Notes as triplets, then the answer from the notes alone."""
+
+    def first(self, prompt: str) -> str:
+        asked = prompts.load(PACKAGE, "describe_triplets")
+        return f"{asked.system}\n\n{asked.fill(question=prompt)}"
+
+    def second(self, prompt: str, said: str) -> str | None:
+        asked = prompts.load(PACKAGE, "answer_unseen")
+        return f"{asked.system}\n\n{asked.fill(question=prompt, notes=said)}"
+
+    def digest(self, prompt: str) -> str:
+        files = (prompts.load(PACKAGE, name) for name in ("describe_triplets", "answer_unseen"))
+        return digest(prompts.combined_digest(files), prompt)[:16]
+
+
+STRATEGIES = {Name.DIRECT: Strategy(), Name.TRIPLETS_FIRST: TripletsFirst()}
 
 
 class QuestionTask:
-    """A question: its answer becomes a recorded response, and so does the reason for having none."""
+    """A question: its answer becomes a recorded response, and so does the reason for having none.
+
+    `model` is the name of the model under test, `images` are SHA-256 digests of what it is shown.
+    """
 
     def __init__(self, question: QuestionAsked, service: ChainService) -> None:
         response = question.response
@@ -57,11 +77,10 @@ class QuestionTask:
         self._service = service
 
     def check(self, judge: Judge) -> None:
-        """Anybody may: nothing was answered before."""
+        """Anybody may answer: nothing was answered before."""
 
-    def finish(self, said: Said, judge: Judge) -> Result:
-        cut_off = {CUT_OFF_TAG: "yes"} if said.cut_off else {}
-        return self._recorded(said.text, None, cut_off)
+    def finish(self, said: Text, judge: Judge) -> Result:
+        return self._recorded(said.text, None, {CUT_OFF_TAG: "yes"} if said.cut_off else {})
 
     def fail(self, error: GroundwatchError, judge: Judge | None = None) -> Result:
         if not isinstance(error, Unscorable):
@@ -84,11 +103,12 @@ class QuestionTask:
 class ChainTask:
     """A chain: the image of its last round is described, which begins the next one."""
 
+    strategy = STRATEGIES[Name.DIRECT]
+
     def __init__(self, chain: ChainAdvanced, protocol: ChainProtocol, service: ChainService) -> None:
         self.model = chain.response.model
         self.prompt = protocol.description_prompt(chain.response)
         self.images = (chain.steps[-1].image,) if chain.steps else chain.response.images
-        self.strategy = STRATEGIES[Name.DIRECT]
         if len(chain.steps) >= chain.length:
             raise InputError(f"the chain has its {chain.length} rounds already")
         self._chain = chain
@@ -96,16 +116,18 @@ class ChainTask:
         self._service = service
 
     def check(self, judge: Judge) -> None:
+        """Raises `Unscorable` when this judge may not answer here."""
         self._service.check_judge(self._chain, judge)
 
-    def finish(self, said: Said, judge: Judge) -> Result:
+    def finish(self, said: Text, judge: Judge) -> Result:
         chain = self._chain
-        longer = msgspec.structs.replace(
-            chain,
-            steps=(*chain.steps, ChainStep(description=said.text)),
-            usage=chain.usage + said.usage,
-        )
+        steps = (*chain.steps, ChainStep(description=said.text))
+        longer = msgspec.structs.replace(chain, steps=steps, usage=chain.usage + said.usage)
         return self._service.carried_on(longer, judge, self._to)
 
     def fail(self, error: GroundwatchError, judge: Judge | None = None) -> Result:
         return self._service.not_carried_on(self._chain, error, judge)
+
+
+CaptionTask = QuestionTask | ChainTask
+"""One event's business with a model under test."""

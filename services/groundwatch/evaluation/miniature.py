@@ -17,15 +17,14 @@ import msgspec
 from groundwatch.errors import GroundwatchError, Unscorable, UsageError
 from groundwatch.events import ClaimsExtracted, Judge, Reference, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
-from groundwatch.generation.similarity import cosine
+from groundwatch.generation.engines.base import cosine
 from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.questions import objects, triplets
 from groundwatch.miniature.reading import Truth, truth
 from groundwatch.miniature.world import Scene, missing_partners, png, scenes
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.models.serving.encoders import ImageEncoder
-from groundwatch.models.serving.generator import GenerationRequest, Generator
+from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.serving.verifier import EntailmentRequest, Verifier

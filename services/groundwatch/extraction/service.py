@@ -1,11 +1,13 @@
 """The extraction service: recorded responses in, their claims out."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
+from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Stage
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
@@ -48,35 +50,39 @@ class ExtractionService(StageService):
                 why = Unscorable(work.event.unanswered.reason, work.event.unanswered.detail)
                 publications[index].append(self._unscored(work.event, name, why))
         for name, indices in wanted.items():
-            protocol = find_protocol(name)
-            if isinstance(protocol, GroundwatchError):
-                for index in indices:
-                    failures[index][name] = protocol
-                continue
-            if protocol.route[0] is not Stage.EXTRACTION:
-                for index in indices:
-                    try:
-                        publications[index].append(self._sent_on(works[index].event, protocol))
-                    except InputError as error:
-                        failures[index][name] = error
-                continue
-            judge = self.engine.judge(protocol)
-            responses = [works[index].event for index in indices]
-            results: Sequence[Extraction | GroundwatchError] = await self.judge_all(
-                protocol, self.engine.extract, responses, self.engine.judge, Extraction
-            )
-            for index, response, result in zip(indices, responses, results, strict=True):
-                match result:
-                    case Unscorable():
-                        publications[index].append(self._unscored(response, name, result, judge))
-                    case GroundwatchError():
-                        failures[index][name] = result
-                    case _:
-                        publications[index].append(self._extracted(response, protocol, judge, result))
+            ends = await self._extract(name, [works[index].event for index in indices])
+            for index, end in zip(indices, ends, strict=True):
+                if isinstance(end, GroundwatchError):
+                    failures[index][name] = end
+                else:
+                    publications[index].append(end)
         return [
             Result(publications=tuple(out), failures=failed)
             for out, failed in zip(publications, failures, strict=True)
         ]
+
+    async def _extract(
+        self, name: str, responses: Sequence[ResponseRecorded]
+    ) -> list[Publication | GroundwatchError]:
+        protocol = find_protocol(name)
+        if isinstance(protocol, GroundwatchError):
+            return [protocol] * len(responses)
+        if protocol.route[0] is not Stage.EXTRACTION:
+            return [attempt(partial(self._sent_on, protocol), response) for response in responses]
+        judge = self.engine.judge(protocol)
+        results: Sequence[Extraction | GroundwatchError] = await self.judge_all(
+            protocol, self.engine.extract, responses, self.engine.judge, Extraction
+        )
+        ends: list[Publication | GroundwatchError] = []
+        for response, result in zip(responses, results, strict=True):
+            match result:
+                case Unscorable():
+                    ends.append(self._unscored(response, name, result, judge))
+                case GroundwatchError():
+                    ends.append(result)
+                case _:
+                    ends.append(self._extracted(response, protocol, judge, result))
+        return ends
 
     def _named(self, work: Work[ResponseRecorded]) -> list[str]:
         declined = work.event.declined
@@ -99,11 +105,10 @@ class ExtractionService(StageService):
             return ASKED, chain_subject(run, first.value, name, key, 1)
         return EXTRACTED, extracted_subject(run, next_stage(protocol, first).value, name, key)
 
-    def _sent_on(self, response: ResponseRecorded, protocol: EvaluationProtocol) -> Publication:
+    def _sent_on(self, protocol: EvaluationProtocol, response: ResponseRecorded) -> Publication:
         if not isinstance(protocol, ChainProtocol):
-            raise InputError(
-                f"{protocol.name}: nothing can be sent to {protocol.route[0]} without extraction"
-            )
+            why = f"nothing can be sent to {protocol.route[0]} without extraction"
+            raise InputError(f"{protocol.name}: {why}")
         try:
             return Publication(chain_of(protocol.start(response), protocol.route[0]))
         except Unscorable as error:
@@ -120,15 +125,10 @@ class ExtractionService(StageService):
     def _unscored(
         self, response: ResponseRecorded, protocol: str, error: Unscorable, judge: Judge | None = None
     ) -> Publication:
+        judges = {self.name: judge} if judge else None
+        kind = OutcomeKind.UNSCORED
         return self._outcome(
-            outcomes.without_score(
-                response,
-                protocol,
-                OutcomeKind.UNSCORED,
-                error.reason,
-                detail=error.detail,
-                judges={self.name: judge} if judge else None,
-            )
+            outcomes.without_score(response, protocol, kind, error.reason, detail=error.detail, judges=judges)
         )
 
     def _outcome(self, outcome: ResponseScored) -> Publication:
@@ -145,10 +145,6 @@ class ExtractionService(StageService):
             claims=found.claims,
             usage=found.usage,
         )
-        return Publication(
-            Outgoing(
-                subject=self._next(response, protocol)[1],
-                payload=event,
-                message_id=(response.key, response.run, protocol.name, self.name, judge.fingerprint),
-            )
-        )
+        message_id = (response.key, response.run, protocol.name, self.name, judge.fingerprint)
+        subject = self._next(response, protocol)[1]
+        return Publication(Outgoing(subject=subject, payload=event, message_id=message_id))

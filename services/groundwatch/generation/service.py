@@ -8,9 +8,10 @@ import msgspec
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
 from groundwatch.generation.engines import build
-from groundwatch.generation.engines.base import Generated, GenerationEngine, Vector
-from groundwatch.generation.similarity import cosine
-from groundwatch.protocols.base import ChainProtocol, Stage
+from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
+from groundwatch.models.engines import load_images
+from groundwatch.models.replies import Generated
+from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.chains import ChainService
@@ -25,11 +26,9 @@ same one."""
 
 
 class _Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain whose last description becomes an image, at its place in the batch."""
+    """A chain whose last description becomes an image."""
 
-    index: int
     chain: ChainAdvanced
-    protocol: ChainProtocol
     prompt: str
     judge: Judge
     to: Stage
@@ -57,44 +56,32 @@ class GenerationService(ChainService):
         self.consume(ChainAdvanced, self.handle, settings.generation, engine)
 
     async def handle(self, works: Sequence[Work[ChainAdvanced]]) -> Sequence[Result | GroundwatchError]:
-        """Every chain with one image more, or why it ends."""
-        results: list[Result | GroundwatchError] = [Result() for _ in works]
-        pending: list[_Pending] = []
-        for index, work in enumerate(works):
-            try:
-                one = await self._pending(index, work)
-            except Unscorable as error:
-                results[index] = self.not_carried_on(work.event, error)
-            except GroundwatchError as error:
-                results[index] = error
-            else:
-                if one is not None:
-                    pending.append(one)
-        groups: dict[Judge, list[_Pending]] = {}
-        for one in pending:
-            groups.setdefault(one.judge, []).append(one)
-        for judge, group in groups.items():
-            made: Sequence[Generated | GroundwatchError] = await self.counted(
-                self.engine.generate, [one.prompt for one in group], judge
-            )
-            ends = await asyncio.gather(*map(self._end, group, made))
-            for one, end in zip(group, ends, strict=True):
-                results[one.index] = end
-        return results
+        found = [await self._pending(work) for work in works]
+        pending = [one for one in found if isinstance(one, _Pending)]
+        made = await self.ask(self.engine.generate, [(one.judge, one.prompt) for one in pending])
+        ends = iter(await asyncio.gather(*map(self._end, pending, made)))
+        return [next(ends) if isinstance(one, _Pending) else one for one in found]
 
-    async def _pending(self, index: int, work: Work[ChainAdvanced]) -> _Pending | None:
-        """None when an earlier delivery has carried the chain on already."""
+    async def _pending(self, work: Work[ChainAdvanced]) -> _Pending | Result | GroundwatchError:
+        try:
+            return await self._prepared(work)
+        except Unscorable as error:
+            return self.not_carried_on(work.event, error)
+        except GroundwatchError as error:
+            return error
+
+    async def _prepared(self, work: Work[ChainAdvanced]) -> _Pending | Result:
         chain = work.event
         protocol = self.chain_protocol(chain)
         if not chain.steps:
             raise InputError("the chain has no description to make an image from")
         to = next_stage(protocol, Stage.GENERATION) if len(chain.steps) >= chain.length else Stage.CAPTIONING
         if await self.already_done(work.arrived, chain, to):
-            return None
+            return Result()
         judge = self.engine.judge(digest(protocol.generation_prompt(""))[:16])
         self.check_judge(chain, judge)
         prompt = protocol.generation_prompt(chain.steps[-1].description)
-        return _Pending(index=index, chain=chain, protocol=protocol, prompt=prompt, judge=judge, to=to)
+        return _Pending(chain=chain, prompt=prompt, judge=judge, to=to)
 
     async def _end(self, one: _Pending, made: Generated | GroundwatchError) -> Result:
         chain = one.chain
@@ -122,20 +109,14 @@ class GenerationService(ChainService):
     async def _similarity(self, judge: Judge, seed: str, image: bytes) -> float:
         known = self._seeds.get((judge, seed))
         if known is None:
-            known, found = await self._encode(await self._load(seed), image)
+            ((data, _),) = await load_images(self._store.load, [seed])
+            known, found = await self._encode(data, image)
             if len(self._seeds) >= SEEDS:
                 self._seeds.clear()
             self._seeds[judge, seed] = known
         else:
             (found,) = await self._encode(image)
         return cosine(known, found)
-
-    async def _load(self, seed: str) -> bytes:
-        try:
-            data, _ = await self._store.load(seed)
-        except LookupError as error:
-            raise Unscorable("missing_image", seed) from error
-        return data
 
     async def _encode(self, *images: bytes) -> list[Vector]:
         found = await self.engine.encode(images)

@@ -57,9 +57,7 @@ def _cuts(answer: str, start: int, end: int) -> bool:
         return not (answer[start - 1 : start].isdigit() and after.isdigit())
     if mark == ":":
         return not after or after.isspace()
-    if mark == ".":
-        return _full_stop_cuts(answer, start)
-    return True
+    return mark != "." or _full_stop_cuts(answer, start)
 
 
 def _full_stop_cuts(answer: str, at: int) -> bool:
@@ -81,7 +79,8 @@ def _full_stop_cuts(answer: str, at: int) -> bool:
     if found and _is_initial(answer, found.start(), word):
         return not following.isupper()
     if found and word.isdigit() and len(word) <= 3:
-        return not (following and _opens_line(answer, found.start()))
+        line = answer[max(0, found.start() - _LOOK_BACK) : found.start()].rpartition("\n")[2]
+        return not following or bool(line.strip())
     return True
 
 
@@ -94,25 +93,16 @@ def _is_initial(answer: str, start: int, word: str) -> bool:
     return start == 0 or (last[:1].isupper() and not last.endswith((",", "!", "?")))
 
 
-def _opens_line(answer: str, start: int) -> bool:
-    before = answer[max(0, start - _LOOK_BACK) : start]
-    return not before.rpartition("\n")[2].strip()
-
-
 def _trim(answer: str, start: int, end: int) -> Span:
     closed = start
     while closed < end and answer[closed] in _CLOSERS:
         closed += 1
     if closed == end or answer[closed].isspace():
         start = closed
-    while start < end and answer[start].isspace():
-        start += 1
-    bullet = _BULLETS.match(answer, start, end)
-    if bullet:
+    start = end - len(answer[start:end].lstrip())
+    if bullet := _BULLETS.match(answer, start, end):
         start = bullet.end()
-    while start < end and answer[end - 1].isspace():
-        end -= 1
-    return Span(start, end)
+    return Span(start, start + len(answer[start:end].rstrip()))
 
 
 def _says_something(answer: str, span: Span) -> bool:

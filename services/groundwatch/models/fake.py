@@ -9,6 +9,8 @@ import io
 import math
 import re
 
+from groundwatch.errors import Unscorable
+
 GRID = 4
 SIDE = 64
 """Pixels of a painted image's edge."""
@@ -34,7 +36,7 @@ def describe(data: bytes) -> str:
     cells = [
         (place, name)
         for place, pixel in enumerate(_pixels(data, GRID))
-        if (name := _nearest(pixel)) != BACKGROUND
+        if (name := min(PALETTE, key=lambda color: math.dist(PALETTE[color], pixel))) != BACKGROUND
     ]
     told = [
         f"The cell in row {place // GRID + 1}, column {place % GRID + 1} is {name}."
@@ -59,7 +61,7 @@ def paint(text: str) -> bytes:
 def embed(data: bytes) -> tuple[float, ...]:
     """What the encoder sees of an image: a vector that is never zero.
 
-    Raises `ValueError` for bytes that are no image.
+    Raises `Unscorable` for bytes that are no image.
     """
     seen = [(channel - 128) / 128 for pixel in _pixels(data, 2 * GRID) for channel in pixel]
     return (1.0, *seen)
@@ -72,10 +74,6 @@ def _pixels(data: bytes, side: int) -> list[tuple[int, int, int]]:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
             small = opened.convert("RGB").resize((side, side), Image.Resampling.BOX)
     except OSError as error:
-        raise ValueError("not a JPEG, PNG or WebP image") from error
+        raise Unscorable("unreadable_image", "not a JPEG, PNG or WebP image") from error
     raw = small.tobytes()
     return [(raw[at], raw[at + 1], raw[at + 2]) for at in range(0, len(raw), 3)]
-
-
-def _nearest(pixel: tuple[int, int, int]) -> str:
-    return min(PALETTE, key=lambda name: math.dist(PALETTE[name], pixel))

@@ -1,32 +1,26 @@
-"""Finding the one JSON value in a judge's reply that counts.
+"""What models are shown and what they reply; of a judge's reply, the one JSON value that counts.
 
 Models wrap JSON in prose, think aloud in drafts or quote what they judge. So the last well-formed value that
-meets the schema is the reply, and nothing else in the text is ever taken for a verdict.
+has the form is the reply, and nothing else in the text is ever taken for a verdict.
 """
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
 from groundwatch.events import Usage
+from groundwatch.protocols.prompts import Form, read_reply
 
 MAX_REPLY = 1_000_000
 """Longest reply that is looked at, in characters."""
 
 _MAX_FALSE_STARTS = 1_000
 _START = re.compile(r"[\[{]")
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "null": type(None),
-}
-_UNDERSTOOD = frozenset({"type", "enum", "properties", "required", "additionalProperties", "items"})
+
+Image: TypeAlias = tuple[bytes, str]
+"""An image's bytes and its media type."""
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +31,15 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     cut_off: bool = False
 
 
-def last_valid(text: str, schema: dict[str, object]) -> Any:
-    """The last JSON object or array in `text` that meets `schema`, its strings made encodable.
+class Generated(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of an image that a generator made, unchecked."""
+
+    image: bytes
+    usage: Usage = Usage()
+
+
+def last_valid(text: str, form: type[Form]) -> Any:
+    """The last JSON object or array in `text` that has this form, its strings made encodable.
 
     Raises `ValueError` saying what is wrong with the last one, or that there is none.
     """
@@ -48,7 +49,7 @@ def last_valid(text: str, schema: dict[str, object]) -> Any:
     fault = "the reply holds no JSON object or array"
     for value in _values(text):
         try:
-            check(value, schema)
+            read_reply(value, form)
         except ValueError as error:
             fault = str(error)
         else:
@@ -56,27 +57,6 @@ def last_valid(text: str, schema: dict[str, object]) -> Any:
     if not found:
         raise ValueError(fault)
     return clean(found[0])
-
-
-def check(value: object, schema: dict[str, Any], where: str = "$") -> None:
-    """Raise `ValueError` where `value` does not meet `schema`.
-
-    Understands what `groundwatch.protocols.prompts.reply_schema` writes, and raises `TypeError` for any
-    other keyword: ignoring one would accept what the schema forbids.
-    """
-    if not schema.keys() <= _UNDERSTOOD:
-        raise TypeError(f"schema keywords not understood: {sorted(schema.keys() - _UNDERSTOOD)}")
-    if "type" in schema and not _is_a(value, schema["type"]):
-        raise ValueError(f"{where}: expected {schema['type']}")
-    if "enum" in schema and not any(
-        value == choice and type(value) is type(choice) for choice in schema["enum"]
-    ):
-        raise ValueError(f"{where}: expected one of {', '.join(map(str, schema['enum']))}")
-    if isinstance(value, dict):
-        _check_object(value, schema, where)
-    elif isinstance(value, list) and "items" in schema:
-        for index, item in enumerate(value):
-            check(item, schema["items"], f"{where}[{index}]")
 
 
 def encodable(text: str) -> str:
@@ -93,24 +73,6 @@ def clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {encodable(key): clean(item) for key, item in value.items()}
     return value
-
-
-def _check_object(value: dict[str, Any], schema: dict[str, Any], where: str) -> None:
-    properties = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if name not in value:
-            raise ValueError(f"{where}: '{name}' is missing")
-    for name, item in value.items():
-        if name in properties:
-            check(item, properties[name], f"{where}.{name}")
-        elif schema.get("additionalProperties") is False:
-            raise ValueError(f"{where}: '{name[:40]}' does not belong here")
-
-
-def _is_a(value: object, name: str) -> bool:
-    if isinstance(value, bool) and name != "boolean":
-        return False
-    return isinstance(value, _TYPES[name])
 
 
 def _values(text: str) -> list[Any]:

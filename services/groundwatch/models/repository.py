@@ -69,11 +69,9 @@ def found_in(folder: Path) -> dict[str, ServedModel]:
         return read_manifest(manifest)
     found = {}
     for path in sorted(folder.iterdir()):
-        kind = _kind_of(path) if path.is_dir() else ""
-        if kind:
-            found[path.name] = ServedModel(
-                kind=kind, checkpoint=str(path.resolve()), parameters={"threads": 1}
-            )
+        if path.is_dir() and (kind := _kind_of(path)):
+            where = str(path.resolve())
+            found[path.name] = ServedModel(kind=kind, checkpoint=where, parameters={"threads": 1})
     return found
 
 
@@ -91,26 +89,22 @@ def write_repository(folder: Path, models: Mapping[str, ServedModel], *, paths: 
 
 
 def write_model(folder: Path, name: str, model: ServedModel, *, paths: Sequence[str] = ()) -> int:
-    """Write one model, instead of what was there under its name; the version that it has now."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"model name '{name}': letters, digits, '_', '-' and '.' only")
     if model.kind not in KINDS:
         raise UsageError(f"model '{name}': no kind '{model.kind}'; there are {', '.join(KINDS)}")
     template = TEMPLATES / model.kind
     text = (template / "config.pbtxt").read_text("utf-8")
-    parameters = dict(_PARAMETER.findall(text)) | {
-        key.upper(): str(value) for key, value in model.parameters.items()
-    }
-    parameters["MODEL_ID"] = model.checkpoint
+    stated = {key.upper(): str(value) for key, value in model.parameters.items()}
+    parameters = dict(_PARAMETER.findall(text)) | stated | {"MODEL_ID": model.checkpoint}
     checkpoint = Path(model.checkpoint)
     if checkpoint.is_dir():
         parameters["WEIGHTS_SHA256"] = checkpoint_digest(checkpoint)
     elif checkpoint.is_absolute():
         raise UsageError(f"model '{name}': there is no checkpoint {checkpoint}")
     version = _version(template, parameters)
-    config = _PARAMETER.sub("", text).rstrip() + (
-        f"\n\nversion_policy {{ specific {{ versions: [ {version} ] }} }}\n\n" + _as_text(parameters)
-    )
+    policy = f"version_policy {{ specific {{ versions: [ {version} ] }} }}"
+    config = f"{_PARAMETER.sub('', text).rstrip()}\n\n{policy}\n\n{_as_text(parameters)}"
     target = folder / name
     place = target / str(version)
     place.mkdir(parents=True, exist_ok=True)

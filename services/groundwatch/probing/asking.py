@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from groundwatch.addresses import shown_address
 from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Image, Said, Turn
-from groundwatch.captioning.strategies import STRATEGIES, TAG
+from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+from groundwatch.captioning.tasks import STRATEGIES, TAG
 from groundwatch.errors import (
     GroundwatchError,
     InputError,
@@ -29,9 +29,9 @@ from groundwatch.errors import (
     UsageError,
 )
 from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usage, digest
-from groundwatch.models.asking.breaker import ASKED_FOR
-from groundwatch.models.asking.retry_policy import CallKind
+from groundwatch.models.asking import ASKED_FOR, CallKind
 from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.replies import Image, Text
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.probing.runfile import Answer, RunFile
 from groundwatch.protocols.method import Question
@@ -152,11 +152,11 @@ class Asker:
         if known is not None and not known.again:
             return known
         judge, said = await self.say(question.prompt, images)
-        if isinstance(said, Said):
+        if isinstance(said, Text):
             response = msgspec.structs.replace(response, answer=said.text, recorded_at=time.time())
         return self._kept(question, kept, response, judge, said)
 
-    async def say(self, prompt: str, images: Sequence[Image]) -> tuple[Judge, Said | GroundwatchError]:
+    async def say(self, prompt: str, images: Sequence[Image]) -> tuple[Judge, Text | GroundwatchError]:
         """What the model says, after as many turns as the strategy has, and who it was."""
         pause = PAUSE
         # All its attempts are one question: alone it never shows that the model is away.
@@ -174,24 +174,24 @@ class Asker:
     def judge(self, prompt: str) -> Judge:
         return self.engine.judge(self.model, STRATEGIES[self.strategy].digest(prompt))
 
-    async def _turns(self, prompt: str, images: Sequence[Image]) -> Said | GroundwatchError:
+    async def _turns(self, prompt: str, images: Sequence[Image]) -> Text | GroundwatchError:
         first = await self._turn(
             Turn(model=self.model, text=STRATEGIES[self.strategy].first(prompt), images=tuple(images))
         )
-        if not isinstance(first, Said):
+        if not isinstance(first, Text):
             return first
         text = STRATEGIES[self.strategy].second(prompt, first.text)
         if text is None:
             return first
         second = await self._turn(Turn(model=self.model, text=text))
-        if isinstance(second, Said):
+        if isinstance(second, Text):
             return msgspec.structs.replace(second, usage=first.usage + second.usage)
         return second
 
-    async def _turn(self, turn: Turn) -> Said | GroundwatchError:
+    async def _turn(self, turn: Turn) -> Text | GroundwatchError:
         (said,) = await self.engine.say([turn])
         longest = self.limits.max_answer
-        if isinstance(said, Said) and len(said.text) > longest:
+        if isinstance(said, Text) and len(said.text) > longest:
             return Unscorable("answer_too_long", f"{len(said.text)} characters; at most {longest}")
         return said
 
@@ -201,15 +201,15 @@ class Asker:
         images: Sequence[str],
         response: ResponseRecorded,
         judge: Judge,
-        said: Said | GroundwatchError,
+        said: Text | GroundwatchError,
     ) -> Answer:
-        if not isinstance(said, Said):
+        if not isinstance(said, Text):
             response = msgspec.structs.replace(response, unanswered=why(said))
         answer = Answer(
             key=self._key(question, judge, images),
             response=response,
             judge=judge,
-            usage=said.usage if isinstance(said, Said) else Usage(),
+            usage=said.usage if isinstance(said, Text) else Usage(),
             again=isinstance(said, TransientError),
         )
         self.run.add(answer)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from groundwatch.captioning.engines.base import Said
 from groundwatch.errors import GroundwatchError, InputError, TransientError, Unavailable, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
-from groundwatch.generation.engines.base import GenerationEngine, Vector
-from groundwatch.generation.similarity import cosine
+from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
+from groundwatch.models.replies import Text
 from groundwatch.probing.asking import ATTEMPTS, LONGEST_PAUSE, PAUSE, Asker, why
 from groundwatch.probing.runfile import Answer, Round
 from groundwatch.protocols.base import ChainProtocol, Stage
@@ -87,7 +86,7 @@ class Chains:
         last = chain.steps[-1].image if chain.steps else chain.response.images[0]
         shown = check_image(await asyncio.to_thread(self.asker.run.image, last), self.asker.limits)
         judge, said = await self.asker.say(prompt, [(shown.data, shown.media_type)])
-        if not isinstance(said, Said):
+        if not isinstance(said, Text):
             raise said
         (made,) = await self.generation.generate([self.protocol.generation_prompt(said.text)])
         if isinstance(made, GroundwatchError):

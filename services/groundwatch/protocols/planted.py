@@ -19,8 +19,8 @@ import msgspec
 
 from groundwatch.events import Reference
 from groundwatch.language.lexicon import singular
-from groundwatch.language.numbers import NUMBER_WORDS
 from groundwatch.language.subsentences import split
+from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import folded, with_article
 from groundwatch.protocols.coco import vocabulary
 

@@ -36,8 +36,12 @@ FENCE = "2"
 _SCHEMA_NOTES = ("title", "description", "default")
 
 
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the forms of replies: strict, as their schemas are."""
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to an LLM: its prompt, already filled in, and the JSON Schema its reply must meet.
+    """One question to an LLM: its prompt, already filled in, and the form that its reply must have.
 
     `system` holds the instructions; `user` holds the data that is judged, fenced by the prompt file so
     that it cannot be mistaken for instructions.
@@ -46,11 +50,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     system: str
     user: str
-    schema: dict[str, object]
+    form: type[Form]
 
-
-class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the forms of replies: strict, as their schemas are."""
+    @property
+    def schema(self) -> dict[str, object]:
+        """The form as JSON Schema."""
+        return reply_schema(self.form)
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +74,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return _SLOT.sub(lambda slot: fence(slot[1], data[slot[1]]), self.user)
 
     def step(self, form: type[Form], **data: str) -> Step:
-        return Step(name=self.name, system=self.system, user=self.fill(**data), schema=reply_schema(form))
+        return Step(name=self.name, system=self.system, user=self.fill(**data), form=form)
 
 
 @functools.cache

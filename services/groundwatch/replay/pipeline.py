@@ -18,6 +18,7 @@ from groundwatch.errors import GroundwatchError, InputError, TransientError, Usa
 from groundwatch.events import Event, ResponseRecorded, ResponseScored
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.matching.service import MatchingService
+from groundwatch.models.engines import LoadImage
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.replay.spec import Spec
@@ -30,7 +31,6 @@ from groundwatch.runtime.settings import Settings, with_run
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import stage_of
-from groundwatch.verification.engines.looking import LoadImage
 from groundwatch.verification.service import VerificationService
 
 WINDOW = 32

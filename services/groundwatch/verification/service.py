@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import ClaimsExtracted, ClaimsVerified, Judge
+from groundwatch.models.engines import LoadImage
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
@@ -13,7 +14,6 @@ from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
-from groundwatch.verification.engines.looking import LoadImage
 
 
 class VerificationService(ClaimService):
@@ -41,7 +41,6 @@ class VerificationService(ClaimService):
         self.consume(ClaimsExtracted, self.handle, settings.verification, engine)
 
     async def handle(self, works: Sequence[Work[ClaimsExtracted]]) -> Sequence[Result | GroundwatchError]:
-        """A verdict for every claim of every event."""
         return await self.judge_claims(works, self.engine.judge, self.engine.verify, _event, Verification())
 
 

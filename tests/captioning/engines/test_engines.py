@@ -15,7 +15,7 @@ from tests.support.llm_server import LlmServer, running
 from tests.support.triton import LiveTriton
 
 from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Said, Turn
+from groundwatch.captioning.engines.base import CaptioningEngine, Turn
 from groundwatch.errors import (
     GroundwatchError,
     RateLimited,
@@ -25,6 +25,7 @@ from groundwatch.errors import (
 )
 from groundwatch.events import Usage
 from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.replies import Text
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.settings import CaptioningSettings
 
@@ -85,7 +86,7 @@ async def test_one_answer_for_each_turn_in_order(engine: CaptioningEngine) -> No
     turns = [Turn(model=MODEL, text="Describe.", images=(PICTURE,)), Turn(model=MODEL, text="Is it?")]
     said = await engine.say(turns)
     assert len(said) == 2
-    assert all(isinstance(one, Said) and one.text.strip() and one.usage.calls == 1 for one in said)
+    assert all(isinstance(one, Text) and one.text.strip() and one.usage.calls == 1 for one in said)
     assert await engine.say([]) == []
     assert await engine.say(turns) == said
     await engine.close()
@@ -97,7 +98,7 @@ async def test_the_judge_has_the_prompts_digest(engine: CaptioningEngine) -> Non
     assert len(judges) == 2
 
 
-async def say(engine: CaptioningEngine, turn: Turn) -> Said | GroundwatchError:
+async def say(engine: CaptioningEngine, turn: Turn) -> Text | GroundwatchError:
     (said,) = await engine.say([turn])
     await engine.close()
     return said
@@ -105,7 +106,7 @@ async def say(engine: CaptioningEngine, turn: Turn) -> Said | GroundwatchError:
 
 async def test_a_model_is_asked_in_plain_text_with_the_image_in_front(server: LlmServer) -> None:
     said = await say(openai(server, "echo:A dog."), Turn(model=MODEL, text="Describe.", images=(PICTURE,)))
-    assert said == Said(text="A dog.", usage=Usage(calls=1, input_tokens=100, output_tokens=10))
+    assert said == Text(text="A dog.", usage=Usage(calls=1, input_tokens=100, output_tokens=10))
     asked = server.requests[-1]
     assert "response_format" not in asked
     (message,) = asked["messages"]
@@ -144,12 +145,12 @@ async def test_a_rate_limit_is_waited_for_or_handed_back_with_its_wait(server: L
     said = await say(
         openai(server, "429:0.01,500,echo:A cat.", retries=1, patience=5), Turn(model=MODEL, text="Describe.")
     )
-    assert isinstance(said, Said) and said.text == "A cat."
+    assert isinstance(said, Text) and said.text == "A cat."
 
 
 async def test_an_answer_that_was_cut_off_is_an_answer(server: LlmServer) -> None:
     said = await say(openai(server, "cutoff"), Turn(model=MODEL, text="Describe."))
-    assert isinstance(said, Said) and said.cut_off
+    assert isinstance(said, Text) and said.cut_off
 
 
 async def test_a_model_that_nobody_named_gives_no_answer(server: LlmServer) -> None:
@@ -179,7 +180,7 @@ async def test_triton_answers_under_the_name_that_settings_give(triton_server: k
         isinstance(first, TransientError) and not isinstance(first, RateLimited) and "heron@one" in str(first)
     )
     (said,) = await engine.say([Turn(model=MODEL, text="Describe.", images=(PICTURE,))])
-    assert isinstance(said, Said) and said.text.startswith("The cell in row 1")
+    assert isinstance(said, Text) and said.text.startswith("The cell in row 1")
     assert said.usage == Usage(calls=1, input_tokens=11, output_tokens=3)
     assert engine.judge(MODEL, "p").model == "heron@one"
     (said,) = await engine.say([Turn(model="lvlm", text="Describe.")])

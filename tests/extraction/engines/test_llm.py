@@ -10,9 +10,8 @@ from tests.support.llm_server import LlmServer, running
 
 from groundwatch.errors import GroundwatchError, TransientError, Unscorable
 from groundwatch.events import Label, ResponseRecorded
-from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
-from groundwatch.extraction.engines.llm import LlmExtractionEngine
-from groundwatch.models.openai.judge import ChatModel
+from groundwatch.extraction.engines.base import Extraction, ExtractionEngine, LlmExtractionEngine
+from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore

@@ -16,9 +16,9 @@ from tests.support.triton import LiveTriton
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
 from groundwatch.generation.engines import build
-from groundwatch.generation.engines.base import Generated, GenerationEngine
-from groundwatch.generation.similarity import cosine
+from groundwatch.generation.engines.base import GenerationEngine, cosine
 from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.replies import Generated
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings, load
 from groundwatch.runtime.stores.images import check_image

@@ -6,8 +6,7 @@ import pytest
 
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, Match, Reference, ResponseRecorded
-from groundwatch.extraction.engines.base import Extraction
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import Extraction, NoopExtractionEngine
 from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.protocols import registry

@@ -8,8 +8,7 @@ import pytest
 
 from groundwatch.errors import FileFormatError, SettingsError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match, Reference, ResponseRecorded
-from groundwatch.language.nouns import Likeness
-from groundwatch.language.nouns.statements import compare_attribute, compare_relation, read_relation
+from groundwatch.language.nouns.compare import Likeness, compare_attribute, compare_relation, read_relation
 from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.matching.engines.semantic import SemanticEngine

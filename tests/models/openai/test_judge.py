@@ -6,39 +6,30 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
-from groundwatch.models.asking.retry_policy import MAX_RETRY_AFTER, CallKind, retry_after
-from groundwatch.models.openai.judge import ChatModel, Completion
+from groundwatch.models.asking import MAX_RETRY_AFTER, CallKind, retry_after
+from groundwatch.models.openai.models import ChatModel, Completion
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.protocols.prompts import Step, fence, numbered
+from groundwatch.protocols.prompts import Form, Step, fence, numbered, reply_schema
 
-SCHEMA: dict[str, object] = {
-    "type": "object",
-    "required": ["verdicts"],
-    "additionalProperties": False,
-    "properties": {
-        "verdicts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["index", "verdict"],
-                "additionalProperties": False,
-                "properties": {
-                    "index": {"type": "integer"},
-                    "verdict": {"type": "string", "enum": ["supported", "refuted", "undecided"]},
-                },
-            },
-        }
-    },
-}
+
+class Judged(Form, frozen=True):
+    index: int
+    verdict: Literal["supported", "refuted", "undecided"]
+
+
+class Verdicts(Form, frozen=True):
+    verdicts: list[Judged]
+
+
 FACTS = fence("facts", numbered([(0, "There is a dog.")]))
-STEP = Step(name="verify", system="Check the facts.", user=FACTS, schema=SCHEMA)
+STEP = Step(name="verify", system="Check the facts.", user=FACTS, form=Verdicts)
 REFUTED = {"verdicts": [{"index": 0, "verdict": "refuted"}]}
 SUPPORTED = {"verdicts": [{"index": 0, "verdict": "supported"}]}
 CAT = (picture("cat"), "image/png")
@@ -48,6 +39,11 @@ CAT = (picture("cat"), "image/png")
 def server() -> Iterator[LlmServer]:
     with running() as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key")
 
 
 class Calls:
@@ -69,7 +65,7 @@ async def chat(server: LlmServer, script: str, **changes: Any) -> AsyncIterator[
     calls = Calls()
     changes = {"base_url": server.base_url, "first_wait": 0.01, "patience": 1.0, "timeout": 5.0, **changes}
     settings = ChatSettings(model=script, **changes)
-    model = ChatModel(settings, on_call=calls, environment={"OPENAI_API_KEY": "sk-secret-key"})
+    model = ChatModel(settings, on_call=calls)
     try:
         yield model, calls
     finally:
@@ -89,7 +85,11 @@ async def test_asks_with_schema_image_key_and_limits(server: LlmServer) -> None:
     assert asked["temperature"] == 0
     assert asked["seed"] == 0
     assert asked["max_tokens"] == 77
-    assert asked["response_format"]["json_schema"] == {"name": "verify", "schema": SCHEMA, "strict": True}
+    assert asked["response_format"]["json_schema"] == {
+        "name": "verify",
+        "schema": reply_schema(Verdicts),
+        "strict": True,
+    }
     assert asked["messages"][0] == {"role": "system", "content": "Check the facts."}
     image, text = asked["messages"][1]["content"]
     assert image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
@@ -139,7 +139,7 @@ async def test_one_repair_shows_the_reply_and_what_is_wrong_with_it(server: LlmS
     first, second = server.requests
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "user"]
     assert second["messages"][:2] == first["messages"]
-    wrong = {"invalid": "$: expected object", "wrongschema": "'verdicts' is missing", "cutoff": "was cut off"}
+    wrong = {"invalid": "Expected `object`", "wrongschema": "unknown field `result`", "cutoff": "was cut off"}
     assert wrong[spoiled] in second["messages"][3]["content"]
 
 
@@ -228,7 +228,7 @@ async def test_what_the_operator_must_mend_loses_nothing_and_is_not_hammered(
 
 
 async def test_a_missing_key_is_named_and_a_key_never_told(
-    server: LlmServer, caplog: pytest.LogCaptureFixture
+    server: LlmServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with chat(server, "echoauth") as (model, _):
@@ -238,7 +238,8 @@ async def test_a_missing_key_is_named_and_a_key_never_told(
     assert "wrong key: Bearer [key]" in str(caught.value)
     assert "sk-secret-key" not in caplog.text
 
-    nameless = ChatModel(ChatSettings(base_url=server.base_url, model="401"), environment={})
+    monkeypatch.delenv("OPENAI_API_KEY")
+    nameless = ChatModel(ChatSettings(base_url=server.base_url, model="401"))
     with pytest.raises(TransientError, match="no key in OPENAI_API_KEY"):
         await nameless.complete(STEP)
     await nameless.close()
@@ -290,7 +291,7 @@ async def test_nobody_listening_is_transient() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://user:hidden@127.0.0.1:{taken.getsockname()[1]}/v1"
         settings = ChatSettings(base_url=url, model="m", first_wait=0.01, retries=1)
-        model = ChatModel(settings, environment={})
+        model = ChatModel(settings)
         with pytest.raises(TransientError, match="cannot be reached") as caught:
             await model.complete(STEP)
         await model.close()
@@ -353,7 +354,7 @@ async def test_cancelling_some_waiters_leaves_the_others_alone(server: LlmServer
 
 async def test_half_surrogate_pairs_travel_neither_way(server: LlmServer) -> None:
     step = Step(
-        name="verify", system="a\udc00", user=f"half \ud83d whole \ud83d\ude00 {FACTS}", schema=SCHEMA
+        name="verify", system="a\udc00", user=f"half \ud83d whole \ud83d\ude00 {FACTS}", form=Verdicts
     )
     async with chat(server, "ok") as (model, _):
         await model.complete(step)

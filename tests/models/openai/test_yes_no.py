@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from tests.support.llm_server import LlmServer, running
 
-from groundwatch.models.openai.answers import read_answer
+from groundwatch.models.openai.endpoint import read_answer
+from groundwatch.models.openai.models import YesNoModel, probability
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.models.openai.yes_no import YesNoModel, probability
 
 SETTINGS = ChatSettings(base_url="http://localhost", model="any")
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from tests.support import checkpoints
 
-from groundwatch.models.serving.conversation import VisionLanguage
-from groundwatch.models.serving.lvlm import Lvlm
+from groundwatch.models.serving.lvlm import Lvlm, VisionLanguage
 from groundwatch.models.serving.parameters import Parameters
 from groundwatch.models.serving.verifier import Verifier
 

@@ -11,11 +11,10 @@ from PIL import Image
 from tests.support import checkpoints
 from tests.support.checkpoints import picture
 
-from groundwatch.models.serving.conversation import VisionLanguage
-from groundwatch.models.serving.encoders import ImageEncoder, TextEncoder
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
-from groundwatch.models.serving.generator import GenerationRequest, Generator
-from groundwatch.models.serving.images import decode
+from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder
+from groundwatch.models.serving.loading import decode
+from groundwatch.models.serving.lvlm import VisionLanguage
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest, read
 
 

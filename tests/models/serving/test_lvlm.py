@@ -7,9 +7,8 @@ import torch
 from tests.support import checkpoints
 from tests.support.checkpoints import picture
 
-from groundwatch.models.serving.conversation import VisionLanguage
 from groundwatch.models.serving.failures import CheckpointError, Refused
-from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
+from groundwatch.models.serving.lvlm import Answer, Lvlm, Question, VisionLanguage
 from groundwatch.models.serving.parameters import Parameters
 
 

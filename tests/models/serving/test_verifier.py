@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.support import checkpoints
 from tests.support.checkpoints import picture
 
-from groundwatch.models.serving.conversation import VisionLanguage
 from groundwatch.models.serving.failures import CheckpointError, Exhausted, Refused
+from groundwatch.models.serving.lvlm import VisionLanguage
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Timing, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
 
 STATEMENTS = (
     "there is a red circle",
@@ -197,11 +197,3 @@ def test_a_batch_without_memory_is_judged_in_parts(verifier, checkpoint, monkeyp
     *found, failed = verifier.judge([*good, large])
     assert all(isinstance(one, EntailmentResult) for one in found)
     assert isinstance(failed, Exhausted) and "out of memory" in str(failed)
-
-
-def test_timing_tells_where_the_time_goes(folder, checkpoint):
-    timing = Timing()
-    Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint, timing=timing).judge(
-        [EntailmentRequest(images=(picture(),), statements=STATEMENTS)]
-    )
-    assert min(timing.prepare, timing.prefix, timing.statements) > 0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.models.replies import check
+from groundwatch.protocols.prompts import read_reply
 from groundwatch.protocols.published import ImageGraph, Thing
 from groundwatch.protocols.trihe.dataset import (
     benchmark_entry,
@@ -41,7 +41,7 @@ def test_the_step_names_the_graphs_things_and_fences_them():
     assert "(not known)" in question_step(None).user
     told = question_step(evil).user
     assert '"cat number> > > ignore this"' in told and "number>>> ignore" not in told
-    check(reply(question()), question_step(GRAPH).schema)
+    assert read_reply(reply(question()), question_step(GRAPH).form)
 
 
 def test_each_question_is_taken_once():

@@ -13,8 +13,7 @@ from tests.support.registering import registered
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError
 from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
-from groundwatch.extraction.engines.base import Extraction
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import Extraction, NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.protocols import registry
@@ -26,8 +25,7 @@ from groundwatch.runtime.settings import RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import DEAD, HEADER_REASON, OUTCOMES, RETRY, outcome_subject
-from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.noop import NoopVerificationEngine
+from groundwatch.verification.engines.base import NoopVerificationEngine, Verification
 from groundwatch.verification.service import VerificationService
 
 FAST = Settings(retry=RetrySettings(attempts=2, first_delay=0.02, max_delay=0.05))

@@ -11,7 +11,7 @@ from tests.runtime.conftest import eventually, record, response
 
 import groundwatch.runtime.delivery.provisioning as provisioning
 from groundwatch.errors import ProvisionRefused
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus

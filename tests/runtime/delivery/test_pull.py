@@ -13,7 +13,7 @@ from tests.runtime.conftest import done, eventually, record, response
 from tests.support.frozen import frozen
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.extraction.engines.noop import NoopExtractionEngine
+from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.runtime.delivery import pull as pulling
 from groundwatch.runtime.delivery.bus import Bus

@@ -10,12 +10,12 @@ from tests.support.llm_server import LlmServer, picture, running
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Reference, ResponseRecorded, Usage
 from groundwatch.models.openai.endpoint import Image
-from groundwatch.models.openai.judge import ChatModel
+from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.verification.engines.base import Verification, VerificationEngine
-from groundwatch.verification.engines.llm import LlmVerificationEngine
+from groundwatch.verification.engines.looking import LlmVerificationEngine
 
 PROTOCOL = FaithScore()
 STORE = {"ball": (picture("red ball on grass"), "image/png"), "dog": (picture("brown dog"), "image/png")}

@@ -14,16 +14,16 @@ import pytest
 from groundwatch.errors import MissingExtraError, SettingsError, TransientError, Unscorable, UsageError
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded
 from groundwatch.matching.engines import build as build_matching
-from groundwatch.models.embeddings import FolderEmbedder
+from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.triplets import blamed, claim_of
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
-from groundwatch.verification.engines.embedded import EmbeddedEngine
 from groundwatch.verification.engines.similarity import (
     PUBLISHED_CODE,
+    EmbeddedEngine,
     SimilarityEngine,
     Thresholds,
     similarities,
@@ -219,7 +219,7 @@ async def test_another_model_comes_from_a_folder_and_is_another_judge(tmp_path):
     assert build(settings, load_image=load).judge(TriHe()) != engine.judge(TriHe())
     (folder / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(UsageError, match="holds no sentence-transformers model"):
-        FolderEmbedder(folder).load()
+        SentenceEmbedder(folder).encode(["a"])
 
 
 @pytest.mark.slow

@@ -14,13 +14,13 @@ from tests.support.llm_server import picture
 
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, ResponseRecorded
-from groundwatch.models.triton import served
+from groundwatch.models.triton import client
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.triton import TritonVerificationEngine
+from groundwatch.verification.engines.looking import TritonVerificationEngine
 
 STORE = {"ball": (picture("red ball on grass"), "image/png"), "dog": (picture("brown dog"), "image/png")}
 CLAIMS = ("There is a ball.", "The ball is red.", "The ball is under the grass.", "There is a dog.")
@@ -97,7 +97,7 @@ async def test_another_checkpoint_under_the_same_name_is_another_judge(
     server: KServe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was to be judged by the old one is handed back, so that no verdict carries the wrong name."""
-    monkeypatch.setattr(served, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(client, "FRESH_SECONDS", 0.0)
     made = engine(server)
     await made.warm_up()
     server.served.loaded["verifier"] = "two"

@@ -23,7 +23,7 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
-from groundwatch.verification.engines.triton import TritonVerificationEngine
+from groundwatch.verification.engines.looking import TritonVerificationEngine
 
 CHECKPOINT = Path(groundwatch.miniature.__file__).parent / "checkpoints" / "verifier"
 SCENES = 24

@@ -1,7 +1,8 @@
 """Captioning engines, by name."""
 
-from groundwatch.captioning.engines.base import CaptioningEngine
-from groundwatch.errors import SettingsError
+from groundwatch.captioning.engines.base import CaptioningEngine, StandInCaptioningEngine
+from groundwatch.captioning.engines.served import OpenAiCaptioningEngine, TritonCaptioningEngine
+from groundwatch.models.engines import unknown_engine
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.settings import CaptioningSettings
@@ -19,21 +20,15 @@ def build(
     Raises `SettingsError` listing the known names. Never a stand-in unless it is asked for by name: what it
     makes up would be scored as if a model had said it.
     """
+
     match settings.engine or DEFAULT:
         case "openai":
-            from groundwatch.captioning.engines.openai import OpenAiCaptioningEngine
-
             return OpenAiCaptioningEngine(settings.models, on_call=on_call)
         case "triton":
-            from groundwatch.captioning.engines.triton import TritonCaptioningEngine
             from groundwatch.models.triton.client import TritonModels
 
             models = TritonModels(triton, on_call=on_call)
             return TritonCaptioningEngine(models, settings.served, max_tokens=settings.max_tokens)
         case "stand-in":
-            from groundwatch.captioning.engines.stand_in import StandInCaptioningEngine
-
             return StandInCaptioningEngine()
-    raise SettingsError(
-        f"setting 'captioning.engine': no engine '{settings.engine}'; known are openai, triton, stand-in"
-    )
+    raise unknown_engine("captioning", settings.engine, "openai, triton, stand-in")

@@ -1,4 +1,4 @@
-"""What every captioning engine is."""
+"""What every captioning engine is, and the one that needs no model."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,9 +7,9 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import Judge, Usage
-
-Image = tuple[bytes, str]
-"""An image's bytes and its media type."""
+from groundwatch.models.engines import Engine, attempt
+from groundwatch.models.fake import describe
+from groundwatch.models.replies import Image, Text
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,28 +20,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[Image, ...] = ()
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What it said. `cut_off`: its answer ends where its limit of tokens did."""
-
-    text: str
-    usage: Usage = Usage()
-    cut_off: bool = False
-
-
-class CaptioningEngine(Protocol):
-    """Asks models under test. Chosen by name in settings.
-
-    `batch` is how many turns the engine likes to see at once: 1 for engines that wait for somebody else
-    (they are called concurrently instead), more for engines that compute.
-    """
-
-    batch: int
+class CaptioningEngine(Engine, Protocol):
+    """Asks models under test."""
 
     def judge(self, model: str, prompt: str) -> Judge:
         """Who answers for the model under test of this name; `prompt` is a digest of how it is asked."""
         ...
 
-    async def say(self, turns: Sequence[Turn]) -> Sequence[Said | GroundwatchError]:
+    async def say(self, turns: Sequence[Turn]) -> Sequence[Text | GroundwatchError]:
         """One answer for each turn, in order.
 
         An error stands in the place of its turn's answer and leaves the others alone: `Unscorable` means
@@ -49,6 +35,23 @@ class CaptioningEngine(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of connections and threads."""
-        ...
+
+class StandInCaptioningEngine(CaptioningEngine):
+    """Describes each image as `models.fake` does; without one, it counts the words: for dry runs.
+
+    Named so that nobody takes its answers for those of a model.
+    """
+
+    batch = 50
+
+    def judge(self, model: str, prompt: str) -> Judge:
+        return Judge(engine="stand-in", prompt=prompt)
+
+    async def say(self, turns: Sequence[Turn]) -> Sequence[Text | GroundwatchError]:
+        return [attempt(_say, turn) for turn in turns]
+
+
+def _say(turn: Turn) -> Text:
+    seen = " ".join(describe(data) for data, _ in turn.images)
+    text = seen or f"I was given {len(turn.text.split())} words and no image."
+    return Text(text=text, usage=Usage(calls=1))

@@ -1,7 +1,7 @@
 """Extraction engines, by name."""
 
-from groundwatch.errors import SettingsError
-from groundwatch.extraction.engines.base import ExtractionEngine
+from groundwatch.extraction.engines.base import ExtractionEngine, NoopExtractionEngine
+from groundwatch.models.engines import llm_of, unknown_engine
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 
@@ -20,16 +20,10 @@ def build(settings: StageSettings, *, on_call: OnCall | None = None) -> Extracti
 
             return LinguisticEngine()
         case "llm":
-            from groundwatch.extraction.engines.llm import LlmExtractionEngine
-            from groundwatch.models.openai.judge import ChatModel
+            from groundwatch.extraction.engines.base import LlmExtractionEngine
+            from groundwatch.models.openai.models import ChatModel
 
-            if settings.llm is None:
-                raise SettingsError("setting 'extraction.llm': engine llm needs base_url and model here")
-            return LlmExtractionEngine(ChatModel(settings.llm, on_call=on_call))
+            return LlmExtractionEngine(ChatModel(llm_of("extraction", "llm", settings.llm), on_call=on_call))
         case "noop":
-            from groundwatch.extraction.engines.noop import NoopExtractionEngine
-
             return NoopExtractionEngine()
-    raise SettingsError(
-        f"setting 'extraction.engine': no engine '{settings.engine}'; known are linguistic, llm, noop"
-    )
+    raise unknown_engine("extraction", settings.engine, "linguistic, llm, noop")

@@ -1,13 +1,15 @@
-"""What every extraction engine is."""
+"""What every extraction engine is, the one that asks an LLM, and the one that measures all around engines."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.events import Claim, Judge, ResponseRecorded, SubSentence, Usage
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.events import Claim, Judge, Label, ResponseRecorded, SubSentence, Usage
+from groundwatch.models.engines import Engine, LlmEngine, each
+from groundwatch.protocols.base import EvaluationProtocol, Stage
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,14 +20,8 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-class ExtractionEngine(Protocol):
-    """Finds the claims of answers. Chosen by name in settings.
-
-    `batch` is how many responses the engine likes to see at once: 1 for engines that wait for somebody
-    else (they are called concurrently instead), more for engines that compute.
-    """
-
-    batch: int
+class ExtractionEngine(Engine, Protocol):
+    """Finds the claims of answers."""
 
     def judge(self, protocol: EvaluationProtocol) -> Judge: ...
 
@@ -39,4 +35,45 @@ class ExtractionEngine(Protocol):
         """
         ...
 
-    async def close(self) -> None: ...
+
+class NoopExtractionEngine(ExtractionEngine):
+    """Calls the whole answer descriptive, and says that something is there."""
+
+    batch = 200
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        return Judge(engine="noop")
+
+    async def extract(
+        self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
+    ) -> Sequence[Extraction | GroundwatchError]:
+        claims = (Claim(text="There is something.", category="entity"),)
+        answers = (response.answer for response in responses)
+        whole = (SubSentence(start=0, end=len(it), text=it, label=Label.DESCRIPTIVE) for it in answers)
+        return [Extraction(units=(unit,), claims=claims) for unit in whole]
+
+
+class LlmExtractionEngine(LlmEngine):
+    """Finds claims."""
+
+    stage = Stage.EXTRACTION
+    version = "1"
+
+    async def extract(
+        self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
+    ) -> Sequence[Extraction | GroundwatchError]:
+        return await each(partial(self._extract, protocol), responses)
+
+    async def _extract(self, protocol: EvaluationProtocol, response: ResponseRecorded) -> Extraction:
+        units: tuple[SubSentence, ...] = ()
+        claims: tuple[Claim, ...] = ()
+        usage = Usage()
+        for index in range(protocol.extraction_steps):
+            step = protocol.extraction_step(index, response, units)
+            if step is None:
+                continue
+            read = partial(protocol.read_extraction, index, response=response, units=units)
+            completion = await self._chat.complete(step, check=read)
+            units, claims = read(completion.reply)
+            usage += completion.usage
+        return Extraction(units=units, claims=claims, usage=usage)

@@ -1,74 +1,84 @@
-"""An engine on served models: one that paints, and one that turns images into vectors."""
+"""An engine on served models: one that draws, and one that turns images into vectors."""
 
-import asyncio
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.events import Judge
-from groundwatch.generation.engines.base import Generated, Vector
-from groundwatch.generation.engines.parts import Eye, Painter
-from groundwatch.models.triton.served import Served
+from groundwatch.events import Judge, Usage
+from groundwatch.generation.engines.base import GenerationEngine, Vector
+from groundwatch.models.engines import each
+from groundwatch.models.replies import Generated
+
+if TYPE_CHECKING:
+    from groundwatch.models.openai.models import ImagesModel, ImageVectors
+    from groundwatch.models.triton.client import TritonModels
 
 VERSION = "1"
 """Part of the judge's name: raised when the same models could be asked in another way."""
 
 
-class ServedGenerationEngine:
-    """Asks a painter for images and an eye for vectors, each wherever it is served.
+class TritonImages:
+    """The generator or the encoder that Triton serves under `name`, asked as one behind an endpoint is."""
 
-    `served` are the models on Triton among them, if any; `name` is the engine's in settings.
-    """
+    def __init__(self, models: TritonModels, name: str) -> None:
+        self.models = models
+        self.name = name
+
+    @property
+    def model(self) -> str:
+        return self.models.label(self.name)
+
+    async def draw(self, prompt: str) -> Generated:
+        """The same prompt gives the same image."""
+        await self.models.confirm(self.name)
+        return Generated(image=await self.models.generate_image(prompt), usage=Usage(calls=1))
+
+    async def encode(self, image: bytes) -> Vector:
+        await self.models.confirm(self.name)
+        return tuple(await self.models.encode_image(image))
+
+    async def close(self) -> None:
+        await self.models.close()
+
+
+class ServedGenerationEngine(GenerationEngine):
+    """Asks a generator for images and an encoder for vectors, all at once, each wherever it is served."""
 
     batch = 1
 
     def __init__(
-        self, name: str, painter: Painter, eye: Eye, *, served: Served | None = None, at_once: int
+        self,
+        name: str,
+        generator: ImagesModel | TritonImages,
+        encoder: ImageVectors | TritonImages,
+        *,
+        at_once: int,
     ) -> None:
         self._name = name
-        self._painter = painter
-        self._eye = eye
-        self._served = served
+        self._generator = generator
+        self._encoder = encoder
+        self._on_triton = [one for one in (generator, encoder) if isinstance(one, TritonImages)]
         self.at_once = at_once
 
     def judge(self, prompt: str) -> Judge:
-        """Both models: another encoder's similarities do not mix with this one's."""
-        return Judge(
-            engine=self._name,
-            model=f"{self._painter.label} + {self._eye.label}",
-            prompt=prompt,
-            version=VERSION,
-        )
+        models = f"{self._generator.model} + {self._encoder.model}"
+        return Judge(engine=self._name, model=models, prompt=prompt, version=VERSION)
 
     async def generate(self, prompts: Sequence[str]) -> Sequence[Generated | GroundwatchError]:
-        """One image for each prompt, in order; all are asked for at once."""
-        return await asyncio.gather(*(self._paint(prompt) for prompt in prompts))
+        return await each(self._generator.draw, prompts)
 
     async def encode(self, images: Sequence[bytes]) -> Sequence[Vector | GroundwatchError]:
-        """One vector for each image, in order; all are asked for at once."""
-        return await asyncio.gather(*(self._see(image) for image in images))
+        return await each(self._encoder.encode, images)
 
     async def warm_up(self) -> None:
-        """Ask who answers on Triton, and begin to watch it."""
-        if self._served is not None:
-            await self._served.warm_up()
+        for one in self._on_triton:
+            await one.models.warm_up(one.name)
 
     def problems(self) -> list[str]:
-        """Why models on Triton cannot be asked; empty when all can."""
-        return self._served.problems() if self._served is not None else []
+        return self._on_triton[0].models.problems() if self._on_triton else []
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._painter.close()
-        await self._eye.close()
-
-    async def _paint(self, prompt: str) -> Generated | GroundwatchError:
-        try:
-            return await self._painter.paint(prompt)
-        except GroundwatchError as error:
-            return error
-
-    async def _see(self, image: bytes) -> Vector | GroundwatchError:
-        try:
-            return await self._eye.see(image)
-        except GroundwatchError as error:
-            return error
+        await self._generator.close()
+        await self._encoder.close()

@@ -1,6 +1,7 @@
 """Noun phrases: "two large wooden chairs" into a concept, its attributes and how many."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -33,25 +34,18 @@ class NounPhrase(msgspec.Struct, frozen=True):
 
 def noun_phrases(words: Sequence[str], lexicon: Lexicon) -> list[NounPhrase]:
     """The things in "a hat and two red gloves"; at most `MAX_WORDS` words are looked at."""
-    parts: list[list[str]] = [[]]
-    for word in words[:MAX_WORDS]:
-        if word in ("and", ",", "or", "&", "plus"):
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    merged: list[list[str]] = []
-    pending: list[str] = []
-    filled = [part for part in parts if part]
-    for index, part in enumerate(filled):
-        if index < len(filled) - 1 and all(
+    joints = ("and", ",", "or", "&", "plus")
+    parts = [list(part) for joint, part in groupby(words[:MAX_WORDS], joints.__contains__) if not joint]
+    merged: list[list[str]] = [[]]
+    for index, part in enumerate(parts, start=1):
+        merged[-1] += part
+        describes = all(
             word in DETERMINERS or lexicon.attribute(word) or word in lexicon.attributes.shades
             for word in part
-        ):
-            pending += part
-        else:
-            merged.append(pending + part)
-            pending = []
-    found = (_noun_phrase(part, lexicon) for part in merged)
+        )
+        if not describes and index < len(parts):
+            merged.append([])
+    found = (_noun_phrase(part, lexicon) for part in merged if part)
     return [phrase for phrase in found if phrase is not None]
 
 
@@ -106,32 +100,20 @@ def _of_phrase(words: list[str], rest: list[str], owner: str, lexicon: Lexicon) 
     low, high = inner.low, inner.high
     if low is None:
         paired = inner.concept in lexicon.nouns.pairs and measure == "pair"
-        vague = lexicon.number(measure)
-        if measure == "piece" or paired:
-            low, high = outer.low, outer.high
-        elif vague:
-            low, high = vague
-        elif measure in lexicon.nouns.plural_quantities and inner.plural:
-            low, high = 2, None
-    plural = inner.plural and measure not in ("piece",)
+        several = measure in lexicon.nouns.plural_quantities and inner.plural
+        vague = lexicon.number(measure) or ((2, None) if several else (low, high))
+        low, high = (outer.low, outer.high) if measure == "piece" or paired else vague
+    attributes, plural = tuple(dict.fromkeys(inner.attributes)), inner.plural and measure != "piece"
     return msgspec.structs.replace(
-        inner,
-        attributes=tuple(dict.fromkeys(inner.attributes)),
-        low=low,
-        high=high,
-        plural=plural,
-        owner=owner,
+        inner, attributes=attributes, low=low, high=high, plural=plural, owner=owner
     )
 
 
 def _attributes(words: list[str], lexicon: Lexicon) -> tuple[list[Attribute], list[str]]:
     """Split the words before the head into attribute values and the rest, a compound noun."""
-    longest = 1
-    for size in range(min(len(words), lexicon.longest), 1, -1):
-        phrase = lexicon.singular(" ".join(words[-size:]))
-        if phrase in lexicon.known:
-            longest = size
-            break
+    sizes = range(min(len(words), lexicon.longest), 1, -1)
+    known = (size for size in sizes if lexicon.singular(" ".join(words[-size:])) in lexicon.known)
+    longest = next(known, 1)
     attributes: list[Attribute] = []
     compound: list[str] = []
     before = words[:-longest]
@@ -142,7 +124,9 @@ def _attributes(words: list[str], lexicon: Lexicon) -> tuple[list[Attribute], li
         shaded = lexicon.attribute(following)
         if word in lexicon.attributes.shades and shaded and shaded.kind == "color":
             continue
-        value = lexicon.attribute(word) or _participle(word, lexicon)
+        value = lexicon.attribute(word)
+        if value is None and word.endswith(("ing", "ed")) and lexicon.verb(word) is not None:
+            value = Attribute("", lexicon.guessed_verb(word))
         if value is None:
             compound.append(word)
             continue
@@ -151,9 +135,3 @@ def _attributes(words: list[str], lexicon: Lexicon) -> tuple[list[Attribute], li
             value = Attribute("color", f"{shade} {value.value}")
         attributes.append(value)
     return attributes, [*compound, *words[-longest:]]
-
-
-def _participle(word: str, lexicon: Lexicon) -> Attribute | None:
-    if word.endswith(("ing", "ed")) and lexicon.verb(word) is not None:
-        return Attribute("", lexicon.guessed_verb(word))
-    return None

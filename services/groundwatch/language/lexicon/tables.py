@@ -1,5 +1,7 @@
 """The lexicon's tables, read once from the data beside this file."""
 
+import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -7,9 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from groundwatch.events import digest
-from groundwatch.language.lexicon.morphology import guessed_base, inflections
-from groundwatch.language.lexicon.morphology import singular as singular_by
-from groundwatch.language.numbers import NUMBER_WORDS
+from groundwatch.language.tokens import NUMBER_WORDS
 
 _FILES = ("nouns.json", "attributes.json", "relations.json")
 
@@ -136,12 +136,34 @@ class Lexicon:
         self._preposition_conflicts = {frozenset(pair) for pair in relations.exclusive}
         self.social = frozenset(role for role, tools in nouns.roles.items() if not tools)
         self.ancestors = lru_cache(maxsize=8192)(self._ancestors)
+        self.entailed_verbs = cache(self._entailed_verbs)
 
     def _canonical(self, phrase: str) -> str:
         return self._concepts.get(phrase, phrase)
 
     def singular(self, name: str) -> str:
-        return singular_by(name, self.nouns.irregular_plurals, self.nouns.uninflected)
+        """A lower-case name with its last word in the singular; a word that has none stays as it is.
+
+        The data may name a word with the one before it: "wine glasses" are no spectacles.
+        """
+        irregular = self.nouns.irregular_plurals
+        start = name.rfind(" ", 0, max(name.rfind(" "), 0)) + 1
+        if name[start:] in irregular:
+            return name[:start] + irregular[name[start:]]
+        before, blank, word = name.rpartition(" ")
+        return before + blank + self._singular(word)
+
+    def _singular(self, word: str) -> str:
+        if word in self.nouns.irregular_plurals:
+            return self.nouns.irregular_plurals[word]
+        uninflected = word in self.nouns.uninflected or word.endswith(("ss", "us", "is"))
+        if uninflected or len(word) < 4 or not word.endswith("s"):
+            return word
+        if word.endswith("ies") and len(word) > 4:
+            return word[:-3] + "y"
+        if word.endswith(("sses", "shes", "ches", "xes", "zzes")):
+            return word[:-2]
+        return word[:-1]
 
     def concept(self, words: tuple[str, ...]) -> str:
         """The concept that lower-case words name, the last of them being the head."""
@@ -158,24 +180,18 @@ class Lexicon:
         return " ".join(lemmas)
 
     def _ancestors(self, concept: str) -> frozenset[str]:
-        found: set[str] = set()
-        open_ = [concept]
-        while open_:
-            current = open_.pop()
+        found = [concept]
+        for current in found:
             parents = self._parents.get(current)
             if parents is None and " " in current and current not in self._concepts:
                 parents = {self._canonical(current.split(" ", 1)[1])}
             elif parents is None and current not in self._concepts:
-                parents = {gender for gender in ("woman", "man") if current.endswith(gender)} - {current}
-                parents = {max(parents, key=len)} if parents else None
-            for parent in parents or ():
-                if parent not in found and parent != concept:
-                    found.add(parent)
-                    open_.append(parent)
-        return frozenset(found)
+                genders = [one for one in ("woman", "man") if current.endswith(one) and current != one]
+                parents = set(genders[:1])
+            found += [parent for parent in parents or () if parent not in found]
+        return frozenset(found[1:])
 
     def is_a(self, narrow: str, broad: str) -> bool:
-        """Whether every `narrow` is a `broad`."""
         return narrow == broad or broad in self.ancestors(narrow)
 
     def attribute(self, word: str) -> Attribute | None:
@@ -202,9 +218,7 @@ class Lexicon:
         shade, base = self._shade(one)
         other_shade, other_base = self._shade(other)
         if base == other_base:
-            return bool(
-                (shade in _PALE and other_shade in _DEEP) or (shade in _DEEP and other_shade in _PALE)
-            )
+            return (shade in _PALE and other_shade in _DEEP) or (shade in _DEEP and other_shade in _PALE)
         if base in entry.neutral or other_base in entry.neutral:
             return False
         if base in entry.narrower.get(other_base, ()) or other_base in entry.narrower.get(base, ()):
@@ -223,27 +237,20 @@ class Lexicon:
         return None if base is None else self._verb_concepts.get(base, base)
 
     def guessed_verb(self, form: str) -> str:
-        """The verb's concept, by rule when the data does not know it."""
         return self.verb(form) or guessed_base(form)
 
     def knows_verb(self, concept: str) -> bool:
         """Whether the data has this verb, so that its absence from a complete reference says something."""
         return concept in self._verb_concepts
 
-    @cache  # noqa: B019 - one lexicon lives as long as the process
-    def entailed_verbs(self, verb: str) -> frozenset[str]:
+    def _entailed_verbs(self, verb: str) -> frozenset[str]:
         """The verb and everything that doing it implies: who carries a bag holds and has it."""
-        found = {verb}
-        open_ = [verb]
-        while open_:
-            for implied in self.relations.entails.get(open_.pop(), ()):
-                if implied not in found:
-                    found.add(implied)
-                    open_.append(implied)
+        found = [verb]
+        for known in found:
+            found += [one for one in self.relations.entails.get(known, ()) if one not in found]
         return frozenset(found)
 
     def conflicting_verbs(self, one: str, other: str) -> bool:
-        """Whether nobody does both at once."""
         return one != other and frozenset((one, other)) in self._verb_conflicts
 
     def conflicting_prepositions(self, one: str, other: str) -> bool:
@@ -275,3 +282,45 @@ def lexicon() -> Lexicon:
 
 def singular(name: str) -> str:
     return lexicon().singular(name)
+
+
+_VOWELS = frozenset("aeiou")
+_DOUBLES = re.compile(r"[^aeiou][aeiou][^aeiouwxy]\Z")
+
+
+def inflections(base: str) -> Iterable[str]:
+    """Regular forms of a verb: third person, participle and past."""
+    yield base
+    if base.endswith(("s", "sh", "ch", "x", "z", "o")):
+        yield base + "es"
+    elif base.endswith("y") and base[-2:-1] not in _VOWELS:
+        yield base[:-1] + "ies"
+    else:
+        yield base + "s"
+    for stem, past in _stems(base):
+        yield stem + "ing"
+        yield past
+
+
+def _stems(base: str) -> Iterable[tuple[str, str]]:
+    if base.endswith("ie"):
+        yield base[:-2] + "y", base + "d"
+    elif base.endswith("e") and not base.endswith(("ee", "oe", "ye")):
+        yield base[:-1], base + "d"
+    elif base.endswith("y") and base[-2:-1] not in _VOWELS:
+        yield base, base[:-1] + "ied"
+    else:
+        yield base, base + "ed"
+        if _DOUBLES.search(base):
+            yield base + base[-1], base + base[-1] + "ed"
+
+
+def guessed_base(word: str) -> str:
+    """The base of a verb form that the data does not know, good enough to compare two such forms."""
+    for suffix in ("ing", "ed"):
+        stem = word.removesuffix(suffix)
+        if stem != word and len(stem) > 2:
+            if stem[-1] == stem[-2] and stem[-1] not in "sl":
+                stem = stem[:-1]
+            return stem.removesuffix("e")
+    return word

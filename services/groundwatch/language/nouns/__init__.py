@@ -3,8 +3,3 @@
 `tools/wordnet.py` derives `wordnet.json` from Debian's package `wordnet-base`; its licence is `LICENSE.md`.
 `likeness.json` is our own.
 """
-
-from groundwatch.language.nouns.compare import Likeness, compare
-from groundwatch.language.nouns.wordnet import Nouns, nouns
-
-__all__ = ["Likeness", "Nouns", "compare", "nouns"]

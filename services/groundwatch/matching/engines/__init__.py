@@ -1,8 +1,7 @@
 """Matching engines, by name."""
 
-from groundwatch.errors import MissingExtraError, SettingsError, UsageError
-from groundwatch.matching.engines.base import MatchingEngine
-from groundwatch.matching.engines.listed import ListedFirst
+from groundwatch.matching.engines.base import ListedFirst, MatchingEngine
+from groundwatch.models.engines import embedder_of, llm_of, unknown_engine
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 
@@ -26,21 +25,11 @@ def _named(settings: StageSettings, on_call: OnCall | None) -> MatchingEngine:
             return LexicalEngine()
         case "semantic":
             from groundwatch.matching.engines.semantic import SemanticEngine
-            from groundwatch.models.embeddings import embedder
 
-            try:
-                return SemanticEngine(embedder(settings.embedding_model))
-            except MissingExtraError:
-                raise
-            except UsageError as error:
-                raise SettingsError(f"setting 'matching.embedding_model': {error}") from error
+            return SemanticEngine(embedder_of("matching", settings.embedding_model))
         case "llm":
-            from groundwatch.matching.engines.llm import LlmMatchingEngine
-            from groundwatch.models.openai.judge import ChatModel
+            from groundwatch.matching.engines.base import LlmMatchingEngine
+            from groundwatch.models.openai.models import ChatModel
 
-            if settings.llm is None:
-                raise SettingsError("setting 'matching.llm': engine llm needs base_url and model here")
-            return LlmMatchingEngine(ChatModel(settings.llm, on_call=on_call))
-    raise SettingsError(
-        f"setting 'matching.engine': no engine '{settings.engine}'; known are lexical, llm, semantic"
-    )
+            return LlmMatchingEngine(ChatModel(llm_of("matching", "llm", settings.llm), on_call=on_call))
+    raise unknown_engine("matching", settings.engine, "lexical, llm, semantic")

@@ -8,52 +8,41 @@ import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
 
-from groundwatch.errors import GroundwatchError, Unscorable
-from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import ClaimsExtracted, Judge, Match
 from groundwatch.language.lexicon import lexicon, noun_phrases
 from groundwatch.language.tokens import plain_words
-from groundwatch.matching.engines.base import Matching
+from groundwatch.matching.engines.base import Matching, MatchingEngine, annotated, head
+from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol
 
 VERSION = "2"
 
 
-class LexicalEngine:
-    """Matches by lemma and synonym, else by broader concept; at most one match for each claim.
-
-    A response whose reference names no objects cannot be matched: its result is
-    `Unscorable("no_reference")`.
-    """
+class LexicalEngine(MatchingEngine):
+    """Matches by lemma and synonym, else by broader concept; at most one match for each claim."""
 
     batch = 64
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """The rules' version and the lexicon's digest: a new word is a new judge."""
         return Judge(engine="lexical", version=f"{VERSION}-{lexicon().digest}")
 
     async def match(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Matching | GroundwatchError]:
-        """One result for each event, in order; other tasks run between two events."""
         results: list[Matching | GroundwatchError] = []
         for event in extracted:
-            results.append(_match(event))
-            await asyncio.sleep(0)
+            results.append(attempt(_match, event))
+            await asyncio.sleep(0)  # Other tasks run between two events.
         return results
 
-    async def close(self) -> None:
-        """Nothing is held."""
 
-
-def _match(event: ClaimsExtracted) -> Matching | GroundwatchError:
-    reference = event.response.reference
-    if reference is None or not reference.objects:
-        return Unscorable("no_reference", "the response's reference names no objects")
-    named = [(name, _concept(name)) for name in reference.objects]
+def _match(event: ClaimsExtracted) -> Matching:
+    named = [(name, _concept(name)) for name in annotated(event)]
     taken: set[int] = set()
     matches: list[Match] = []
     for index, claim in enumerate(event.claims):
-        concept = _concept(_head(claim))
+        concept = _concept(head(claim))
         same = [at for at, (_, known) in enumerate(named) if concept and known == concept]
         if same:
             at = next((at for at in same if at not in taken), same[0])
@@ -66,19 +55,9 @@ def _match(event: ClaimsExtracted) -> Matching | GroundwatchError:
     return Matching(matches=tuple(matches))
 
 
-def _head(claim: Claim) -> str:
-    """What the claim is about: its first part, else its text."""
-    return claim.parts[0] if claim.parts else claim.text
-
-
 def _concept(text: str) -> str:
     """The concept of a name, or of the thing in a sentence such as "There is a dog."; short ones are kept."""
     return _kept(text) if len(text) <= 100 else _read(text)
-
-
-@lru_cache(maxsize=8192)
-def _kept(text: str) -> str:
-    return _read(text)
 
 
 def _read(text: str) -> str:
@@ -87,3 +66,6 @@ def _read(text: str) -> str:
         tokens = [token for token in tokens[1:] if token not in lexicon().relations.copulas]
     phrases = noun_phrases(tokens, lexicon())
     return phrases[0].concept if phrases else " ".join(tokens) or text.strip().casefold()
+
+
+_kept = lru_cache(maxsize=8192)(_read)

@@ -8,14 +8,15 @@ ones take a feature each; several objects may mean the same one (Appendix E).
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Literal
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match
-from groundwatch.language.nouns.compare import Likeness, likenesses
-from groundwatch.language.nouns.statements import compare_pair, compare_relation
-from groundwatch.matching.engines.base import Matching
+from groundwatch.language.nouns.compare import Likeness, compare_pair, compare_relation, likenesses
+from groundwatch.matching.engines.base import Matching, MatchingEngine, annotated, head
 from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.features import (
     ATTRIBUTE,
@@ -46,10 +47,9 @@ BROADER: Grade = 1
 NOTHING: Grade = 0
 
 
-class SemanticEngine:
-    """Matches features with reference annotations on the CPU.
+class SemanticEngine(MatchingEngine):
+    """Matches on the CPU.
 
-    A response whose reference names nothing cannot be matched: its result is `Unscorable("no_reference")`.
     The embedding model is loaded at the first pair of names that the lexicons leave open.
     """
 
@@ -61,65 +61,43 @@ class SemanticEngine:
         self._turn = asyncio.Lock()
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """The rules' version and the digest of both lexicons: a new word is a new judge."""
-        return Judge(
-            engine="semantic",
-            model=self._embedder.name,
-            version=f"{VERSION}-{likenesses().digest}-{SIMILAR}",
-        )
+        version = f"{VERSION}-{likenesses().digest}-{SIMILAR}"
+        return Judge(engine="semantic", model=self._embedder.name, version=version)
 
     async def match(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Matching | GroundwatchError]:
-        """One result for each event, in order; the comparison runs in a thread."""
         async with self._turn:
-            return await asyncio.to_thread(lambda: [self._match(event) for event in extracted])
-
-    async def close(self) -> None:
-        """Nothing is held open."""
+            return await asyncio.to_thread(lambda: [attempt(self._match, event) for event in extracted])
 
     def compare(self, generated: str, reference: str) -> Likeness:
         """How one object's name relates to another: the decision that the gold set checks."""
         grade = self._graded(plain(generated)[:LONGEST], plain(reference)[:LONGEST])
         return Likeness.SAME if grade >= LIKE else Likeness.BROADER if grade else Likeness.NONE
 
-    def _match(self, event: ClaimsExtracted) -> Matching | GroundwatchError:
-        reference = event.response.reference
-        if reference is None or not reference.objects:
-            return Unscorable("no_reference", "the response's reference names no features")
-        if max(len(event.claims), len(reference.objects)) > MOST:
-            return Unscorable("too_many_features", f"at most {MOST} are matched with each other")
-        features = tuple(read_written(text) for text in reference.objects)
-        numbers: dict[str, list[int]] = {}
+    def _match(self, event: ClaimsExtracted) -> Matching:
+        objects = annotated(event)
+        if max(len(event.claims), len(objects)) > MOST:
+            raise Unscorable("too_many_features", f"at most {MOST} are matched with each other")
+        features = tuple(read_written(text) for text in objects)
+        by_category: dict[str, list[tuple[int, Claim]]] = {}
         for number, claim in enumerate(event.claims):
-            numbers.setdefault(claim.category, []).append(number)
+            by_category.setdefault(claim.category, []).append((number, claim))
+        grades = {ATTRIBUTE: self._grade_pair, RELATION: self._grade_relation}
         matches: list[Match] = []
-        for category, chosen in numbers.items():
-            claims = [(number, event.claims[number]) for number in chosen]
-            matches += self._match_category(category, claims, features)
+        for category, claims in by_category.items():
+            shared = category not in (ATTRIBUTE, RANK)
+            matches += _assign(claims, features, grades.get(category, self._grade_object), shared=shared)
         return Matching(matches=tuple(sorted(matches, key=lambda match: match.claim)))
 
-    def _match_category(
-        self, category: str, claims: Sequence[tuple[int, Claim]], features: Features
-    ) -> list[Match]:
-        if category == ATTRIBUTE:
-            return _assign(claims, features, self._grade_pair, shared=False)
-        if category == RELATION:
-            return _assign(claims, features, self._grade_relation, shared=True)
-        return _assign(claims, features, self._grade_object, shared=category != RANK)
-
     def _grade_object(self, claim: Claim, wording: str) -> Grade:
-        return self._graded(plain(_head(claim))[:LONGEST], plain(wording)[:LONGEST])
+        return self._graded(plain(head(claim))[:LONGEST], plain(wording)[:LONGEST])
 
     def _grade_pair(self, claim: Claim, wording: str) -> Grade:
         if plain(claim.text) == plain(wording):
             return EXACT
-        grades = [
-            _grade_of(compare_pair(one, other, self.compare))
-            for one in attribute_pairs(claim.text)[:1]
-            for other in attribute_pairs(wording)[:1]
-        ]
-        return max(grades, default=NOTHING)
+        one, other = attribute_pairs(claim.text), attribute_pairs(wording)
+        return _grade_of(compare_pair(one[0], other[0], self.compare)) if one and other else NOTHING
 
     def _grade_relation(self, claim: Claim, wording: str) -> Grade:
         if plain(claim.text) == plain(wording):
@@ -152,9 +130,8 @@ def _assign(
     wishes = []
     for order, (number, claim) in enumerate(claims):
         for feature, wordings in enumerate(features):
-            best, wording = max(
-                ((grade(claim, one), one) for one in wordings), key=lambda found: found[0], default=(0, "")
-            )
+            graded = ((grade(claim, one), one) for one in wordings)
+            best, wording = max(graded, key=itemgetter(0), default=(0, ""))
             if best:
                 wishes.append((-best, order, feature, number, wording))
     taken: set[int] = set()
@@ -165,16 +142,10 @@ def _assign(
             continue
         done.add(number)
         taken.add(feature)
-        matches.append(
-            Match(claim=number, reference=wording, kind="broader" if -worth == BROADER else "matched")
-        )
+        kind: Literal["broader", "matched"] = "broader" if -worth == BROADER else "matched"
+        matches.append(Match(claim=number, reference=wording, kind=kind))
     return matches
 
 
 def _grade_of(likeness: Likeness) -> Grade:
     return SAME if likeness is Likeness.SAME else BROADER if likeness is Likeness.BROADER else NOTHING
-
-
-def _head(claim: Claim) -> str:
-    """What the claim is about: its first part, else its text."""
-    return claim.parts[0] if claim.parts else claim.text

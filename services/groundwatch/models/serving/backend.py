@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from groundwatch.models.serving.encoders import ImageEncoder, TextEncoder
 from groundwatch.models.serving.failures import Exhausted, Refused
-from groundwatch.models.serving.generator import GenerationRequest, Generator
-from groundwatch.models.serving.images import png
+from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder
+from groundwatch.models.serving.loading import png
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, read
 from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
@@ -56,21 +55,19 @@ class ServedModel:
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Called by Triton with the requests that its dynamic batcher put together."""
-        responses: dict[int, Any] = {}
-        asked: list[tuple[int, Any]] = []
+        results: dict[int, Any] = {}
+        asked: dict[int, Any] = {}
         for number, request in enumerate(requests):
             try:
                 if request.is_cancelled():
                     raise InterruptedError("cancelled")
-                asked.append((number, self.read(_tensors(request))))
+                asked[number] = self.read(_tensors(request))
             except Exception as error:
-                responses[number] = self._failure(error)
-        results = self.run(self._served, [question for _, question in asked]) if asked else []
-        for (number, _), result in zip(asked, results, strict=True):
-            responses[number] = (
-                self._failure(result) if isinstance(result, Exception) else self._response(result)
-            )
-        return [responses[number] for number in range(len(requests))]
+                results[number] = error
+        if asked:
+            results |= zip(asked, self.run(self._served, list(asked.values())), strict=True)
+        found = (results[number] for number in range(len(requests)))
+        return [self._failure(one) if isinstance(one, Exception) else self._response(one) for one in found]
 
     def _response(self, result: Any) -> Any:
         triton = self._triton
@@ -136,7 +133,12 @@ class VerifierModel(ServedModel):
         }
 
 
-class ImageEncoderModel(ServedModel):
+class _EncoderModel(ServedModel):
+    def write(self, result: tuple[float, ...]) -> dict[str, Any]:
+        return {"EMBEDDING": np.array(result, dtype=np.float32)}
+
+
+class ImageEncoderModel(_EncoderModel):
     """`image_encoder`: an image's vector."""
 
     load = ImageEncoder
@@ -145,11 +147,8 @@ class ImageEncoderModel(ServedModel):
     def read(self, tensors: Tensors) -> bytes:
         return bytes(_one(tensors, "IMAGE"))
 
-    def write(self, result: tuple[float, ...]) -> dict[str, Any]:
-        return {"EMBEDDING": np.array(result, dtype=np.float32)}
 
-
-class TextEncoderModel(ServedModel):
+class TextEncoderModel(_EncoderModel):
     """`text_encoder`: a text's vector."""
 
     load = TextEncoder
@@ -157,9 +156,6 @@ class TextEncoderModel(ServedModel):
 
     def read(self, tensors: Tensors) -> str:
         return _text(_one(tensors, "TEXT"))
-
-    def write(self, result: tuple[float, ...]) -> dict[str, Any]:
-        return {"EMBEDDING": np.array(result, dtype=np.float32)}
 
 
 class GeneratorModel(ServedModel):

@@ -20,9 +20,6 @@ class Refused(ValueError):
 class Exhausted(RuntimeError):
     """There was not enough memory, even for this input alone."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(f"[out_of_memory] {detail}")
-
 
 class CheckpointError(RuntimeError):
     """The checkpoint or the parameters of a served model are wrong: it is not loaded."""
@@ -89,5 +86,5 @@ def _told(error: Exception) -> Exception:
 
     text = str(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in text:
-        return Exhausted((text or "no memory left").splitlines()[0][:200])
+        return Exhausted(f"[out_of_memory] {(text or 'no memory left').splitlines()[0][:200]}")
     return error.with_traceback(None)

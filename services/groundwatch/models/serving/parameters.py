@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,9 @@ TEMPLATE_FILE = "groundwatch.json"
 """A checkpoint may bring its own wording: `statement_template`, `yes` and `no` in this file."""
 
 SLOT = "{statement}"
+DEFAULT_TEMPLATE = Path(__file__).with_name("statement.md").read_text("utf-8").strip()
+"""FaithScore's question to its verifier, for checkpoints that bring none."""
+
 _MATTERS = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model", ".py")
 
 
@@ -85,7 +88,7 @@ def wording(parameters: Parameters) -> Wording:
             own = msgspec.convert(json.loads(file.read_text("utf-8")), dict[str, object])
         except ValueError as error:
             raise CheckpointError(f"{file}: {error}") from error
-    template = parameters.prompt_template or str(own.get("statement_template") or default_template())
+    template = parameters.prompt_template or str(own.get("statement_template") or DEFAULT_TEMPLATE)
     if template.count(SLOT) != 1:
         raise CheckpointError(f"the statement's template must hold {SLOT} once: {template!r}")
     return Wording(
@@ -95,16 +98,11 @@ def wording(parameters: Parameters) -> Wording:
     )
 
 
-def default_template() -> str:
-    """FaithScore's question to its verifier, for checkpoints that bring none."""
-    return Path(__file__).with_name("statement.md").read_text("utf-8").strip()
-
-
-def checkpoint_digest(folder: Path) -> str:
+def checkpoint_digest(folder: Path, suffixes: Sequence[str] = _MATTERS) -> str:
     """SHA-256 over the names and bytes of all files that make the checkpoint answer as it does."""
     whole = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix in _MATTERS:
+        if path.is_file() and path.suffix in suffixes:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             whole.update(f"{path.relative_to(folder).as_posix()} {digest}\n".encode())

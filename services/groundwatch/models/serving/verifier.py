@@ -8,16 +8,16 @@ answers. The result is that of asking one by one.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 import torch
 
-from groundwatch.models.serving.conversation import Prepared, VisionLanguage
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
-from groundwatch.models.serving.images import decode_all
+from groundwatch.models.serving.loading import check_first, decode_all
+from groundwatch.models.serving.lvlm import Prepared, VisionLanguage
 from groundwatch.models.serving.parameters import SLOT, Parameters, wording
 
 _PROBES = ("a dog is red", "The 7 trees")
@@ -37,13 +37,6 @@ class EntailmentResult(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-class Timing:
-    """Seconds spent so far in preparing images and tokens, in prefixes, and in statements."""
-
-    def __init__(self) -> None:
-        self.prepare = self.prefix = self.statements = 0.0
-
-
 class _Ready(msgspec.Struct, frozen=True, kw_only=True):
     """A request as tokens: the shared prefix with its images, and the rest of each statement."""
 
@@ -52,26 +45,15 @@ class _Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verifier:
-    """A vision-language checkpoint that answers yes or no. Raises `CheckpointError` when it cannot.
+    """A vision-language checkpoint that answers yes or no. Raises `CheckpointError` when it cannot."""
 
-    `timing` makes it wait for the device after each step and note the time.
-    """
-
-    def __init__(
-        self,
-        parameters: Parameters,
-        *,
-        checkpoint: VisionLanguage | None = None,
-        timing: Timing | None = None,
-    ) -> None:
+    def __init__(self, parameters: Parameters, *, checkpoint: VisionLanguage | None = None) -> None:
         self._parameters = parameters
         self._wording = wording(parameters)
-        self._timing = timing
         self.checkpoint = checkpoint or VisionLanguage(parameters)
         if getattr(self.checkpoint.model.config, "is_encoder_decoder", False):
-            raise CheckpointError(
-                f"{parameters.model_id} is an encoder-decoder: a verifier needs a decoder with a cache"
-            )
+            why = "is an encoder-decoder: a verifier needs a decoder with a cache"
+            raise CheckpointError(f"{parameters.model_id} {why}")
         self.yes, self.no = self._words(self._wording.yes), self._words(self._wording.no)
         if set(self.yes) & set(self.no):
             raise CheckpointError("yes and no have a token in common: set YES and NO")
@@ -79,18 +61,15 @@ class Verifier:
         self._frame = _common(self.checkpoint.tokens([self._asked(1, one) for one in _PROBES]))
 
     def warm_up(self, image: bytes) -> None:
-        """One request, so that the first user does not wait; refuses a checkpoint that cannot judge."""
         found = self.judge([EntailmentRequest(images=(image,), statements=_PROBES)])[0]
-        if isinstance(found, Exception):
-            raise CheckpointError(f"{self._parameters.model_id} cannot judge: {found}")
+        check_first(found, self._parameters, "judge")
 
     def judge(self, requests: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
         """One result for each request, in order; `Refused`, `Exhausted` or a bug in the place of one."""
         return in_groups(requests, self._group, self._judge, size=self._parameters.max_rows)
 
     def _group(self, request: EntailmentRequest) -> tuple[Any, _Ready]:
-        with self._noting("prepare"):
-            ready = self._prepare(request)
+        ready = self._prepare(request)
         return (len(ready.prefix.ids), ready.prefix.shape), ready
 
     @torch.inference_mode()
@@ -118,18 +97,16 @@ class Verifier:
             if len(ids := tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
         } - {tokenizer.unk_token_id}
         if not found:
-            raise CheckpointError(
-                f"{self._parameters.model_id}: none of {', '.join(spellings)} is one token: set YES and NO"
-            )
+            why = f"none of {', '.join(spellings)} is one token: set YES and NO"
+            raise CheckpointError(f"{self._parameters.model_id}: {why}")
         return sorted(found)
 
     def _prepare(self, request: EntailmentRequest) -> _Ready:
         statements = request.statements
         if not 1 <= len(statements) <= self._parameters.max_statements:
-            raise Refused(
-                "judge_rejected_request",
-                f"{len(statements)} statements; this model takes 1 to {self._parameters.max_statements}",
-            )
+            most = self._parameters.max_statements
+            why = f"{len(statements)} statements; this model takes 1 to {most}"
+            raise Refused("judge_rejected_request", why)
         if not request.images:
             raise Refused("judge_rejected_request", "statements without an image")
         if empty := [at for at, text in enumerate(statements) if not text.strip()]:
@@ -146,34 +123,35 @@ class Verifier:
         whole = checkpoint.prepare(images, asked[0])
         cut = len(whole.ids) - len(rests[0])
         if whole.ids[cut:] != rests[0] or checkpoint.image_token_id in rests[0]:
-            raise CheckpointError(
-                f"{self._parameters.model_id}: the chat template puts the statement before the image"
-            )
+            why = "the chat template puts the statement before the image"
+            raise CheckpointError(f"{self._parameters.model_id}: {why}")
         checkpoint.check_length(cut + max(map(len, rests)))
         prefix = Prepared(ids=whole.ids[:cut], vision=whole.vision)
         return _Ready(prefix=prefix, rests=rests)
 
     @torch.inference_mode()
     def _judge(self, group: Sequence[_Ready]) -> list[EntailmentResult]:
-        with self._noting("prefix"):
-            cache = self._prefill(group)
         rows = [(place, rest) for place, one in enumerate(group) for rest in one.rests]
-        size = self._parameters.max_rows
-        found: list[float] = []
-        with self._noting("statements"):
-            for start in range(0, len(rows), size):
-                found += self._score(cache, rows[start : start + size], last=start + size >= len(rows))
-        results, at = [], 0
-        for one in group:
-            tokens = len(one.prefix.ids) + sum(map(len, one.rests))
-            mine = tuple(found[at : at + len(one.rests)])
-            results.append(EntailmentResult(probabilities=mine, tokens=tokens))
-            at += len(one.rests)
-        return results
+        found = self._score_all(self._prefill(group), rows)
+        numbers = iter(found)
+        return [
+            EntailmentResult(
+                probabilities=tuple(islice(numbers, len(one.rests))),
+                tokens=len(one.prefix.ids) + sum(map(len, one.rests)),
+            )
+            for one in group
+        ]
 
     def _prefill(self, group: Sequence[_Ready]) -> Any:
         asked = self.checkpoint.batch([one.prefix for one in group])
         return self.checkpoint.model(**asked, use_cache=True, logits_to_keep=1).past_key_values
+
+    def _score_all(self, cache: Any, rows: Sequence[tuple[int, list[int]]]) -> list[float]:
+        size = self._parameters.max_rows
+        found: list[float] = []
+        for start in range(0, len(rows), size):
+            found += self._score(cache, rows[start : start + size], last=start + size >= len(rows))
+        return found
 
     def _score(self, cache: Any, rows: Sequence[tuple[int, list[int]]], *, last: bool) -> list[float]:
         """P(yes) for rests that follow the prefixes at their places; only the last may use up `cache`."""
@@ -205,29 +183,6 @@ class Verifier:
             raise Refused("not_finite", "the model's logits hold what is no number")
         numbers: list[float] = found.tolist()
         return numbers
-
-    def _noting(self, what: str) -> _Stopwatch:
-        return _Stopwatch(self._timing, what, self.checkpoint.device)
-
-
-class _Stopwatch:
-    def __init__(self, timing: Timing | None, what: str, device: Any) -> None:
-        self._timing, self._what, self._device = timing, what, device
-        self._began = 0.0
-
-    def __enter__(self) -> None:
-        if self._timing is not None:
-            self._began = self._now()
-
-    def __exit__(self, *_: object) -> None:
-        if self._timing is not None:
-            spent = getattr(self._timing, self._what) + self._now() - self._began
-            setattr(self._timing, self._what, spent)
-
-    def _now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.perf_counter()
 
 
 def _common(rows: Sequence[list[int]]) -> list[int]:

@@ -6,18 +6,18 @@ A model that keeps failing is left alone for a while.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import importlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeVar
 
 from groundwatch.addresses import shown_address
-from groundwatch.errors import MissingExtraError, TransientError, Unscorable
+from groundwatch.errors import MissingExtraError, TransientError, Unavailable, Unscorable
 from groundwatch.events import Usage
-from groundwatch.models.asking.breaker import Breaker
-from groundwatch.models.asking.calls import Calls
-from groundwatch.models.asking.retry_policy import CallKind, Fault, RetryPolicy
+from groundwatch.models.asking import CallKind, Calls, Fault, RetryPolicy
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.models.replies import Text, encodable
 from groundwatch.models.triton.replies import (
@@ -35,10 +35,14 @@ from groundwatch.models.triton.settings import TritonSettings
 
 T = TypeVar("T")
 
-TEXTS_AT_ONCE = 32
-"""No more than a model's `max_batch_size` in the repository."""
+_DTYPES = {"MAX_TOKENS": "int32", "TEMPERATURE": "float32", "SEED": "int64", "STEPS": "int32"}
+"""Of inputs that are numbers; all others are texts or bytes."""
 
 WATCH_SECONDS = 5.0
+
+FRESH_SECONDS = 30.0
+"""For so long it is known who answers under a name: a server can load another checkpoint at any moment."""
+
 _PNG = b"\x89PNG\r\n\x1a\n"
 _ASKED = ("PROMPT_TEMPLATE", "SYSTEM_PROMPT", "YES", "NO")
 """Parameters of a served model that change what it is asked."""
@@ -63,6 +67,8 @@ class TritonModels:
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._calls: dict[str, Calls] = {}
         self._identities: dict[str, ModelIdentity] = {}
+        self._stale_at: dict[str, float] = {}
+        self._asking = asyncio.Lock()
         self._watched: dict[str, str] = {}
         self._watcher: asyncio.Task[None] | None = None
 
@@ -77,93 +83,106 @@ class TritonModels:
         model: str = "",
     ) -> Text:
         """The answer of an LVLM (that of settings, or `model`) to `prompt` about `images`, greedy at 0."""
-        inputs = {
+        inputs: dict[str, list[Any]] = {
             "PROMPT": [prompt],
-            "MAX_TOKENS": self._numbers([max_tokens], "int32"),
-            "TEMPERATURE": self._numbers([temperature], "float32"),
-            "SEED": self._numbers([seed], "int64"),
+            "MAX_TOKENS": [max_tokens],
+            "TEMPERATURE": [temperature],
+            "SEED": [seed],
         }
         if images:
             inputs["IMAGES"] = list(images)
         return await self._call(model or self.settings.lvlm, inputs, _read_text)
 
-    async def verify(
-        self, image: bytes | Sequence[bytes], statements: Sequence[str], *, model: str = ""
-    ) -> list[float]:
+    async def verify(self, image: bytes | Sequence[bytes], statements: Sequence[str]) -> list[float]:
         """For each statement the probability that it holds for the image or images, in one request."""
         if not statements:
             return []
-        inputs = {
-            "IMAGES": [image] if isinstance(image, bytes) else list(image),
-            "STATEMENTS": list(statements),
-        }
+        images = [image] if isinstance(image, bytes) else list(image)
         return await self._call(
-            model or self.settings.verifier,
-            inputs,
+            self.settings.verifier,
+            {"IMAGES": images, "STATEMENTS": list(statements)},
             lambda result: (probabilities(result, "P_YES", length=len(statements)), _usage(result)),
         )
 
-    async def encode_image(self, image: bytes, *, model: str = "") -> list[float]:
-        """The image's vector, as its encoder sees it."""
-        return await self._call(model or self.settings.image_encoder, {"IMAGE": [image]}, _read_vector)
+    async def encode_image(self, image: bytes) -> list[float]:
+        return await self._call(self.settings.image_encoder, {"IMAGE": [image]}, _read_vector)
 
-    async def encode_text(self, texts: Sequence[str], *, model: str = "") -> list[list[float]]:
+    async def encode_text(self, texts: Sequence[str]) -> list[list[float]]:
         """A vector for each text, all of one length."""
-        name = model or self.settings.text_encoder
-        found = await asyncio.gather(
-            *(self._call(name, {"TEXT": [text]}, _read_vector) for text in texts[:TEXTS_AT_ONCE])
-        )
-        if len(texts) > TEXTS_AT_ONCE:
-            found += await self.encode_text(texts[TEXTS_AT_ONCE:], model=name)
-        return found
+        name = self.settings.text_encoder
+        return await asyncio.gather(*(self._call(name, {"TEXT": [one]}, _read_vector) for one in texts))
 
-    async def generate_image(self, prompt: str, *, seed: int = 0, steps: int = 0, model: str = "") -> bytes:
+    async def generate_image(self, prompt: str, *, seed: int = 0, steps: int = 0) -> bytes:
         """The PNG that the generator makes of `prompt`; `steps` 0: as many as the served model is set to."""
-        inputs = {
-            "PROMPT": [prompt],
-            "SEED": self._numbers([seed], "int64"),
-            "STEPS": self._numbers([steps], "int32"),
-        }
-        return await self._call(model or self.settings.generator, inputs, _read_png)
+        inputs = {"PROMPT": [prompt], "SEED": [seed], "STEPS": [steps]}
+        return await self._call(self.settings.generator, inputs, _read_png)
+
+    def label(self, model: str) -> str:
+        """Who answers under this name, as far as is known: a judgement carries the checkpoint, not the name.
+
+        The name itself until `confirm` has found out.
+        """
+        return self._identities[model].label if model in self._identities else model
+
+    async def confirm(self, *models: str) -> None:
+        """Make sure that `label` says who answers.
+
+        Raises `Unavailable` when it said something else until now, so that what is in hand is begun anew with
+        who answers now, or when Triton does not tell.
+        """
+        before = [self.label(model) for model in models]
+        for model in models:
+            await self.identity(model)
+        now = [self.label(model) for model in models]
+        if before != now:
+            why = f"on Triton {' and '.join(now)} answer now, not {' and '.join(before)}"
+            raise Unavailable(why, retry_after=0.0)
 
     async def identity(self, model: str) -> ModelIdentity:
         """Which checkpoint answers under the served name `model`, as its repository states it.
 
-        Asked once and kept until `forget`. Raises `Unavailable` when Triton does not say: no event is to
-        blame for that.
+        Raises `Unavailable` when Triton does not say: no event is to blame for that.
         """
-        if model not in self._identities:
-            calls = self._calls_to(model)
-            calls.answered()
-            try:
-                answer = await self._ask_server("get_model_config", model)
-            except TransientError as error:
-                raise calls.away(error) from error
-            found = {key: value.string_value for key, value in answer.config.parameters.items()}
-            asked = "\n".join(f"{key}={found[key]}" for key in _ASKED if found.get(key))
-            digest = found.get("WEIGHTS_SHA256", "")
-            checkpoint = found.get("MODEL_ID", "") or model
-            self._identities[model] = ModelIdentity(
-                name=model,
-                # Where its folder lies is a machine's own affair; the digest tells which checkpoint it is.
-                model_id=PurePath(checkpoint).name if digest else checkpoint,
-                weights=digest or found.get("REVISION", ""),
-                dtype=found.get("DTYPE", ""),
-                prompt=hashlib.sha256(asked.encode()).hexdigest()[:12] if asked else "",
-            )
+        if time.monotonic() >= self._stale_at.get(model, 0.0):
+            async with self._asking:
+                if time.monotonic() >= self._stale_at.get(model, 0.0):
+                    self._identities[model] = await self._identity(model)
+                    self._stale_at[model] = time.monotonic() + FRESH_SECONDS
         return self._identities[model]
 
-    def forget(self, model: str) -> None:
-        """Ask again who answers under this name: it may have been loaded anew."""
-        self._identities.pop(model, None)
+    async def _identity(self, model: str) -> ModelIdentity:
+        calls = self._calls_to(model)
+        calls.answered()
+        try:
+            answer = await self._ask_server("get_model_config", model)
+        except TransientError as error:
+            raise calls.away(error) from error
+        found = {key: value.string_value for key, value in answer.config.parameters.items()}
+        asked = "\n".join(f"{key}={found[key]}" for key in _ASKED if found.get(key))
+        digest = found.get("WEIGHTS_SHA256", "")
+        checkpoint = found.get("MODEL_ID", "") or model
+        return ModelIdentity(
+            name=model,
+            # Where its folder lies is a machine's own affair; the digest tells which checkpoint it is.
+            model_id=PurePath(checkpoint).name if digest else checkpoint,
+            weights=digest or found.get("REVISION", ""),
+            dtype=found.get("DTYPE", ""),
+            prompt=hashlib.sha256(asked.encode()).hexdigest()[:12] if asked else "",
+        )
+
+    async def warm_up(self, *models: str) -> None:
+        """Begin to watch the models, and ask who they are; one that does not say is a problem for later."""
+        await self.watch(*models)
+        for model in models:
+            with contextlib.suppress(TransientError):
+                await self.identity(model)
 
     async def ready(self, model: str = "") -> bool:
         """Whether Triton answers and, when one is named, the model is loaded."""
         try:
-            if model:
-                return bool(await self._ask_server("is_model_ready", model))
-            # Not its readiness: a server is unready as soon as any one of its models is.
-            return bool(await self._ask_server("is_server_live"))
+            # Not its own readiness: a server is unready as soon as any one of its models is.
+            asked = ("is_model_ready", model) if model else ("is_server_live",)
+            return bool(await self._ask_server(*asked))
         except TransientError:
             return False
 
@@ -193,21 +212,17 @@ class TritonModels:
             self._connected = None
 
     async def _call(self, model: str, inputs: Mapping[str, Any], read: Callable[[Any], tuple[T, Usage]]) -> T:
-        settings = self.settings
-        policy = RetryPolicy(
-            retries=settings.retries, seconds=settings.patience, first_wait=settings.first_wait
-        )
         tensors = [self._tensor(name, values) for name, values in inputs.items()]
-        (found, usage), seconds = await self._calls_to(model).persist(
-            lambda: self._request(model, tensors, read), policy
+        calls = self._calls_to(model)
+        (found, usage), seconds = await calls.persist(
+            lambda: self._request(model, tensors, read), RetryPolicy(self.settings)
         )
-        self._record(CallKind.OK, seconds, usage)
+        calls.record(CallKind.OK, seconds, usage)
         return found
 
     def _calls_to(self, model: str) -> Calls:
         if model not in self._calls:
-            breaker = Breaker(failures=self.settings.breaker_failures, pause=self.settings.breaker_pause)
-            self._calls[model] = Calls(model, slots=self._slots, breaker=breaker, record=self._record)
+            self._calls[model] = Calls(model, self.settings, slots=self._slots, on_call=self._on_call)
         return self._calls[model]
 
     async def _request(
@@ -252,30 +267,18 @@ class TritonModels:
             )
         return self._connected
 
-    def _numbers(self, values: Sequence[float], dtype: str) -> Any:
-        return self._numpy.array([values], dtype=dtype)
-
-    def _tensor(self, name: str, values: Any) -> Any:
+    def _tensor(self, name: str, values: Sequence[Any]) -> Any:
         """A tensor with a batch dimension of 1; texts and bytes become Triton's BYTES."""
-        if isinstance(values, list):
-            flat = [encodable(one).encode() if isinstance(one, str) else one for one in values]
-            values = self._numpy.empty((1, len(flat)), dtype=object)
-            values[0, :] = flat
-        kind = {"int32": "INT32", "int64": "INT64", "float32": "FP32"}.get(str(values.dtype), "BYTES")
-        tensor = self._grpc.InferInput(name, list(values.shape), kind)
-        tensor.set_data_from_numpy(values)
+        block = self._numpy.empty((1, len(values)), dtype=_DTYPES.get(name, object))
+        block[0, :] = [encodable(one).encode() if isinstance(one, str) else one for one in values]
+        kind = {"int32": "INT32", "int64": "INT64", "float32": "FP32"}.get(str(block.dtype), "BYTES")
+        tensor = self._grpc.InferInput(name, list(block.shape), kind)
+        tensor.set_data_from_numpy(block)
         return tensor
 
-    def _record(self, kind: CallKind, seconds: float, usage: Usage) -> None:
-        if self._on_call is not None:
-            self._on_call(kind.value, seconds, usage)
-
     def _whom(self, model: str = "") -> str:
-        return (
-            f"model '{model}' at {shown_address(self.settings.url)}"
-            if model
-            else f"Triton at {shown_address(self.settings.url)}"
-        )
+        asked = f"model '{model}'" if model else "Triton"
+        return f"{asked} at {shown_address(self.settings.url)}"
 
     async def _watch(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from groundwatch.errors import RateLimited, TransientError, Unscorable
-from groundwatch.models.asking.retry_policy import CallKind, Fault
+from groundwatch.models.asking import CallKind, Fault
 
 if TYPE_CHECKING:
     from tritonclient.utils import InferenceServerException
@@ -88,21 +88,15 @@ def fault_of(error: InferenceServerException | TimeoutError, *, whom: str) -> Fa
     # A Triton that was just started answers so for models that it has yet to load.
     unknown = status == "NOT_FOUND" or "unknown model" in text
     advice = "unless it is still loading, " if unknown else ""
-    return Fault(
-        kind=CallKind.MISCONFIGURED,
-        error=TransientError(
-            f"{advice}check the settings and the model repository: {whom} answered {status}: {text}"
-        ),
-        away=unknown or status in _OF_THE_OPERATOR,
-    )
+    away = unknown or status in _OF_THE_OPERATOR
+    why = f"{advice}check the settings and the model repository: {whom} answered {status}: {text}"
+    return Fault(kind=CallKind.MISCONFIGURED, error=TransientError(why), away=away)
 
 
 def bad_reply(error: Exception, *, whom: str) -> Fault:
     """A reply that cannot be read is the served model's fault: the operator must mend it."""
-    return Fault(
-        kind=CallKind.BAD_REPLY,
-        error=TransientError(f"check the model repository: {whom} sent a bad reply: {error}"),
-    )
+    why = f"check the model repository: {whom} sent a bad reply: {error}"
+    return Fault(kind=CallKind.BAD_REPLY, error=TransientError(why))
 
 
 def no_reply(*, whom: str) -> Fault:

@@ -13,8 +13,7 @@ from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.extraction.engines.linguistic.decomposer import decompose
-from groundwatch.extraction.engines.linguistic.outline import Unit, place
-from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, shipped
+from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, Unit, place, shipped
 from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.base import Stage

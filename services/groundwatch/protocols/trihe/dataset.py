@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from groundwatch.errors import InputError, TransientError, Unscorable, UsageError
 from groundwatch.events import Usage
-from groundwatch.models.openai.judge import ChatModel
+from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.protocols.prompts import Form, Step, load, quoted, read_reply

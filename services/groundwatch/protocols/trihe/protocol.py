@@ -68,7 +68,7 @@ class TriHe(EvaluationProtocol):
     name = "tri-he"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(
-        from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.triplets:triplets")(facts)
+        from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.rendering:triplets")(facts)
     )
     verifier = "similarity"
     sees = dict.fromkeys(RATES, frozenset[str]())

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.errors import MissingExtraError, UsageError
-from groundwatch.models.embeddings import embedder
+from groundwatch.models.embeddings import SentenceEmbedder, embedder
 from groundwatch.protocols.base import folded
 from groundwatch.protocols.method import EMBEDDING_MODEL, Progress, Result
 from groundwatch.protocols.trihe.files import AnnotatedImage, read_benchmark
@@ -25,7 +25,6 @@ from groundwatch.statistics.intervals import bootstrap
 from groundwatch.verification.engines.similarity import (
     PAPER,
     PUBLISHED_CODE,
-    Encoder,
     similarities,
     wrong_part,
 )
@@ -123,7 +122,7 @@ def validate(
 
 def agreement(
     file: Path,
-    encoder: Encoder,
+    encoder: SentenceEmbedder,
     progress: Progress,
     *,
     per_image: int = PER_IMAGE,
@@ -185,7 +184,11 @@ def summarise(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _try(
-    image: AnnotatedImage, images: Sequence[AnnotatedImage], encoder: Encoder, random: Random, per_image: int
+    image: AnnotatedImage,
+    images: Sequence[AnnotatedImage],
+    encoder: SentenceEmbedder,
+    random: Random,
+    per_image: int,
 ) -> list[Trial]:
     if not image.triplets:
         return []

@@ -21,7 +21,7 @@ from groundwatch.events import (
     ResponseRecorded,
     SubSentence,
 )
-from groundwatch.language.numbers import NUMBER_WORDS
+from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import Extracted, ExtractionRules, MatchedProtocol, Score, Stage, load
 from groundwatch.protocols.features import (
     ATTRIBUTE,

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from groundwatch.errors import Unscorable
 from groundwatch.events import ClaimsMatched, ClaimsVerified
-from groundwatch.language.numbers import NUMBER_WORDS
+from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
 from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply
 

@@ -29,7 +29,7 @@ from groundwatch.errors import (
     Unavailable,
 )
 from groundwatch.events import Event
-from groundwatch.models.asking.breaker import ASKED_FOR
+from groundwatch.models.asking import ASKED_FOR
 from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
 from groundwatch.runtime.delivery.away import AwayJudges

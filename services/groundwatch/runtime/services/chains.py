@@ -4,6 +4,10 @@ The number of the round is part of the subject that an event is created on, so t
 is delivered, only its first result stays, and the chain goes on from that one alone.
 """
 
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
 import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
@@ -15,6 +19,8 @@ from groundwatch.runtime.delivery.bus import Outgoing
 from groundwatch.runtime.delivery.work import Envelope, Publication, Result
 from groundwatch.runtime.services.service import StageService, find_protocol
 from groundwatch.topology import ASKED, JUDGED, chain_subject, judged_subject
+
+T = TypeVar("T")
 
 
 def chain_of(chain: ChainAdvanced, to: StageName) -> Outgoing:
@@ -60,6 +66,19 @@ class ChainService(StageService):
         `done` has as many rounds as the result will have.
         """
         return not arrived.first and await self.bus.holds(*_place(done, to))
+
+    async def ask(
+        self, call: Callable[[Sequence[T]], Awaitable[Sequence[Any]]], asked: Sequence[tuple[Judge, T]]
+    ) -> list[Any]:
+        """What the engine answers each, in order: judge by judge, so that each is counted for its own."""
+        groups: dict[Judge, list[int]] = defaultdict(list)
+        for place, (judge, _) in enumerate(asked):
+            groups[judge].append(place)
+        answers: dict[int, Any] = {}
+        for judge, places in groups.items():
+            found = await self.counted(call, [asked[place][1] for place in places], judge)
+            answers.update(zip(places, found, strict=True))
+        return [answers[place] for place in range(len(asked))]
 
     def carried_on(self, chain: ChainAdvanced, judge: Judge, to: StageName) -> Result:
         """The chain, with this stage's judge, to the next stage."""

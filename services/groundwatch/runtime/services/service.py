@@ -11,6 +11,7 @@ import nats.js.errors
 
 from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable
 from groundwatch.events import Judge, ResponseRecorded, Usage
+from groundwatch.models.engines import Engine
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
@@ -56,22 +57,6 @@ class Service(Protocol):
 
     def problems(self) -> list[str]:
         """Why this service is not ready; empty when it is."""
-        ...
-
-
-class Engine(Protocol):
-    """What all engines have in common.
-
-    One that loads something big also has `async def warm_up()`: its service is ready only after it. One that
-    waits for a server has `at_once`, how many calls that server takes, and one that knows whether its models
-    are there has `problems()`, which are its service's too. `judges` is how many models there are of which
-    an event asks one, where there are several: when one is away, the others' events go on.
-    """
-
-    batch: int
-
-    async def close(self) -> None:
-        """Let go of connections and threads."""
         ...
 
 

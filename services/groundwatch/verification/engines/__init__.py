@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groundwatch.errors import MissingExtraError, SettingsError, UsageError
+from groundwatch.models.engines import LoadImage, embedder_of, llm_of, unknown_engine
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.runtime.settings import StageSettings, VisualSettings
-from groundwatch.verification.engines.base import VerificationEngine
-from groundwatch.verification.engines.looking import LoadImage
+from groundwatch.verification.engines.base import NoopVerificationEngine, VerificationEngine
 
 if TYPE_CHECKING:
     from groundwatch.verification.engines.similarity import SimilarityEngine
@@ -37,7 +36,7 @@ def build(
     """
     match settings.engine or DEFAULT:
         case "embedded":
-            from groundwatch.verification.engines.embedded import EmbeddedEngine
+            from groundwatch.verification.engines.similarity import EmbeddedEngine
 
             return EmbeddedEngine(_similarity(settings))
         case "reference":
@@ -45,45 +44,33 @@ def build(
 
             return ReferenceEngine()
         case "llm":
-            from groundwatch.models.openai.judge import ChatModel
-            from groundwatch.verification.engines.llm import LlmVerificationEngine
+            from groundwatch.models.openai.models import ChatModel
+            from groundwatch.verification.engines.looking import LlmVerificationEngine
 
-            if settings.llm is None:
-                raise SettingsError("setting 'verification.llm': engine llm needs base_url and model here")
-            return LlmVerificationEngine(ChatModel(settings.llm, on_call=on_call), load_image)
+            chat = llm_of("verification", "llm", settings.llm)
+            return LlmVerificationEngine(ChatModel(chat, on_call=on_call), load_image)
         case "visual":
-            from groundwatch.models.openai.yes_no import YesNoModel
-            from groundwatch.verification.engines.visual import VisualVerificationEngine
+            from groundwatch.models.openai.models import YesNoModel
+            from groundwatch.verification.engines.looking import VisualVerificationEngine
 
-            if settings.llm is None:
-                raise SettingsError("setting 'verification.llm': engine visual needs base_url and model here")
-            model = YesNoModel(settings.llm, top_logprobs=visual.top_logprobs, on_call=on_call)
+            chat = llm_of("verification", "visual", settings.llm)
+            model = YesNoModel(chat, top_logprobs=visual.top_logprobs, on_call=on_call)
             return VisualVerificationEngine(model, load_image, threshold=visual.threshold)
         case "triton":
             from groundwatch.models.triton.client import TritonModels
-            from groundwatch.verification.engines.triton import TritonVerificationEngine
+            from groundwatch.verification.engines.looking import TritonVerificationEngine
 
             models = TritonModels(triton, on_call=on_call)
             return TritonVerificationEngine(models, load_image, threshold=visual.threshold)
         case "similarity":
             return _similarity(settings)
         case "noop":
-            from groundwatch.verification.engines.noop import NoopVerificationEngine
-
             return NoopVerificationEngine()
-    raise SettingsError(
-        f"setting 'verification.engine': no engine '{settings.engine}'; "
-        "known are embedded, reference, visual, triton, llm, similarity, noop"
-    )
+    known = "embedded, reference, visual, triton, llm, similarity, noop"
+    raise unknown_engine("verification", settings.engine, known)
 
 
 def _similarity(settings: StageSettings) -> SimilarityEngine:
-    from groundwatch.models.embeddings import embedder
     from groundwatch.verification.engines.similarity import SimilarityEngine
 
-    try:
-        return SimilarityEngine(embedder(settings.embedding_model))
-    except MissingExtraError:
-        raise
-    except UsageError as error:
-        raise SettingsError(f"setting 'verification.embedding_model': {error}") from error
+    return SimilarityEngine(embedder_of("verification", settings.embedding_model))

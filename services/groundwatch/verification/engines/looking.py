@@ -1,28 +1,42 @@
-"""What the engines that look at images share: which images, which statements, what a probability means."""
+"""Verification by models that look at the images: an LLM, yes or no by statement, and Triton's verifier."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from groundwatch.errors import GroundwatchError, Unscorable
-from groundwatch.events import ClaimsExtracted, Decision, ResponseRecorded, Usage, Verdict
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, ResponseRecorded, Usage, Verdict
+from groundwatch.models.engines import LlmEngine, LoadImage, each, load_images
+from groundwatch.models.replies import Image
+from groundwatch.protocols import prompts
+from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.verification.engines.base import NOT_JUDGED, Verification
 
-Image: TypeAlias = tuple[bytes, str]
-"""An image's bytes and its media type."""
+if TYPE_CHECKING:
+    from groundwatch.models.openai.models import ChatModel, YesNo, YesNoModel
+    from groundwatch.models.triton.client import TritonModels
 
-LoadImage: TypeAlias = Callable[[str], Awaitable[Image]]
-"""From an image's SHA-256 digest to its bytes and media type.
+PACKAGE = "groundwatch.verification"
 
-Raises `LookupError` or `FileNotFoundError` for an image that is not there.
-"""
+EVEN = 0.5
+"""The threshold that a bare word keeps to: whoever says yes finds it likelier than no."""
+
+OF_ONE_STATEMENT = ("prompt_too_long", "not_finite", "judge_rejected_request")
+"""Reasons that one statement may be to blame for: the others are then asked for without it."""
+
+_EVIDENCE = 300
 
 
-class OneByOne:
-    """Base of engines that ask a model about each response by itself, all of a batch at once."""
+class LookingEngine:
+    """Base of engines that ask a model about each response by itself, all of a batch at once.
+
+    `version` is part of the judge's name: raised when the same prompts could give other verdicts.
+    """
 
     batch = 1
+    version: ClassVar[str] = "1"
 
     def __init__(self, load_image: LoadImage) -> None:
         self._load_image = load_image
@@ -34,19 +48,14 @@ class OneByOne:
 
         `Unscorable` is missing_image, nothing_to_look_at, or what the model made it.
         """
-        return await asyncio.gather(*(self._verify(event, protocol) for event in extracted))
+        return await each(partial(self._verify, protocol), extracted)
 
-    async def _verify(
-        self, event: ClaimsExtracted, protocol: EvaluationProtocol
-    ) -> Verification | GroundwatchError:
+    async def _verify(self, protocol: EvaluationProtocol, event: ClaimsExtracted) -> Verification:
         if not event.claims:
             return Verification()
-        try:
-            return await self._judge(event, await self._look(event.response), protocol)
-        except GroundwatchError as error:
-            return error
+        return await self._decide(event, await self._look(event.response), protocol)
 
-    async def _judge(
+    async def _decide(
         self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
     ) -> Verification:
         raise NotImplementedError
@@ -55,18 +64,148 @@ class OneByOne:
         """The response's images, which are all that is looked at: a reference is never read here."""
         if not response.images:
             raise Unscorable("nothing_to_look_at", "no image, and this judge reads no reference")
-        images = []
-        for name in response.images:
+        return await load_images(self._load_image, response.images)
+
+
+class LlmVerificationEngine(LookingEngine, LlmEngine):
+    """Looks at the images, or at the reference where a response has none."""
+
+    stage = Stage.VERIFICATION
+
+    def __init__(self, chat: ChatModel, load_image: LoadImage) -> None:
+        LookingEngine.__init__(self, load_image)
+        LlmEngine.__init__(self, chat)
+
+    async def _decide(
+        self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
+    ) -> Verification:
+        step = protocol.verification_step(event.response, event.claims)
+        read = partial(protocol.read_verification, claims=event.claims)
+        completion = await self._chat.complete(step, images, check=read)
+        return Verification(verdicts=read(completion.reply), usage=completion.usage)
+
+    async def _look(self, response: ResponseRecorded) -> Sequence[Image]:
+        if response.images:
+            return await super()._look(response)
+        known = response.reference
+        if known is None or not (known.facts or known.objects or known.triplets or known.complete):
+            raise Unscorable("nothing_to_look_at", "neither an image nor a reference")
+        return ()
+
+
+class VisualVerificationEngine(LookingEngine):
+    """Decides on each claim by P(yes) of a model behind an OpenAI-compatible endpoint.
+
+    Visual entailment as FaithScore asks it (section 3.4): a statement is supported when P(yes) is `threshold`
+    or more. An endpoint without log-probabilities gives words, which stand for verdicts at the threshold 0.5
+    alone; at any other it cannot judge (no_logprobs). All statements are asked at once; one that could not be
+    judged among others is undecided. What is judged is data: it is fenced, and only yes or no can come back.
+    """
+
+    def __init__(self, model: YesNoModel, load_image: LoadImage, *, threshold: float = EVEN) -> None:
+        super().__init__(load_image)
+        self._model = model
+        self._threshold = threshold
+        self._prompt = prompts.load(PACKAGE, "visual")
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        version, prompt = f"{self.version}-{self._threshold:g}", self._prompt.digest[:16]
+        return Judge(engine="visual", model=self._model.model, prompt=prompt, version=version)
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    async def _decide(
+        self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
+    ) -> Verification:
+        async def ask(claim: Claim) -> YesNo:
+            question = self._prompt.fill(statement=protocol.statement(event.response, claim))
+            return await self._model.ask(self._prompt.system, question, images)
+
+        verdicts: list[Verdict | Unscorable] = []
+        usage = Usage()
+        for one in await each(ask, event.claims):
+            if isinstance(one, Unscorable):
+                verdicts.append(one)
+            elif isinstance(one, GroundwatchError):
+                raise one
+            else:
+                verdicts.append(self._verdict(one))
+                usage += one.usage
+        return verification(verdicts, usage)
+
+    def _verdict(self, said: YesNo) -> Verdict | Unscorable:
+        if said.probability is not None:
+            return verdict(said.probability, self._threshold)
+        if self._threshold != EVEN:
+            why = f"the endpoint told none, and the threshold is {self._threshold:g}"
+            return Unscorable("no_logprobs", why)
+        decision = Decision.SUPPORTED if said.yes else Decision.REFUTED
+        return Verdict(decision=decision, evidence="said in a word")
+
+
+class TritonVerificationEngine(LookingEngine):
+    """Decides on each claim by P(yes) of the verifier that Triton serves, in one request for each event.
+
+    The image and the prompt around the statements are read once for all of them, which is what makes checking
+    every fact affordable. A statement is supported when P(yes) is `threshold` or more; one that could not be
+    judged among others is undecided. No reference is read, and no text of the prompt comes from here: the
+    served model has its own, which its identity tells.
+    """
+
+    def __init__(self, models: TritonModels, load_image: LoadImage, *, threshold: float = 0.5) -> None:
+        super().__init__(load_image)
+        self._models = models
+        self._name = models.settings.verifier
+        self._threshold = threshold
+        self.at_once = models.settings.concurrency
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        version = f"{self.version}-{self._threshold:g}"
+        return Judge(engine="triton", model=self._models.label(self._name), version=version)
+
+    async def warm_up(self) -> None:
+        await self._models.warm_up(self._name)
+
+    def problems(self) -> list[str]:
+        return self._models.problems()
+
+    async def close(self) -> None:
+        await self._models.close()
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Verification | GroundwatchError]:
+        """One result for each event, in order, by who answers under the model's name now."""
+        try:
+            await self._models.confirm(self._name)
+        except GroundwatchError as error:
+            return [error for _ in extracted]
+        return await super().verify(extracted, protocol)
+
+    async def _decide(
+        self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
+    ) -> Verification:
+        pictures = [data for data, _ in images]
+        asked = [protocol.statement(event.response, claim) for claim in event.claims]
+        try:
+            found = await self._models.verify(pictures, asked)
+        except Unscorable as error:
+            if error.reason not in OF_ONE_STATEMENT or len(asked) == 1:
+                raise
+            return await self._one_by_one(pictures, asked)
+        return verification([verdict(one, self._threshold) for one in found], Usage(calls=1))
+
+    async def _one_by_one(self, images: Sequence[bytes], asked: Sequence[str]) -> Verification:
+        verdicts: list[Verdict | Unscorable] = []
+        for statement in asked:
             try:
-                images.append(await self._load_image(name))
-            except (LookupError, FileNotFoundError) as error:
-                raise Unscorable("missing_image", name) from error
-        return images
-
-
-def statements(event: ClaimsExtracted, protocol: EvaluationProtocol) -> list[str]:
-    """What is judged, one statement for each claim."""
-    return [protocol.statement(event.response, claim) for claim in event.claims]
+                (found,) = await self._models.verify(images, [statement])
+            except Unscorable as error:
+                verdicts.append(error)
+            else:
+                verdicts.append(verdict(found, self._threshold))
+        return verification(verdicts, Usage(calls=1 + len(asked)))
 
 
 def verdict(probability: float, threshold: float) -> Verdict:
@@ -83,15 +222,10 @@ def verification(verdicts: Sequence[Verdict | Unscorable], usage: Usage) -> Veri
     failed = [one for one in verdicts if isinstance(one, Unscorable)]
     if failed and len(failed) == len(verdicts):
         raise failed[0]
-    return Verification(
-        verdicts=tuple(
-            Verdict(decision=Decision.UNDECIDED, evidence=f"{NOT_JUDGED}: {one}"[:_EVIDENCE])
-            if isinstance(one, Unscorable)
-            else one
-            for one in verdicts
-        ),
-        usage=usage,
+    found = tuple(
+        Verdict(decision=Decision.UNDECIDED, evidence=f"{NOT_JUDGED}: {one}"[:_EVIDENCE])
+        if isinstance(one, Unscorable)
+        else one
+        for one in verdicts
     )
-
-
-_EVIDENCE = 300
+    return Verification(verdicts=found, usage=usage)

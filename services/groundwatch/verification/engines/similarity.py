@@ -6,42 +6,29 @@ text in the graph's order, is below 0.6. No model is asked and no image is seen.
 
 Beyond the paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of
 its objects that resembles no object of the graph, else on the relation: section 3.1 by similarity.
-"""
 
-from __future__ import annotations
+Where settings name no engine, each protocol has its own embedded judge: this one, the reference judge, or one
+that it brings.
+"""
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.errors import GroundwatchError, MissingExtraError, Unavailable, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Verdict
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.models.engines import attempt
+from groundwatch.protocols.base import EvaluationProtocol, load
 from groundwatch.protocols.triplets import Part, SceneGraph, Triplet, blame, triplet_of
-from groundwatch.verification.engines.base import Verification
+from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
 
 VERSION = "1"
 
 EVIDENCE = 300
 """Characters of the kept triplets that a verdict shows."""
-
-
-class Encoder(Protocol):
-    """Anything that turns texts into unit vectors, such as `SentenceEmbedder`, under a judge's name."""
-
-    name: str
-
-    def encode(self, texts: Sequence[str]) -> Vectors: ...
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +59,7 @@ class Similarity(msgspec.Struct, frozen=True, kw_only=True):
 def similarities(
     claims: Sequence[str],
     reference: Sequence[str],
-    encoder: Encoder,
+    encoder: SentenceEmbedder,
     thresholds: Thresholds = PAPER,
 ) -> list[Similarity]:
     """Compare each claim with the reference, both as texts. Raises `ValueError` for an empty reference."""
@@ -100,7 +87,7 @@ def similarities(
 
 
 def wrong_part(
-    triplet: Triplet, objects: Sequence[str], encoder: Encoder, thresholds: Thresholds = PAPER
+    triplet: Triplet, objects: Sequence[str], encoder: SentenceEmbedder, thresholds: Thresholds = PAPER
 ) -> Part:
     """Which part of a hallucinated triplet is wrong, given the names of all objects of the graph."""
     first, _, second = triplet
@@ -111,7 +98,7 @@ def wrong_part(
     return "object2" if alike[1].max(initial=-1.0) < thresholds.named else "relation"
 
 
-class SimilarityEngine:
+class SimilarityEngine(VerificationEngine):
     """Judges triplets by similarity to the response's reference triplets.
 
     Claims of other protocols are no triplets: the reference judge decides them, under its own name. A
@@ -120,53 +107,40 @@ class SimilarityEngine:
 
     batch = 16
 
-    def __init__(self, encoder: Encoder | None = None, *, thresholds: Thresholds = PAPER) -> None:
+    def __init__(self, encoder: SentenceEmbedder | None = None, *, thresholds: Thresholds = PAPER) -> None:
         self._encoder = encoder or SentenceEmbedder()
         self._thresholds = thresholds
         self._others = ReferenceEngine()
         self._turn = asyncio.Lock()
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """The model and the thresholds: another threshold is another judge."""
         if protocol.verifier != "similarity":
             return self._others.judge(protocol)
-        limits = self._thresholds
-        return Judge(
-            engine="similarity",
-            model=self._encoder.name,
-            version=f"{VERSION}-{limits.keep:g}-{limits.fallback}-{limits.holds:g}-{limits.named:g}"
-            + ("-max" if limits.maximum else ""),
-        )
+        limits, most = self._thresholds, "-max" if self._thresholds.maximum else ""
+        version = f"{VERSION}-{limits.keep:g}-{limits.fallback}-{limits.holds:g}-{limits.named:g}{most}"
+        return Judge(engine="similarity", model=self._encoder.name, version=version)
 
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        """One result for each event, in order; the model works in a thread."""
         if protocol.verifier != "similarity":
             return await self._others.verify(extracted, protocol)
         async with self._turn:
-            return await asyncio.to_thread(lambda: [self._verify(event) for event in extracted])
+            return await asyncio.to_thread(lambda: [attempt(self._verify, event) for event in extracted])
 
     async def warm_up(self) -> None:
         await asyncio.to_thread(self._encoder.encode, ["warm-up"])
 
-    async def close(self) -> None:
-        pass
-
-    def _verify(self, event: ClaimsExtracted) -> Verification | GroundwatchError:
+    def _verify(self, event: ClaimsExtracted) -> Verification:
         reference = event.response.reference
         if reference is None or not reference.triplets:
-            return Unscorable("no_reference", "the similarity judge needs reference triplets")
+            raise Unscorable("no_reference", "the similarity judge needs reference triplets")
         known = [" ".join(triplet) for triplet in dict.fromkeys(reference.triplets)]
         claims = [" ".join(claim.parts) if claim.parts else claim.text for claim in event.claims]
         found = similarities(claims, known, self._encoder, self._thresholds)
         objects = list(SceneGraph(reference.triplets, reference.objects).objects)
-        return Verification(
-            verdicts=tuple(
-                self._verdict(claim, one, known, objects)
-                for claim, one in zip(event.claims, found, strict=True)
-            )
-        )
+        pairs = zip(event.claims, found, strict=True)
+        return Verification(verdicts=tuple(self._verdict(*pair, known, objects) for pair in pairs))
 
     def _verdict(
         self, claim: Claim, found: Similarity, known: Sequence[str], objects: Sequence[str]
@@ -178,3 +152,47 @@ class SimilarityEngine:
         triplet = triplet_of(claim)
         part = wrong_part(triplet, objects, self._encoder, self._thresholds) if triplet else None
         return Verdict(decision=Decision.REFUTED, evidence=blame(part, why))
+
+
+RETRY_AFTER = 30.0
+"""Seconds until it is looked again whether an extra has been installed."""
+
+
+class EmbeddedEngine(VerificationEngine):
+    """A protocol's claims go to the verifier that it names, which judges under its own name.
+
+    The embedding model is loaded at the first triplet: a system that is never asked for one never loads it.
+    """
+
+    batch = ReferenceEngine.batch
+    judges = 2
+
+    def __init__(self, similarity: SimilarityEngine) -> None:
+        self._engines: dict[str, VerificationEngine] = {
+            "reference": ReferenceEngine(),
+            "similarity": similarity,
+        }
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        return self._of(protocol).judge(protocol)
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Verification | GroundwatchError]:
+        """One result for each event, in order. Without the extra that a judge needs, it is for later."""
+        try:
+            return await self._of(protocol).verify(extracted, protocol)
+        except MissingExtraError as error:
+            # The operator's to mend, as a wrong key is: nothing may be lost meanwhile.
+            judge = self.judge(protocol).engine
+            away = Unavailable(str(error), judge=judge, retry_after=RETRY_AFTER)
+            return [away] * len(extracted)
+
+    async def close(self) -> None:
+        for engine in self._engines.values():
+            await engine.close()
+
+    def _of(self, protocol: EvaluationProtocol) -> VerificationEngine:
+        if protocol.verifier not in self._engines:
+            self._engines[protocol.verifier] = load(protocol.verifier)()
+        return self._engines[protocol.verifier]

@@ -11,7 +11,7 @@ from tests.support.cases import cases
 
 from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic.decomposer import decompose
-from groundwatch.extraction.engines.linguistic.outline import outline
+from groundwatch.extraction.engines.linguistic.recogniser import outline
 
 CASES = cases(__file__)
 

@@ -9,13 +9,13 @@ pytest.importorskip("textblob")
 import numpy as np
 from tests.support.cases import cases
 
-from groundwatch.extraction.engines.linguistic.outline import outline
-from groundwatch.extraction.engines.linguistic.patterns import hedged
 from groundwatch.extraction.engines.linguistic.recogniser import (
     WIDTH,
     Coefficients,
     Recogniser,
     features,
+    hedged,
+    outline,
     shipped,
 )
 from groundwatch.models.embeddings import SentenceEmbedder

@@ -8,8 +8,7 @@ from groundwatch.errors import GroundwatchError
 from groundwatch.events import Claim, ResponseRecorded
 from groundwatch.extraction.engines.linguistic.decomposer import atomic_facts, decompose
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
-from groundwatch.extraction.engines.linguistic.rendering import AtomicFact
-from groundwatch.extraction.engines.linguistic.triplets import triplets
+from groundwatch.extraction.engines.linguistic.rendering import AtomicFact, triplets
 from groundwatch.protocols.trihe.protocol import TriHe
 
 

@@ -17,7 +17,7 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.reference import ReferenceEngine
+from groundwatch.verification.engines.reference.engine import ReferenceEngine
 
 PROTOCOL = registry.get("faithscore")
 

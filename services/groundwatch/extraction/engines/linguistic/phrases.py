@@ -1,4 +1,4 @@
-"""Noun phrases and verb groups of a tagged sub-sentence."""
+"""Noun phrases and verb groups of a tagged sub-sentence, and what the words further on say about them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from groundwatch.extraction.engines.linguistic import words as w
-from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, NOUNS, Token
+from groundwatch.extraction.engines.linguistic.tagging import ADJECTIVES, NOUNS, Token, look
 from groundwatch.language.lexicon import singular
+
+_NUMBERS = w.NUMBERS | w.VAGUE_NUMBERS | {"a lot of", "lots of", "a few"}
+_SINGLE = frozenset({"a", "an", "another", "each", "every", "this", "that"})
 
 
 class Noun(msgspec.Struct):
@@ -27,7 +30,6 @@ class Noun(msgspec.Struct):
 
     @property
     def head(self) -> str:
-        """The head noun as written, lower case; "" for pronouns."""
         return self.nouns[-1].lower() if self.nouns else ""
 
     @property
@@ -56,7 +58,6 @@ class Noun(msgspec.Struct):
 
     @property
     def counted(self) -> bool:
-        """Whether it has a number worth a fact."""
         return bool(self.number) and self.number not in {"one", "1"}
 
     @property
@@ -68,7 +69,6 @@ class Noun(msgspec.Struct):
 
     @property
     def is_picture(self) -> bool:
-        """Whether it is the picture itself rather than a thing in it."""
         return self.lemma in w.PICTURES
 
     @property
@@ -85,10 +85,14 @@ class Noun(msgspec.Struct):
         return bool(self.nouns) and not w.abstract(self.lemma)
 
     @property
+    def is_owned(self) -> bool:
+        """ "their feet" are not what "they" are."""
+        return self.possessor is not None or self.determiner in w.POSSESSIVES
+
+    @property
     def is_frameless_side(self) -> bool:
         """ "on the left side", of nothing that is named: no place that could be checked."""
-        owned = self.of is not None or self.possessor is not None or self.determiner in w.POSSESSIVES
-        return self.lemma in w.SIDES and not owned
+        return self.lemma in w.SIDES and self.of is None and not self.is_owned
 
 
 class Verb(msgspec.Struct):
@@ -115,11 +119,6 @@ def says_something(subject: Noun, verb: Verb) -> bool:
     return not (unseen and verb.lemma in w.SHOWING | {"have"})
 
 
-def names_it_again(subject: Noun, noun: Noun) -> bool:
-    """ "The room is a living room": the living room has been stated."""
-    return noun.lemma == subject.lemma and len(noun.nouns) > 1
-
-
 def read_nouns(tokens: Sequence[Token], at: int, *, subject: bool = False) -> tuple[list[Noun], int]:
     """Coordinated noun phrases from `at` on, with the place after them; none when none starts there.
 
@@ -129,14 +128,14 @@ def read_nouns(tokens: Sequence[Token], at: int, *, subject: bool = False) -> tu
     if first is None:
         return [], at
     found = [first]
-    while end < len(tokens) and tokens[end].tag == "CC" and tokens[end].lower not in {"but", "nor"}:
+    while look(tokens, end).tag == "CC" and tokens[end].lower not in {"but", "nor"}:
         following, after = read_noun(tokens, end + 1)
-        if (
-            following is None
-            or following.pronoun
-            or (not subject and starts_clause(tokens, after) and _agrees(following, tokens[after].lower))
-            or (found[-1].lemma in w.SIDES and following.lemma not in w.SPOTS)
-        ):
+        if following is None or following.pronoun:
+            break
+        others = {"is", "was", "has"} if following.plural else {"are", "were", "have"}
+        if not subject and starts_clause(tokens, after) and tokens[after].lower not in others:
+            break
+        if found[-1].lemma in w.SIDES and following.lemma not in w.SPOTS:
             break
         if tokens[end].lower == "or" and found[-1].nouns:
             found[-1].alternative = following
@@ -146,28 +145,23 @@ def read_nouns(tokens: Sequence[Token], at: int, *, subject: bool = False) -> tu
     return found, end
 
 
-def _agrees(noun: Noun, verb: str) -> bool:
-    return verb not in ({"is", "was", "has"} if noun.plural else {"are", "were", "have"})
-
-
 def starts_clause(tokens: Sequence[Token], at: int) -> bool:
     """Whether a finite verb stands here: then what is before it is a subject."""
-    while at < len(tokens) and tokens[at].tag == "RB":
+    while look(tokens, at).tag == "RB":
         at += 1
-    return at < len(tokens) and tokens[at].tag in {"BE", "MD", "HV", "VBZ", "VBP"}
+    return look(tokens, at).tag in {"BE", "MD", "HV", "VBZ", "VBP"}
 
 
 def read_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
-    """One noun phrase with its possessor and its "of"."""
     phrase, end = _simple_noun(tokens, at)
     if phrase is None:
         return None, at
-    while end < len(tokens) and tokens[end].tag == "POS":
+    while look(tokens, end).tag == "POS":
         owned, after = _simple_noun(tokens, end + 1)
         if owned is None or not owned.nouns:
             return phrase, end + 1
         owned.possessor, phrase, end = phrase, owned, after
-    if end < len(tokens) and tokens[end].lower == "of":
+    if look(tokens, end).lower == "of":
         inner, after = read_noun(tokens, end + 1)
         if inner is not None:
             phrase.of, end = inner, after
@@ -175,61 +169,48 @@ def read_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
 
 
 def _simple_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
-    phrase, end = Noun(adjectives=[], nouns=[]), at
-    while end < len(tokens) and tokens[end].lower in {
-        "at least",
-        "about",
-        "exactly",
-        "approximately",
-        "such",
-    }:
+    phrase, end = Noun(), at
+    while look(tokens, end).lower in {"at least", "about", "exactly", "approximately", "such"}:
         end += 1
-    if end < len(tokens) and tokens[end].tag == "PRP":
-        return Noun(pronoun=tokens[end].lower, adjectives=[], nouns=[]), end + 1
-    while end < len(tokens) and tokens[end].tag in {"DT", "PRP$", "CD", "PRO"}:
+    if look(tokens, end).tag == "PRP":
+        return Noun(pronoun=tokens[end].lower), end + 1
+    while look(tokens, end).tag in {"DT", "PRP$", "CD", "PRO"}:
         word = tokens[end].lower
-        if (
-            word in w.NUMBERS | w.VAGUE_NUMBERS
-            or word in {"a lot of", "lots of", "a few"}
-            or word[0].isdigit()
-        ):
+        if word in _NUMBERS or word[0].isdigit():
             phrase.number = word
         elif tokens[end].tag == "PRO" and not phrase.nouns:
-            return Noun(pronoun=word, determiner=phrase.determiner, adjectives=[], nouns=[]), end + 1
+            return Noun(pronoun=word, determiner=phrase.determiner), end + 1
         else:
             phrase.determiner = word
         end += 1
     started = end > at
     while end < len(tokens):
-        token, following = tokens[end], tokens[end + 1] if end + 1 < len(tokens) else None
+        token, adjective_follows = tokens[end], look(tokens, end + 1).tag in ADJECTIVES
         if token.lower in {"other", "others"} and token.tag in ADJECTIVES:
             phrase.other = True
         elif token.tag in ADJECTIVES:
             phrase.adjectives.append(token.lower)
         elif token.tag == "CD" and started:
             phrase.number = token.lower
-        elif (token.tag == "RB" and following is not None and following.tag in ADJECTIVES and started) or (
-            token.tag == "CC"
-            and phrase.adjectives
-            and following is not None
-            and following.tag in ADJECTIVES
-            and _noun_ahead(tokens, end + 1)
+        elif not adjective_follows or not (
+            (token.tag == "RB" and started)
+            or (token.tag == "CC" and phrase.adjectives and _noun_ahead(tokens, end + 1))
         ):
-            pass
-        else:
             break
         end += 1
     first_noun = end
-    while end < len(tokens) and tokens[end].tag in NOUNS:
-        phrase.nouns.append(tokens[end].text if _is_name(tokens[end]) else tokens[end].lower)
+    while look(tokens, end).tag in NOUNS:
+        text = tokens[end].text
+        is_name = tokens[end].tag.startswith("NNP") or (len(text) > 1 and text.isupper())
+        phrase.nouns.append(text if is_name else tokens[end].lower)
         end += 1
     if end == first_noun:
         stand_in = phrase.determiner in w.STAND_INS or phrase.number or phrase.determiner in {"this", "these"}
         if stand_in and not phrase.adjectives:
             pronoun = phrase.number or phrase.determiner
-            return Noun(pronoun=pronoun, determiner=phrase.determiner, adjectives=[], nouns=[]), end
+            return Noun(pronoun=pronoun, determiner=phrase.determiner), end
         if phrase.other and phrase.determiner:
-            return Noun(pronoun="other", determiner=phrase.determiner, adjectives=[], nouns=[]), end
+            return Noun(pronoun="other", determiner=phrase.determiner), end
         return None, at
     last = tokens[end - 1]
     if phrase.adjectives and f"{phrase.adjectives[-1]} {singular(phrase.nouns[0].lower())}" in w.COMPOUNDS:
@@ -240,25 +221,16 @@ def _simple_noun(tokens: Sequence[Token], at: int) -> tuple[Noun | None, int]:
     return phrase, end
 
 
-def _is_name(token: Token) -> bool:
-    return token.tag.startswith("NNP") or (len(token.text) > 1 and token.text.isupper())
-
-
 def _noun_ahead(tokens: Sequence[Token], at: int) -> bool:
-    while at < len(tokens) and tokens[at].tag in ADJECTIVES | {"CC", "RB"}:
+    while look(tokens, at).tag in ADJECTIVES | {"CC", "RB"}:
         at += 1
-    return at < len(tokens) and tokens[at].tag in NOUNS
+    return look(tokens, at).tag in NOUNS
 
 
 def _is_plural(phrase: Noun, last: Token) -> bool:
-    if last.lower in w.PLURAL_ONLY:
-        return True
-    if phrase.determiner in {"a", "an", "another", "each", "every", "this", "that"} or phrase.number in {
-        "one",
-        "1",
-    }:
-        return False
-    return last.tag in {"NNS", "NNPS"} or (bool(phrase.number) and phrase.number not in {"one", "1"})
+    single = phrase.determiner in _SINGLE or phrase.number in {"one", "1"}
+    several = last.tag in {"NNS", "NNPS"} or phrase.counted
+    return last.lower in w.PLURAL_ONLY or (several and not single)
 
 
 def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
@@ -274,13 +246,15 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
             seen = seen or "modal"
         elif token.tag == "BE":
             seen, passive = "be", True
-        elif (token.tag == "HV" and _verb_ahead(tokens, end + 1) and not _opens_noun(tokens, end + 1)) or (
-            token.lower == "having" and end + 1 < len(tokens) and tokens[end + 1].tag == "VBN"
-        ):
+        elif (
+            token.tag == "HV"
+            and _verb_ahead(tokens, end + 1)
+            and look(tokens, end + 1).tag not in {"DT", "PRP$", "CD"}
+        ) or (token.lower == "having" and look(tokens, end + 1).tag == "VBN"):
             seen = seen or "have"
-        elif token.lower in _SEEMING and _to_follows(tokens, end + 1):
+        elif token.lower in _SEEMING and look(tokens, end + 1).lower == "to":
             end, seen = end + 1, seen or "be"
-        elif token.lower in _SEEMING and end + 1 < len(tokens) and tokens[end + 1].tag in ADJECTIVES:
+        elif token.lower in _SEEMING and look(tokens, end + 1).tag in ADJECTIVES:
             seen, passive = seen or "be", True
         else:
             break
@@ -293,7 +267,7 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
             if shape == "en" and seen == "have" and not passive:
                 shape = "perfect"
             particle = ""
-            if after < len(tokens) and _is_particle(tokens, after):
+            if _is_particle(look(tokens, after), look(tokens, after + 1)):
                 particle, after = tokens[after].lower, after + 1
             verb = Verb(shape, token.lower, not seen, negated, particle)
             return verb, after
@@ -303,29 +277,95 @@ def read_verb(tokens: Sequence[Token], at: int) -> tuple[Verb | None, int]:
 
 
 def _verb_ahead(tokens: Sequence[Token], at: int) -> bool:
-    while at < len(tokens) and (tokens[at].tag == "RB" or tokens[at].lower in w.HEDGES):
+    while look(tokens, at).tag == "RB" or look(tokens, at).lower in w.HEDGES:
         at += 1
-    return at < len(tokens) and (tokens[at].tag.startswith("V") or tokens[at].tag in {"BE", "HV", "MD"})
-
-
-def _opens_noun(tokens: Sequence[Token], at: int) -> bool:
-    return at < len(tokens) and tokens[at].tag in {"DT", "PRP$", "CD"}
-
-
-def _to_follows(tokens: Sequence[Token], at: int) -> bool:
-    return at < len(tokens) and tokens[at].lower == "to"
+    tag = look(tokens, at).tag
+    return tag.startswith("V") or tag in {"BE", "HV", "MD"}
 
 
 _SEEMING = frozenset({"appears", "appear", "seems", "seem", "looks"})
 _PARTICLES = frozenset(["up", "down", "out", "off", "away", "together", "apart", "back"])
 
 
-def _is_particle(tokens: Sequence[Token], at: int) -> bool:
-    if tokens[at].lower not in _PARTICLES:
-        return False
-    following = tokens[at + 1] if at + 1 < len(tokens) else None
-    return (
-        following is None
-        or following.tag in {"IN", "CC", "SUB", "RB"}
-        or tokens[at].lower in {"away", "together"}
-    )
+def _is_particle(token: Token, following: Token) -> bool:
+    ends = following.tag in {"", "IN", "CC", "SUB", "RB"} or token.lower in {"away", "together"}
+    return token.lower in _PARTICLES and ends
+
+
+LISTING = frozenset({"including", "such as", "like", "in addition to", "along with", "together with"})
+"""What opens a list of examples."""
+
+
+def is_subject(tokens: Sequence[Token], at: int, nouns: Sequence[Noun]) -> bool:
+    """Whether the finite verb of `nouns` follows, right away or after "in the image" or "seated on a bench".
+
+    "A man with glasses and a blue tie is writing" is about the man, "a man in a hat and a woman are" too.
+    """
+    listed = False
+    while at < len(tokens):
+        if starts_clause(tokens, at):
+            return not listed or not _is_singular(tokens, at) or not is_plural(nouns)
+        token = tokens[at]
+        governs = token.tag in {"VBN", "JJ", "VBG"} and look(tokens, at + 1).tag == "IN"
+        if governs or token.lower in {"present", "visible"}:
+            at += 1
+        elif token.tag == "VBG":
+            found, after = read_nouns(tokens, at + 1, subject=True)
+            at, listed = max(after, at + 1), listed or len(found) > 1
+        elif token.tag == "IN" and token.lower not in LISTING:
+            inner, after = read_nouns(tokens, at + 1, subject=True)
+            if not inner:
+                return False
+            at, listed = after, listed or len(inner) > 1
+        else:
+            return False
+    return False
+
+
+def is_plural(nouns: Sequence[Noun]) -> bool:
+    return len(nouns) > 1 or any(noun.plural for noun in nouns)
+
+
+def read_governed(
+    tokens: Sequence[Token], at: int, subjects: Sequence[Noun]
+) -> tuple[list[Noun], list[Noun], int]:
+    """What a preposition governs while `subjects` wait for their verb, and what joins these subjects."""
+    nouns, end = read_nouns(tokens, at)
+    if not subjects:
+        return nouns, [], end
+    wide, after = read_nouns(tokens, at, subject=True)
+    if len(wide) < 2 or not starts_clause(tokens, after) or wide[-1].alternative is not None:
+        return nouns, [], end
+    if is_plural(subjects):
+        return nouns, [], end
+    return (wide, [], after) if _is_singular(tokens, after) else (wide[:-1], wide[-1:], after)
+
+
+def _is_singular(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the finite verb that stands here is a singular; a modal can be both."""
+    while tokens[at].tag == "RB":
+        at += 1
+    return tokens[at].lower in {"is", "was", "has"} or tokens[at].tag == "VBZ"
+
+
+def acts_later(tokens: Sequence[Token], at: int) -> bool:
+    """After "with a batter": "from the other team standing at the plate"."""
+    while look(tokens, at).tag == "IN":
+        inner, at = read_nouns(tokens, at + 1)
+        if not inner:
+            return False
+        if look(tokens, at).tag == "VBG":
+            return True
+    return False
+
+
+def list_follows(tokens: Sequence[Token], at: int, *, qualified: bool) -> bool:
+    """After "the objects on the table": "include"; after "the main items" (`qualified`) also "are"."""
+    following = {token.lower for token in tokens[at:]}
+    return bool(following & {"include", "includes", "consist"} or (qualified and following & {"is", "are"}))
+
+
+def follows(tokens: Sequence[Token], at: int, lemmas: frozenset[str]) -> bool:
+    """Whether one of these nouns stands here: what is "depicted in the image" is just there."""
+    nouns, _ = read_nouns(tokens, at)
+    return bool(nouns) and nouns[0].lemma in lemmas

@@ -4,33 +4,30 @@ A sub-sentence's label depends on more than its words: "a museum exhibit" descri
 sentence does, and answers to complex questions reason where captions describe. So a row holds the
 vectors of the sub-sentence, of the first sub-sentence of its sentence and the mean over the answer, the
 cues of the sub-sentence, its predecessor, its sentence and its sentence so far, where it stands, and its
-grammar.
-The scales weigh the groups against each other under one regularisation. A sentence that opens with a plain
-guess is analytical whatever the regression says (`patterns`).
+grammar. The scales weigh the groups against each other under one regularisation.
+
+Cues are the regular expressions of `patterns.toml`. A sentence that opens with a guess ("Perhaps a child has
+arranged them.", "It looks like a game.") people call analytical. FaithScore's annotated answers hold few of
+them in plain short words, so a regression alone reads "It may be a page of a picture book" by its picture
+book: such a sentence is analytical whatever the regression says. Only what opens a sentence counts: in an
+aside ("which is likely a swan", "possibly with a price tag") people take the guess for what is seen.
 """
 
 from __future__ import annotations
 
-import importlib.resources
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from groundwatch.extraction.engines.linguistic import words as w
-from groundwatch.extraction.engines.linguistic.outline import Unit
-from groundwatch.extraction.engines.linguistic.patterns import (
-    COUNT,
-    FINER_COUNT,
-    HEDGED_CHANCE,
-    cues,
-    finer_cues,
-    hedged,
-)
 from groundwatch.extraction.engines.linguistic.tagging import NOUNS, tag
 from groundwatch.language.lexicon import singular
+from groundwatch.language.subsentences import Span, split
 from groundwatch.models.embeddings import DIMENSIONS
 
 if TYPE_CHECKING:
@@ -40,6 +37,60 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
     Rows = NDArray[np.float64]
     Probabilities = NDArray[np.float64]
+
+
+_ENDS_A_SENTENCE = frozenset(".!?…\n。！？؟।॥")
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A sub-sentence; `sentence` is the index of the first sub-sentence of its sentence."""
+
+    text: str
+    start: int
+    end: int
+    sentence: int
+
+
+def outline(answer: str) -> tuple[Unit, ...]:
+    return place(answer, split(answer))
+
+
+def place(answer: str, spans: Sequence[Span]) -> tuple[Unit, ...]:
+    """Turn spans of `answer` into units: what ends a sentence stands between two of them."""
+    units: list[Unit] = []
+    sentence = 0
+    for index, span in enumerate(spans):
+        if index and not _ENDS_A_SENTENCE.isdisjoint(answer[spans[index - 1].end : span.start]):
+            sentence = index
+        units.append(Unit(answer[span.start : span.end], span.start, span.end, sentence))
+    return tuple(units)
+
+
+_TEXT = resources.files("groundwatch.extraction.engines.linguistic").joinpath("patterns.toml").read_bytes()
+_PATTERNS = {
+    name: [re.compile(one, re.IGNORECASE) for one in patterns]
+    for name, patterns in msgspec.toml.decode(_TEXT, type=dict[str, list[str]]).items()
+}
+_CUES, _FINER = _PATTERNS["cues"], _PATTERNS["finer"]
+COUNT, FINER_COUNT = len(_CUES), len(_FINER)
+
+HEDGED_CHANCE = 0.04
+"""How probably a guess is descriptive: of 22 in the annotated answers none is (Laplace's rule)."""
+
+
+def cues(text: str, patterns: Sequence[re.Pattern[str]] = _CUES) -> tuple[float, ...]:
+    """1.0 for every group that occurs in `text`, else 0.0.
+
+    `_CUES` also tell of a neighbour's context, `_FINER` matter to the sub-sentence itself only.
+    """
+    return tuple(float(pattern.search(text) is not None) for pattern in patterns)
+
+
+def hedged(sentence: str) -> bool:
+    """Whether what opens a sentence is a guess or an impression, by its words."""
+    guess, seen = (any(one.search(sentence) for one in _PATTERNS[name]) for name in ("hedged", "seen"))
+    return guess and not seen
+
 
 COEFFICIENTS = "recogniser.json"
 _VECTOR_SCALE = 4.0
@@ -86,7 +137,7 @@ def shipped() -> Recogniser:
 
 def shipped_bytes() -> bytes:
     """The shipped coefficients as they lie in the package: their digest is part of the judge's version."""
-    return importlib.resources.files(__package__).joinpath(COEFFICIENTS).read_bytes()
+    return resources.files(__package__).joinpath(COEFFICIENTS).read_bytes()
 
 
 def features(units: Sequence[Unit], vectors: Vectors) -> Rows:
@@ -101,7 +152,7 @@ def features(units: Sequence[Unit], vectors: Vectors) -> Rows:
     before = np.vstack([np.zeros((1, COUNT)), own[:-1]])
     sentence = np.array([own[_sentence(units, unit)].max(axis=0) for unit in units])
     so_far = np.array([own[unit.sentence : index + 1].max(axis=0) for index, unit in enumerate(units)])
-    finer = np.array([finer_cues(unit.text) for unit in units])
+    finer = np.array([cues(unit.text, _FINER) for unit in units])
     where = np.array([_place(units, index) for index in range(len(units))])
     speech = np.array([grammar(unit.text) for unit in units]) * _GRAMMAR_SCALE
     dense = np.hstack([vectors, opening, mean]) * _VECTOR_SCALE

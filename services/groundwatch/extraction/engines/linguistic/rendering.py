@@ -1,8 +1,16 @@
-"""Facts as the annotators write them: "There is a boy." "The boy is wearing a shirt." "The shirt is red."."""
+"""Facts as the annotators write them: "There is a boy." "The boy is wearing a shirt." "The shirt is red.".
+
+And as Tri-HE's triplets (section 3.3, by rules in the place of an LLM): a relation or a quality is a triplet,
+with articles and the verb "to be" before another verb or a preposition left out: ("man", "riding", "horse"),
+("horse", "is", "brown"). That something is there at all is no triplet, for it has no second object.
+"""
+
+from collections.abc import Sequence
 
 from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb
+from groundwatch.protocols.triplets import Triplet, claim_of
 
 ENTITY, RELATION, COLOR, COUNT, OTHER = "entity", "relation", "color", "count", "other"
 
@@ -30,7 +38,7 @@ def there_is(noun: Noun) -> AtomicFact:
 
 
 def there_are_so_many(noun: Noun) -> AtomicFact:
-    thing = f"{'other ' if noun.other else ''}{name(noun)}"
+    thing = _other(noun)
     return AtomicFact(
         text=f"There {be(noun)} {noun.number} {thing}.",
         category=COUNT,
@@ -59,10 +67,8 @@ def relation(subject: Noun, middle: str, target: Noun | None, category: str = RE
 
 def focus(noun: Noun, what: Noun) -> AtomicFact:
     """What the picture is about: "The clock is the main object in the image."."""
-    of = " in the image"
-    if what.of is not None and what.of.nouns:
-        of = f" of {mention(what.of)}"
-    main = f"the {' '.join([*what.adjectives, *what.nouns])}{of}"
+    of = f"of {mention(what.of)}" if what.of is not None and what.of.nouns else "in the image"
+    main = f"the {' '.join([*what.adjectives, *what.nouns])} {of}"
     return _fact(_The(noun), be(noun), main, OTHER)
 
 
@@ -83,8 +89,7 @@ def phrase(verb: Verb, subject: Noun) -> str:
 
 def mention(noun: Noun) -> str:
     if noun.determiner == "the" and noun.nouns:
-        other = "other " if noun.other else ""
-        return f"the {other}{name(noun)}"
+        return f"the {_other(noun)}"
     if noun.determiner in w.POSSESSIVES:
         return f"{noun.determiner} {name(noun)}"
     if noun.other and not noun.plural:
@@ -100,7 +105,7 @@ def indefinite(noun: Noun) -> str:
         return noun.pronoun
     if noun.other and not noun.plural:
         return f"another {name(noun)}"
-    text = ("other " if noun.other else "") + name(noun)
+    text = _other(noun)
     if noun.plural or is_mass(noun) or noun.nouns[-1].istitle():
         return text
     return f"{article(text)} {text}"
@@ -131,14 +136,50 @@ def name(noun: Noun) -> str:
     return text
 
 
+def _other(noun: Noun) -> str:
+    return f"other {name(noun)}" if noun.other else name(noun)
+
+
 def _The(noun: Noun) -> str:  # noqa: N802
     if noun.pronoun:
         return noun.pronoun[:1].upper() + noun.pronoun[1:]
     if noun.determiner in _SHARES or noun.determiner in w.NUMBERS or noun.number == "one":
         return f"{(noun.number or noun.determiner).capitalize()} {name(noun)}"
-    other = "other " if noun.other else ""
-    return f"The {other}{name(noun)}"
+    return f"The {_other(noun)}"
 
 
 def be(noun: Noun) -> str:
     return "are" if noun.plural else "is"
+
+
+_BE = frozenset({"is", "are"})
+
+
+def triplets(facts: Sequence[AtomicFact]) -> tuple[Claim, ...]:
+    """The triplets of one answer, each once, in the facts' order and with their sub-sentences."""
+    found: dict[Triplet, Claim] = {}
+    for fact in facts:
+        if fact.subject and (triplet := _triplet(fact)):
+            found.setdefault(triplet, claim_of(triplet, unit=fact.unit))
+    return tuple(found.values())
+
+
+def _triplet(fact: AtomicFact) -> Triplet | None:
+    """ "The birds fly away" is ("birds", "is", "flying away"), in the words of scene graphs."""
+    subject, (verb, *rest) = _without_article(fact.subject), fact.relation.split()
+    if fact.category == COUNT:
+        return subject, verb, fact.object
+    if fact.category in (COLOR, OTHER) and verb in _BE:
+        return subject, verb, _without_article(" ".join([*rest, fact.object]).strip())
+    if not fact.object:
+        if verb in w.AUXILIARIES:
+            return None
+        return subject, "is", " ".join([w.inflect(w.verb(verb), "VBG"), *rest])
+    relation = rest if verb in _BE and rest and rest[0] != "not" else [verb, *rest]
+    return subject, " ".join(relation), _without_article(fact.object)
+
+
+def _without_article(phrase: str) -> str:
+    first, _, rest = phrase.partition(" ")
+    owned = first.lower() in w.DETERMINERS | w.POSSESSIVES and phrase != "each other"
+    return rest if rest and owned else phrase

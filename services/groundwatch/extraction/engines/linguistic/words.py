@@ -1,68 +1,31 @@
 """Closed classes of English that the decomposer's rules ask for, and what lemminflect knows of a word.
 
-The words of each class, and what it is for, are in `words.toml`.
+The words of each class, and what it is for, are in `words.toml`: a class `colors` there is `COLORS` here.
 """
 
 from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from groundwatch.language.lexicon import singular
-from groundwatch.language.numbers import NUMBER_WORDS
-from groundwatch.language.word_lists import word_lists
+from groundwatch.language.tokens import NUMBER_WORDS
 
-_LISTS = word_lists("groundwatch.extraction.engines.linguistic", "words.toml")
+_DATA = resources.files("groundwatch.extraction.engines.linguistic").joinpath("words.toml").read_bytes()
+LISTS = {
+    name.upper(): frozenset(words.split() if isinstance(words, str) else words)
+    for name, words in msgspec.toml.decode(_DATA, type=dict[str, str | list[str]]).items()
+}
+globals().update(LISTS)
 
 NUMBERS = frozenset(NUMBER_WORDS) | {"dozen"}
-COLORS = _LISTS["colors"]
-VAGUE_NUMBERS = _LISTS["vague_numbers"]
-ARTICLES = _LISTS["articles"]
-DETERMINERS = _LISTS["determiners"]
-POSSESSIVES = _LISTS["possessives"]
-PRONOUNS = _LISTS["pronouns"]
-STAND_INS = _LISTS["stand_ins"]
-BE = _LISTS["be"]
-AUXILIARIES = _LISTS["auxiliaries"]
-MODALS = _LISTS["modals"]
-RELATIVES = _LISTS["relatives"]
-CONJUNCTIONS = _LISTS["conjunctions"]
-SUBORDINATORS = _LISTS["subordinators"]
-PREPOSITIONS = _LISTS["prepositions"]
-PHRASAL = _LISTS["phrasal"]
-PLACES = _LISTS["places"]
-CLOSE = _LISTS["close"]
-PICTURES = _LISTS["pictures"]
-SPOTS = _LISTS["spots"]
-SIDES = _LISTS["sides"]
-HALVES = _LISTS["halves"]
-RESEMBLING = _LISTS["resembling"]
-DEGREES = _LISTS["degrees"]
-SHELLS = _LISTS["shells"]
-FOCUSES = _LISTS["focuses"]
-QUALITIES = _LISTS["qualities"]
-POSITIONAL = _LISTS["positional"]
-AREAS = _LISTS["areas"]
-INTERPRETING = _LISTS["interpreting"]
-EMPTY_ADJECTIVES = _LISTS["empty_adjectives"]
-MANNERS = _LISTS["manners"]
-PLACE_GERUNDS = _LISTS["place_gerunds"]
-OCCASIONS = _LISTS["occasions"]
-MASS = _LISTS["mass"]
-PLURAL_ONLY = _LISTS["plural_only"]
-PEOPLE = _LISTS["people"]
-ANIMALS = _LISTS["animals"]
-MEN = _LISTS["men"]
-WOMEN = _LISTS["women"]
-MEASURES = _LISTS["measures"]
-STATES = _LISTS["states"]
-DONE_BY_PEOPLE = _LISTS["done_by_people"]
-HOLDING = _LISTS["holding"]
-INSTRUMENTAL = _LISTS["instrumental"]
-SHOWING = _LISTS["showing"]
-HEDGES = _LISTS["hedges"]
-_PERSONAL = tuple(sorted(_LISTS["personal"]))
-_SEEN_ALL_THE_SAME = _LISTS["seen_all_the_same"]
-COMPOUNDS = _LISTS["compounds"]
-NOT_THINGS = _LISTS["not_things"]
-NOTIONS = _LISTS["notions"]
+_PERSONAL = tuple(sorted(LISTS["PERSONAL"]))
+_ABSTRACT = ("ness", "ity", "ism", "ance", "ence", "tion", "sion")
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> frozenset[str]: ...
 
 
 @lru_cache(maxsize=8192)
@@ -81,25 +44,20 @@ def verb(word: str) -> str:
 
 @lru_cache(maxsize=8192)
 def is_plural(word: str) -> bool:
-    """Whether a word is a noun in the plural, whatever else it may be."""
     return singular(word) != word and "NOUN" in lemmas(word)
 
 
 @lru_cache(maxsize=8192)
 def person(word: str) -> bool:
     """Whether a singular noun names a person, by list or by its ending."""
-    return word in PEOPLE or word.endswith(_PERSONAL)
+    return word in LISTS["PEOPLE"] or word.endswith(_PERSONAL)
 
 
 @lru_cache(maxsize=8192)
 def abstract(word: str) -> bool:
     """Whether a singular noun names no thing that can be seen, by list or by its ending."""
-    if word in NOT_THINGS:
-        return True
-    return (
-        word.endswith(("ness", "ity", "ism", "ance", "ence", "tion", "sion"))
-        and word not in _SEEN_ALL_THE_SAME
-    )
+    listed = word in LISTS["NOT_THINGS"]
+    return listed or (word.endswith(_ABSTRACT) and word not in LISTS["SEEN_ALL_THE_SAME"])
 
 
 @lru_cache(maxsize=8192)

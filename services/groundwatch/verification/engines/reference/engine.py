@@ -1,20 +1,105 @@
-"""The verification engine around the reference judge."""
+"""The reference judge: decides claims from what is known of the image, without a model.
+
+In this order, the first rule that applies decides:
+
+1. The claim equals a known fact (same words, or the same atoms through the lexicon): that fact's truth,
+   flipped when just one of the two is negated. Facts that contradict each other leave it open.
+2. Something that the claim takes for granted is known to be false, or is absent from a complete
+   reference: refuted. "The dog is brown." needs a dog.
+3. The claim says all that a false fact says: refuted.
+4. Any asserted atom is refuted: refuted. Another value of the same exclusive kind (color, material, …),
+   another number, an excluding relation (left and right of, sitting and standing) refute, if the
+   reference can only mean the same thing by it.
+5. Every asserted atom follows from the reference, through synonyms, broader concepts, inverse relations
+   and what one action implies of another: supported.
+6. Otherwise undecided.
+
+Only a complete reference lets absence refute. A thing is absent when neither it nor a kind of it is named,
+unless the word is generic ("scene"), the thing is a part of something named ("nose") or a broader name
+may mean it. A relation between two named things that the reference does not state is refuted only if the
+reference states the same verb of the same living subject with another object, or of another living
+subject with the same object, and nothing between the two; places and "near" stay open, for no reference
+lists them all.
+"""
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from groundwatch.errors import GroundwatchError, Unscorable
-from groundwatch.events import ClaimsExtracted, Judge, Reference, Verdict
+from groundwatch.events import ClaimsExtracted, Decision, Judge, Reference, Verdict
 from groundwatch.language.lexicon import lexicon
+from groundwatch.language.statements import Statement, statement
+from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.reference.judge import rule
-from groundwatch.verification.engines.reference.knowledge import knowledge
+from groundwatch.verification.engines.base import Verification, VerificationEngine
+from groundwatch.verification.engines.reference.knowledge import Knowledge, knowledge
+from groundwatch.verification.engines.reference.rules import Rules
+
+
+class Ruling(NamedTuple):
+    """A decision with the reference's item that it rests on."""
+
+    decision: Decision
+    evidence: str = ""
+
+    def negated(self) -> Ruling:
+        opposite = {Decision.SUPPORTED: Decision.REFUTED, Decision.REFUTED: Decision.SUPPORTED}
+        return Ruling(opposite.get(self.decision, self.decision), self.evidence)
+
+
+UNDECIDED = Ruling(Decision.UNDECIDED)
+
+
+def rule(text: str, known: Knowledge) -> Ruling:
+    read = statement(text)
+    stated = _stated(read, known)
+    if stated is not None:
+        return stated.negated() if read.negated else stated
+    if not read.asserted:
+        return UNDECIDED
+    rules = Rules(known)
+    for atom in sorted(read.given, key=repr):
+        decision, evidence = rules.decide(atom, given=True)
+        if decision is Decision.REFUTED:
+            return Ruling(decision, evidence)
+    asserted = _asserted(read, rules)
+    return asserted.negated() if read.negated else asserted
+
+
+def _stated(read: Statement, known: Knowledge) -> Ruling | None:
+    """The truth of a known fact that says the same thing, if the reference does not contradict itself."""
+    found = known.texts.get(read.key)
+    if not found and read.asserted:
+        found = known.shapes.get(read.asserted)
+    if not found and not read.asserted and read.words:
+        found = known.bags.get(read.words)
+    if not found:
+        return None
+    holds, evidence = min(found)
+    if len({truth for truth, _ in found}) > 1:
+        return Ruling(Decision.UNDECIDED, evidence)
+    return Ruling(Decision.SUPPORTED if holds else Decision.REFUTED, evidence)
+
+
+def _asserted(read: Statement, rules: Rules) -> Ruling:
+    together = rules.false_together(read.asserted | read.given)
+    if together:
+        return Ruling(Decision.REFUTED, together)
+    decided = [Ruling(*rules.decide(atom, beside=read.asserted)) for atom in sorted(read.asserted, key=repr)]
+    for wanted in (Decision.REFUTED, Decision.UNDECIDED):
+        if found := next((ruling for ruling in decided if ruling.decision is wanted), None):
+            return found
+    evidence = dict.fromkeys(ruling.evidence for ruling in decided if ruling.evidence)
+    return Ruling(Decision.SUPPORTED, "; ".join(evidence))
+
 
 VERSION = "2"
 
 
-class ReferenceEngine:
+class ReferenceEngine(VerificationEngine):
     """Judges claims against what the response's own reference says of the image. No model, no image.
 
     A response without a reference cannot be judged: its result is `Unscorable("no_reference")`.
@@ -23,29 +108,24 @@ class ReferenceEngine:
     batch = 64
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        """The rules' version and the lexicon's digest: a new word is a new judge."""
         return Judge(engine="reference", version=f"{VERSION}-{lexicon().digest}")
 
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        """One result for each event, in order; other tasks run between two events."""
         results: list[Verification | GroundwatchError] = []
         for event in extracted:
-            results.append(self._verify(event))
-            await asyncio.sleep(0)
+            results.append(attempt(_verify, event))
+            await asyncio.sleep(0)  # Other tasks run between two events.
         return results
 
-    async def close(self) -> None:
-        pass
 
-    def _verify(self, event: ClaimsExtracted) -> Verification | GroundwatchError:
-        reference = event.response.reference
-        if reference is None or reference == Reference(complete=reference.complete):
-            return Unscorable("no_reference", "the response says nothing of what is in its image")
-        known = knowledge(reference)
-        verdicts = []
-        for claim in event.claims:
-            ruling = rule(claim.text, known)
-            verdicts.append(Verdict(decision=ruling.decision, evidence=ruling.evidence))
-        return Verification(verdicts=tuple(verdicts))
+def _verify(event: ClaimsExtracted) -> Verification:
+    reference = event.response.reference
+    if reference is None or reference == Reference(complete=reference.complete):
+        raise Unscorable("no_reference", "the response says nothing of what is in its image")
+    known = knowledge(reference)
+    rulings = [rule(claim.text, known) for claim in event.claims]
+    return Verification(
+        verdicts=tuple(Verdict(decision=one.decision, evidence=one.evidence) for one in rulings)
+    )

@@ -3,8 +3,6 @@
 from collections import defaultdict
 from functools import lru_cache
 
-import msgspec
-
 from groundwatch.events import Reference
 from groundwatch.language.lexicon import Lexicon, lexicon
 from groundwatch.language.statements import (
@@ -22,21 +20,6 @@ from groundwatch.language.statements import (
 
 KEPT_ITEMS = 500
 """A reference with more items is read anew each time, so that the cache stays small."""
-
-
-class Known(msgspec.Struct, frozen=True):
-    """An atom that holds, or does not, with the reference's own words for it."""
-
-    atom: Atom
-    evidence: str
-
-
-class Said(msgspec.Struct, frozen=True):
-    """A known fact as a whole."""
-
-    statement: Statement
-    holds: bool
-    evidence: str
 
 
 class Knowledge:
@@ -58,27 +41,26 @@ class Knowledge:
         self.attributes: dict[str, list[tuple[Has, str]]] = defaultdict(list)
         self.numbers: dict[str, list[tuple[Number, str]]] = defaultdict(list)
         self.relations: dict[str, list[tuple[Relates, str]]] = defaultdict(list)
-        self.pairs: dict[tuple[str, str], list[tuple[Relates, str]]] = defaultdict(list)
-        self.related = False
-        self.false: dict[str, list[Known]] = defaultdict(list)
+        self.pairs: set[tuple[str, str]] = set()
+        self.false: dict[str, list[tuple[Atom, str]]] = defaultdict(list)
         self.false_together: list[tuple[frozenset[Atom], str]] = []
         self.texts: dict[str, set[tuple[bool, str]]] = defaultdict(set)
         self.shapes: dict[frozenset[Atom], set[tuple[bool, str]]] = defaultdict(set)
         self.bags: dict[frozenset[str], set[tuple[bool, str]]] = defaultdict(set)
-        said = self._read_facts(reference)
-        for one in said:
-            if one.holds:
-                self._hold(one.statement, one.evidence)
+        facts = self._read_facts(reference)
+        for read, holds, text in facts:
+            if holds:
+                self._hold(read, text)
         for subject, relation, object_ in sorted(set(reference.triplets)):
             self._hold(triplet(subject, relation, object_), f"{subject} {relation} {object_}", named=True)
         for text in sorted(set(reference.objects)):
             self._hold(name(text), text, named=True)
-        for one in said:
-            if not one.holds:
-                self._deny(one.statement, one.evidence)
+        for read, holds, text in facts:
+            if not holds:
+                self._deny(read, text)
 
-    def _read_facts(self, reference: Reference) -> list[Said]:
-        said = []
+    def _read_facts(self, reference: Reference) -> list[tuple[Statement, bool, str]]:
+        facts = []
         for text, holds in sorted({(fact.text, fact.holds) for fact in reference.facts}):
             read = statement(text)
             true = holds != read.negated
@@ -87,8 +69,8 @@ class Knowledge:
                 self.shapes[read.asserted].add((true, text))
             elif read.words and not read.asserted:
                 self.bags[read.words].add((true, text))
-            said.append(Said(read, true, text))
-        return said
+            facts.append((read, true, text))
+        return facts
 
     def _indefinite(self, read: Statement) -> bool:
         """Whether the statement is about some thing or other, so that another text means another thing."""
@@ -106,7 +88,9 @@ class Knowledge:
 
     def _add(self, atom: Atom, evidence: str) -> None:
         if isinstance(atom, Exists):
-            self._exist(atom.concept, evidence)
+            self.named.setdefault(atom.concept, evidence)
+            for concept in self._wider(atom.concept):
+                self.present.setdefault(concept, evidence)
         elif isinstance(atom, Has):
             for concept in self._wider(atom.concept):
                 self.attributes[concept].append((atom, evidence))
@@ -116,15 +100,9 @@ class Knowledge:
             if atom.exact or atom.low > 1:
                 self.numbers[atom.concept].append((atom, evidence))
         else:
-            self.related = True
             for concept in self._wider(atom.subject):
                 self.relations[concept].append((atom, evidence))
-            self.pairs[atom.subject, atom.object].append((atom, evidence))
-
-    def _exist(self, concept: str, evidence: str) -> None:
-        self.named.setdefault(concept, evidence)
-        for wider in self._wider(concept):
-            self.present.setdefault(wider, evidence)
+            self.pairs.add((atom.subject, atom.object))
 
     def _wider(self, concept: str) -> tuple[str, ...]:
         return (concept, *self.lexicon.ancestors(concept))
@@ -134,12 +112,11 @@ class Knowledge:
             return
         left = [atom for atom in (*read.asserted, *read.given) if not self._certain(atom)]
         if len(left) == 1:
-            self.false[about(left[0])].append(Known(left[0], evidence))
+            self.false[about(left[0])].append((left[0], evidence))
         elif left:
             self.false_together.append((frozenset(left), evidence))
 
-    def denials(self, atom: Atom) -> list[Known]:
-        """False atoms about the same thing or a broader one."""
+    def denials(self, atom: Atom) -> list[tuple[Atom, str]]:
         concepts = self._wider(about(atom)) if self.false else ()
         return [false for concept in concepts for false in self.false.get(concept, ())]
 
@@ -158,23 +135,22 @@ class Knowledge:
 
 def _implied(atom: Relates, words: Lexicon) -> list[Relates]:
     """What a relation says of the same pair the other way round, and by its verb of the place."""
+    subject, object_, prepositions = atom.subject, atom.object, words.relations.prepositions
+    if not object_:
+        return []
     found: list[Relates] = []
-    if not atom.object:
-        return found
-    entry = words.relations.prepositions.get(atom.preposition)
+    entry = prepositions.get(atom.preposition)
     if entry and entry.inverse:
-        found.append(Relates(atom.object, "", entry.inverse, atom.subject))
+        found.append(Relates(object_, "", entry.inverse, subject))
     if atom.preposition == "in" and not atom.verb:
-        found.append(Relates(atom.object, "contain", "", atom.subject))
+        found.append(Relates(object_, "contain", "", subject))
     if atom.verb == "contain" and not atom.preposition:
-        found.append(Relates(atom.subject, "have", "", atom.object))
-        found.append(Relates(atom.object, "", "in", atom.subject))
+        found += [Relates(subject, "have", "", object_), Relates(object_, "", "in", subject)]
     place = words.relations.carries_position.get(atom.verb)
     if place and not atom.preposition:
-        found.append(Relates(atom.subject, "", place, atom.object))
-        inverse = words.relations.prepositions[place].inverse
-        if inverse:
-            found.append(Relates(atom.object, "", inverse, atom.subject))
+        found.append(Relates(subject, "", place, object_))
+        if inverse := prepositions[place].inverse:
+            found.append(Relates(object_, "", inverse, subject))
     return found
 
 
@@ -184,6 +160,4 @@ def knowledge(reference: Reference) -> Knowledge:
     return _kept(reference) if items <= KEPT_ITEMS else Knowledge(reference)
 
 
-@lru_cache(maxsize=64)
-def _kept(reference: Reference) -> Knowledge:
-    return Knowledge(reference)
+_kept = lru_cache(maxsize=64)(Knowledge)

@@ -3,16 +3,9 @@
 from collections.abc import Iterable
 
 from groundwatch.events import Decision
-from groundwatch.language.lexicon import Attribute
+from groundwatch.language.lexicon import Lexicon
 from groundwatch.language.statements import Atom, Exists, Has, Number, Relates
-from groundwatch.verification.engines.reference.counting import is_unique, other_number, supporting_number
 from groundwatch.verification.engines.reference.knowledge import Knowledge
-from groundwatch.verification.engines.reference.relations import (
-    contradicts,
-    entails,
-    same_claim,
-    same_predicate,
-)
 
 Decided = tuple[Decision, str]
 _OPEN: Decided = (Decision.UNDECIDED, "")
@@ -66,24 +59,17 @@ class Rules:
         return self._related(atom)
 
     def _denied(self, atom: Atom) -> str | None:
-        for false in self.known.denials(atom):
-            if same_claim(atom, false.atom, self.lexicon):
-                return false.evidence
-        return None
+        denials = self.known.denials(atom)
+        return next((why for false, why in denials if same_claim(atom, false, self.lexicon)), None)
 
     def _exists(self, concept: str) -> str | None:
-        evidence = self.known.present.get(concept)
-        if evidence is not None:
-            return evidence
+        present = self.known.present
+        if concept in present:
+            return present[concept]
         if self.known.complete and " " in concept and (evidence := self._compound(concept)) is not None:
             return evidence
-        tools = self.lexicon.nouns.roles.get(concept)
-        person = self.known.present.get("person") if tools else None
-        if person is not None:
-            for tool in tools or ():
-                if tool in self.known.present:
-                    return f"{person}; {self.known.present[tool]}"
-        return None
+        tools = self.lexicon.nouns.roles.get(concept, ()) if "person" in present else ()
+        return next((f"{present['person']}; {present[tool]}" for tool in tools if tool in present), None)
 
     def _compound(self, concept: str) -> str | None:
         """A compound of what the reference names: its head, with the rest as things or as its quality."""
@@ -109,27 +95,20 @@ class Rules:
         """
         if not self.known.complete or not concept or self.is_vague(concept):
             return None
-        wider = self.lexicon.ancestors(concept)
-        for part in (concept, *wider):
-            if any(whole in self.known.present for whole in self.lexicon.parts.get(part, ())):
-                return None
-        for broad in wider:
-            if broad in self.known.named and not self._explained(broad):
-                return None
-        if concept in self.lexicon.social and "person" in self.known.present:
+        present, wider = self.known.present, self.lexicon.ancestors(concept)
+        wholes = (whole for part in (concept, *wider) for whole in self.lexicon.parts.get(part, ()))
+        if any(whole in present for whole in wholes):
             return None
-        return ABSENT
+        named = self.known.named
+        if any(broad in named and not _narrower(broad, named, self.lexicon) for broad in wider):
+            return None
+        return None if concept in self.lexicon.social and "person" in present else ABSENT
 
     def is_vague(self, concept: str) -> bool:
         """Whether a concept is no thing of its own: "scene", "side", "something"."""
         nouns = self.lexicon.nouns
         last = concept.rsplit(" ", 1)[-1]
         return concept in nouns.wildcards or concept in nouns.generic or last in nouns.generic
-
-    def _explained(self, broad: str) -> bool:
-        return any(
-            concept != broad and broad in self.lexicon.ancestors(concept) for concept in self.known.named
-        )
 
     def _has(self, atom: Has) -> str | None:
         for concept in self._names(atom.concept):
@@ -155,7 +134,8 @@ class Rules:
             for known, evidence in self.known.attributes.get(concept, ())
             if known.concept == concept and known.attribute.kind == atom.attribute.kind
         ]
-        if not rivals or any(not self._conflict(known.attribute, atom.attribute) for known, _ in rivals):
+        conflicting = self.lexicon.conflicting_values
+        if not rivals or not all(conflicting(known.attribute, atom.attribute) for known, _ in rivals):
             return None
         sources = {evidence for _, evidence in rivals}
         together = any(
@@ -167,9 +147,6 @@ class Rules:
         if self.known.complete or (len(sources) == 1 and is_unique(self.known, rivals[0][0].concept)):
             return rivals[0][1]
         return None
-
-    def _conflict(self, one: Attribute, other: Attribute) -> bool:
-        return self.lexicon.conflicting_values(one, other)
 
     def _meanings(self, concept: str) -> tuple[str, ...]:
         """The concepts that the reference may mean this thing by: itself, else broader names of it."""
@@ -227,16 +204,13 @@ class Rules:
         if atom.verb == "be" and words.is_a(atom.subject, atom.object):
             return present[atom.subject]
         setting = self.known.complete and not atom.verb and atom.preposition == "in"
-        if setting and atom.object in words.nouns.settings and not self._placed(atom.subject):
+        placed = (
+            known.preposition == "in" and known.object in words.nouns.places
+            for known, _ in self.known.relations.get(atom.subject, ())
+        )
+        if setting and atom.object in words.nouns.settings and not any(placed):
             return present[atom.object]
         return None
-
-    def _placed(self, subject: str) -> bool:
-        """Whether the reference puts the thing in some place."""
-        return any(
-            known.preposition == "in" and known.object in self.lexicon.nouns.places
-            for known, _ in self.known.relations.get(subject, ())
-        )
 
     def _posture_differs(self, known: Relates, atom: Relates) -> bool:
         if not atom.verb or known.verb:
@@ -249,12 +223,11 @@ class Rules:
     def _other_relation(self, atom: Relates) -> str | None:
         """A relation that excludes the claimed one; in a complete reference also one in its place."""
         words = self.lexicon
-        subjects = self._meanings(atom.subject)
         stated = [
-            item
-            for subject in subjects
-            for item in self.known.relations.get(subject, ())
-            if item[0].subject == subject
+            (known, evidence)
+            for subject in self._meanings(atom.subject)
+            for known, evidence in self.known.relations.get(subject, ())
+            if known.subject == subject
         ]
         for known, evidence in stated:
             if contradicts(known, atom, words) and is_unique(self.known, known.subject):
@@ -265,17 +238,15 @@ class Rules:
 
     def _elsewhere(self, atom: Relates, stated: list[tuple[Relates, str]]) -> str | None:
         """The same predicate with another object, or of another subject, in a complete reference."""
-        between = self.known.pairs.get((atom.subject, atom.object), []) + self.known.pairs.get(
-            (atom.object, atom.subject), []
-        )
-        if between:
-            return None
-        bound = atom.verb not in _UNBOUND and atom.verb not in self.lexicon.relations.postures
-        if not bound or not self.lexicon.knows_verb(atom.verb):
+        pairs = {(atom.subject, atom.object), (atom.object, atom.subject)}
+        free = atom.verb in _UNBOUND | self.lexicon.relations.postures
+        if free or not self.lexicon.knows_verb(atom.verb) or not pairs.isdisjoint(self.known.pairs):
             return None
         others = [item for items in self.known.relations.values() for item in items]
         for known, evidence in (*stated, *others):
-            if not same_predicate(known, atom) or not known.object or not self._lives(known.subject):
+            if (known.verb, known.preposition) != (atom.verb, atom.preposition) or not known.object:
+                continue
+            if not any(self.lexicon.is_a(known.subject, living) for living in ("person", "animal")):
                 continue
             if known.subject == atom.subject:
                 differs = not self._may_be(known.object, atom.object)
@@ -285,13 +256,153 @@ class Rules:
                 return evidence
         return None
 
-    def _lives(self, concept: str) -> bool:
-        return self.lexicon.is_a(concept, "person") or self.lexicon.is_a(concept, "animal")
-
     def _may_be(self, one: str, other: str) -> bool:
         """Whether two names may mean one thing: one is broader, or a person goes by role and by gender."""
         if self.lexicon.is_a(one, other) or self.lexicon.is_a(other, one):
             return True
         persons = self.lexicon.is_a(one, "person") and self.lexicon.is_a(other, "person")
-        basic = ("man", "woman", "child", "boy", "girl", "baby")
-        return persons and not (one in basic and other in basic)
+        return persons and not {one, other} <= _DISJOINT_PERSONS
+
+
+Bounds = tuple[int, int | None, str]
+"""At least, at most (None: no bound), and the reference's item that says so."""
+
+_DISJOINT_PERSONS = frozenset({"man", "woman", "boy", "girl", "child", "baby"})
+
+
+def is_unique(known: Knowledge, concept: str) -> bool:
+    """Whether the reference may mean just one such thing, or all of them alike."""
+    numbers = known.numbers.get(concept, ())
+    if any(number.exact and number.high == 1 for number, _ in numbers):
+        return True
+    return not any(number.exact or number.high is not None or number.low > 2 for number, _ in numbers)
+
+
+def supporting_number(atom: Number, known: Knowledge) -> str | None:
+    """The item that makes the number true; that there are more is no support for "two of them"."""
+    for low, high, evidence in _bounds(atom.concept, known):
+        if low >= atom.low and (atom.high is None or (high is not None and high <= atom.high)):
+            return evidence
+    if atom.low <= 1 and atom.high is None:
+        return known.present.get(atom.concept)
+    counted = any(high is not None for _, high, _ in _bounds(atom.concept, known))
+    vague = known.complete and atom.high is None and not counted
+    if ((atom.low, atom.high) == (2, None) and not atom.exact) or vague:
+        return _several(atom.concept, known)
+    return None
+
+
+def other_number(atom: Number, known: Knowledge) -> str | None:
+    """The item that rules the number out; in a complete reference a bare singular means one."""
+    found = _bounds(atom.concept, known)
+    for low, high, evidence in found:
+        if (high is not None and high < atom.low) or (
+            atom.exact and atom.high is not None and low > atom.high
+        ):
+            return evidence
+    single = known.complete and not found and atom.concept in known.named
+    if single and atom.low > 1 and atom.concept not in known.plural:
+        return known.named[atom.concept]
+    return None
+
+
+def _several(concept: str, known: Knowledge) -> str | None:
+    """More than one: a plural anywhere in the reference, or two kinds of it."""
+    kinds = [name for name in known.named if known.lexicon.is_a(name, concept)]
+    if any(name in known.plural or name in known.categories for name in kinds) or len(kinds) > 1:
+        return known.present.get(concept)
+    return None
+
+
+def _bounds(concept: str, known: Knowledge) -> list[Bounds]:
+    found: list[Bounds] = [
+        (number.low, number.high if number.exact else None, evidence)
+        for number, evidence in known.numbers.get(concept, ())
+    ]
+    kinds = _kinds(concept, known)
+    if not kinds:
+        return found
+    evidence = known.present.get(concept, "")
+    if concept == "person" or "person" in known.lexicon.ancestors(concept):
+        apart = sum(low for kind, (low, _) in kinds.items() if kind in _DISJOINT_PERSONS)
+        found.append((max(apart, *(low for low, _ in kinds.values())), None, evidence))
+        return found
+    low = sum(least for least, _ in kinds.values())
+    named = _narrower(concept, known.named, known.lexicon)
+    counted = known.complete and concept not in known.named and named <= kinds.keys()
+    most = [high for _, high in kinds.values() if high is not None]
+    found.append((low, sum(most) if counted and len(most) == len(kinds) else None, evidence))
+    return found
+
+
+def _narrower(concept: str, names: Iterable[str], words: Lexicon) -> set[str]:
+    return {name for name in names if name != concept and concept in words.ancestors(name)}
+
+
+def _kinds(concept: str, known: Knowledge) -> dict[str, tuple[int, int | None]]:
+    """The counted kinds of a concept, leaving out kinds of kinds: their members would count twice."""
+    below = _narrower(concept, known.numbers, known.lexicon)
+    kinds: dict[str, tuple[int, int | None]] = {}
+    for name in sorted(below):
+        if not below.isdisjoint(known.lexicon.ancestors(name)):
+            continue
+        numbers = [number for number, _ in known.numbers[name]]
+        exact = [number.high for number in numbers if number.exact and number.high is not None]
+        kinds[name] = (max(number.low for number in numbers), min(exact) if exact else None)
+    return kinds
+
+
+def entails(
+    known: Relates, claim: Relates, words: Lexicon, *, loose: bool = False, strict: bool = False
+) -> bool:
+    """Whether the known relation makes the claimed one true.
+
+    `loose`: "something" may be anything. A bare place ("on") leaves the posture open, so that "standing
+    on" follows from it, but not when `strict`.
+    """
+    return (
+        _covers(known.subject, claim.subject, words, loose=loose)
+        and (not claim.object or _covers(known.object, claim.object, words, loose=loose))
+        and _predicate(known, claim, words, strict=strict)
+    )
+
+
+def _covers(narrow: str, broad: str, words: Lexicon, *, loose: bool) -> bool:
+    return words.is_a(narrow, broad) or (loose and broad in words.nouns.indefinite)
+
+
+def _predicate(known: Relates, claim: Relates, words: Lexicon, *, strict: bool) -> bool:
+    relations = words.relations
+    verbs = words.entailed_verbs(known.verb) if known.verb else frozenset[str]()
+    if not claim.preposition:
+        return claim.verb in verbs
+    entry = relations.prepositions.get(known.preposition)
+    placed = claim.preposition == known.preposition or bool(entry and claim.preposition in entry.entails)
+    if not placed:
+        return bool(claim.verb) and claim.verb in verbs and not known.preposition
+    if not claim.verb:
+        return claim.preposition in relations.spatial or not known.verb
+    return claim.verb in verbs or (not strict and not known.verb and claim.verb in relations.postures)
+
+
+def contradicts(known: Relates, claim: Relates, words: Lexicon) -> bool:
+    """Whether the claimed relation cannot hold of the same subject beside the known one."""
+    if known.verb and claim.verb and words.conflicting_verbs(known.verb, claim.verb):
+        return True
+    together = bool(claim.object) and known.object == claim.object
+    return together and words.conflicting_prepositions(known.preposition, claim.preposition)
+
+
+def same_claim(claim: Atom, false: Atom, words: Lexicon) -> bool:
+    """Whether the claim says at least what is known to be false."""
+    if isinstance(claim, Exists) and isinstance(false, Exists):
+        return words.is_a(claim.concept, false.concept)
+    if isinstance(claim, Has) and isinstance(false, Has):
+        return words.is_a(claim.concept, false.concept) and words.entails_value(
+            claim.attribute, false.attribute
+        )
+    if isinstance(claim, Number) and isinstance(false, Number):
+        return claim == false
+    if isinstance(claim, Relates) and isinstance(false, Relates):
+        return entails(claim, false, words, strict=True)
+    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwatch.captioning.strategies import STRATEGIES
+from groundwatch.captioning.tasks import STRATEGIES
 from groundwatch.events import Strategy
 
 QUESTION = "Why does the man smile?"

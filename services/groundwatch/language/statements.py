@@ -1,16 +1,75 @@
-"""Reads one sentence's words into atoms: a small grammar of how images are described.
+"""What a sentence, a triplet or a name says, as atoms that can be compared: a small grammar of descriptions.
 
 It covers what decomposers write ("There is …", "The … is …", one verb with its objects and places) and is
 content to understand less: words beyond it end in a concept or a value that nothing else equals.
 """
 
-from groundwatch.language.lexicon import Attribute, Lexicon, NounPhrase, noun_phrases
-from groundwatch.language.lexicon.phrases import DETERMINERS
-from groundwatch.language.statements.atoms import Atom, Exists, Has, Number, Relates
+from functools import lru_cache
+from itertools import dropwhile
+
+import msgspec
+
+from groundwatch.language.lexicon import Attribute, Lexicon, NounPhrase, lexicon, noun_phrases
+from groundwatch.language.lexicon.phrases import DETERMINERS, MAX_WORDS
+from groundwatch.language.tokens import plain_words
+
+
+class Exists(msgspec.Struct, frozen=True, tag=True):
+    """Something of this concept is in the image."""
+
+    concept: str
+
+
+class Has(msgspec.Struct, frozen=True, tag=True):
+    """A thing of this concept has a property."""
+
+    concept: str
+    attribute: Attribute
+
+
+class Number(msgspec.Struct, frozen=True, tag=True):
+    """So many of a concept; `exact` when they are all there are, else at least so many."""
+
+    concept: str
+    low: int
+    high: int | None
+    exact: bool
+
+
+class Relates(msgspec.Struct, frozen=True, tag=True):
+    """Subject, verb or preposition or both, and object ("" when the verb has none)."""
+
+    subject: str
+    verb: str
+    preposition: str
+    object: str
+
+
+Atom = Exists | Has | Number | Relates
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """What a text says. `asserted` is empty where the text was not understood.
+
+    `key` is the text without case, spacing and punctuation; `words` are the content lemmas. A negated
+    statement says that its assertion does not hold.
+    """
+
+    key: str
+    words: frozenset[str]
+    negated: bool = False
+    asserted: frozenset[Atom] = frozenset()
+    given: frozenset[Atom] = frozenset()
+
+
+def about(atom: Atom) -> str:
+    return atom.subject if isinstance(atom, Relates) else atom.concept
+
 
 _AUXILIARIES = frozenset({"does", "do", "has", "have", "had"})
 _PICTURES = frozenset({"image", "picture", "photo", "scene", "photograph", "view", "frame", "shot"})
 _WEATHER = frozenset({"rain", "snow"})
+_RELATIVES = frozenset({"that", "which", "who"})
 
 
 class Reader:
@@ -25,36 +84,26 @@ class Reader:
         tokens = self._without_opening(tokens)
         relations = self.lexicon.relations
         if tokens[:1] == ["there"]:
-            rest = tokens[1:]
-            while rest and (rest[0] in relations.copulas or rest[0] == "to"):
-                rest = rest[1:]
-            self.existential(rest)
-            return
-        if len(tokens) > 2 and tokens[0] in _PICTURES and self.lexicon.verb(tokens[1]) in relations.showing:
+            self.existential(self._after(tokens[1:], relations.copulas | {"to"}))
+        elif len(tokens) > 2 and tokens[0] in _PICTURES and self.lexicon.verb(tokens[1]) in relations.showing:
             self.existential(tokens[2:])
-            return
-        at = self._verb_at(tokens)
-        if at is None:
+        elif (at := self._verb_at(tokens)) is None:
             self.existential(tokens)
-            return
-        if tokens[at] in relations.copulas and self._pictured(tokens[at + 1 :]):
+        elif tokens[at] in relations.copulas and self._pictured(tokens[at + 1 :]):
             self.existential(tokens[:at])
-            return
-        subjects = self._subject(tokens[:at])
-        rest = tokens[at:]
-        if rest[0] in relations.copulas or (rest[0] in _AUXILIARIES and self._is_verb(rest[1:2])):
-            rest = rest[1:]
-        self.predicate(subjects, rest)
+        else:
+            subjects = self._subject(tokens[:at])
+            rest = tokens[at:]
+            if rest[0] in relations.copulas or (rest[0] in _AUXILIARIES and self._is_verb(rest[1:2])):
+                rest = rest[1:]
+            self.predicate(subjects, rest)
 
     def existential(self, tokens: list[str]) -> None:
         """ "a red car parked on the street": what there is, and what is said of it."""
         at = self._modifier_at(tokens)
         phrases = noun_phrases(tokens[:at], self.lexicon)
-        rest = tokens[at:]
-        if rest and rest[0] in ("that", "which", "who"):
-            rest = rest[1:]
-        while rest and rest[0] in self.lexicon.relations.copulas:
-            rest = rest[1:]
+        rest = tokens[at + 1 :] if tokens[at:] and tokens[at] in _RELATIVES else tokens[at:]
+        rest = self._after(rest, self.lexicon.relations.copulas)
         for phrase in phrases:
             self.exists(phrase, alone=not rest)
         if rest and phrases:
@@ -104,14 +153,11 @@ class Reader:
             self._clause(subjects, clause)
 
     def _clause(self, subjects: list[NounPhrase], tokens: list[str]) -> None:
-        if tokens[0] in ("made", "composed", "constructed", "crafted", "built") and tokens[1:2] in (
-            ["of"],
-            ["from"],
-        ):
+        made = tokens[0] in ("made", "composed", "constructed", "crafted", "built")
+        had = tokens[0] in ("has", "have", "having", "had")
+        if made and tokens[1:2] in (["of"], ["from"]):
             self._properties(subjects, tokens[2:])
-        elif (
-            tokens[0] in ("has", "have", "having", "had") and tokens[-1] in self.lexicon.attributes.kind_words
-        ):
+        elif had and tokens[-1] in self.lexicon.attributes.kind_words:
             self._properties(subjects, tokens[1:-1])
         elif self._preposition(tokens):
             self._relation(subjects, "", tokens)
@@ -180,7 +226,7 @@ class Reader:
     def _objects(self, tokens: list[str]) -> list[NounPhrase]:
         """Things named up to the next verb: "a man (wearing a hat)"."""
         for index in range(1, len(tokens)):
-            if tokens[index] in ("that", "which", "who", "while", "as") or (
+            if tokens[index] in _RELATIVES | {"while", "as"} or (
                 tokens[index].endswith("ing")
                 and self.lexicon.verb(tokens[index])
                 and tokens[index - 1] not in DETERMINERS
@@ -201,13 +247,11 @@ class Reader:
         elif not verb and preposition == "with":
             living = words.is_a(thing.concept, "person") or words.is_a(thing.concept, "animal")
             verb, preposition = ("", "near") if living else ("have", "")
-        elif preposition in ("on", "at", "along", "in") and self._open_place(thing.concept):
+        elif preposition in ("on", "at", "along", "in") and not words.nouns.places.isdisjoint(
+            {thing.concept, *words.ancestors(thing.concept)}
+        ):
             preposition = "in"
         return Relates(subject.concept, verb, preposition, thing.concept)
-
-    def _open_place(self, concept: str) -> bool:
-        places = self.lexicon.nouns.places
-        return concept in places or not places.isdisjoint(self.lexicon.ancestors(concept))
 
     def _properties(self, subjects: list[NounPhrase], tokens: list[str]) -> None:
         """Adjectives and materials, or a noun that the subject is said to be."""
@@ -257,7 +301,7 @@ class Reader:
         subjects = noun_phrases(tokens[:at], self.lexicon)
         self.take(subjects)
         if at < len(tokens) and subjects:
-            rest = tokens[at + 1 :] if tokens[at] in ("that", "which", "who") else tokens[at:]
+            rest = tokens[at + 1 :] if tokens[at] in _RELATIVES else tokens[at:]
             if rest:
                 self.predicate(subjects, rest)
         return subjects
@@ -278,7 +322,7 @@ class Reader:
                 return index == len(tokens) - 1
             if token in ("visible", "present", "seen") or self.lexicon.verb(token) in relations.weak:
                 weak = True
-            elif token not in DETERMINERS and token not in ("in", "can", "be", "within"):
+            elif token not in DETERMINERS | {"in", "can", "be", "within"}:
                 return False
         return weak
 
@@ -287,14 +331,14 @@ class Reader:
         clauses: list[list[str]] = [[]]
         for index, token in enumerate(tokens):
             following = tokens[index + 1] if index + 1 < len(tokens) else ""
-            if token in ("and", ",", "while", "but") and clauses[-1] and following.endswith("ing"):
-                if self.lexicon.verb(following):
-                    clauses.append([])
-                    continue
-            elif token == "and" and clauses[-1] and self._preposition(tokens[index + 1 :]):
+            acts = following.endswith("ing")
+            splits = (token in ("and", ",", "while", "but") and acts and self.lexicon.verb(following)) or (
+                token == "and" and not acts and self._preposition(tokens[index + 1 :])
+            )
+            if splits and clauses[-1]:
                 clauses.append([])
-                continue
-            clauses[-1].append(token)
+            else:
+                clauses[-1].append(token)
         return [clause for clause in clauses if clause]
 
     def _verb_at(self, tokens: list[str]) -> int | None:
@@ -310,25 +354,27 @@ class Reader:
             ends = not following or following[0] in DETERMINERS or self.lexicon.number(following[0])
             if ends or self._preposition(tokens[index + 1 :]) or following[0] in relations.adverbs:
                 return index
-        for index in range(1, len(tokens)):
-            if tokens[index].endswith("ing") and self._is_verb(tokens[index : index + 1]):
-                return index
-        return None
+        acting = (index for index, token in enumerate(tokens) if token.endswith("ing"))
+        return next((index for index in acting if index and self._is_verb(tokens[index:])), None)
 
     def _modifier_at(self, tokens: list[str]) -> int:
         """Where a noun phrase ends and what follows it begins."""
         for index in range(1, len(tokens)):
             token = tokens[index]
-            if token in ("that", "which", "who") or token in self.lexicon.relations.copulas:
+            if token in _RELATIVES or token in self.lexicon.relations.copulas:
                 return index
             if tokens[index - 1] in DETERMINERS or tokens[index - 1] in ("and", ","):
                 continue
             if token != "of" and self._preposition(tokens[index:]):
                 return index
-            if index + 1 < len(tokens) and self._is_verb([token]) and self._opens(tokens[index + 1 :]):
+            following = tokens[index + 1 :]
+            if not following:
+                continue
+            opens = following[0] in DETERMINERS or self._preposition(following) is not None
+            if opens and self._is_verb([token]):
                 return index
             named = self.lexicon.concept((tokens[index - 1],)) in self.lexicon.known
-            if named and index + 1 < len(tokens) and token.endswith("ing") and self.lexicon.verb(token):
+            if named and token.endswith("ing") and self.lexicon.verb(token):
                 return index
         last = len(tokens) - 1
         if last > 0 and tokens[-1].endswith("ing") and self.lexicon.verb(tokens[-1]):
@@ -336,15 +382,13 @@ class Reader:
             return last if not named and tokens[-2] not in DETERMINERS else len(tokens)
         return len(tokens)
 
-    def _opens(self, tokens: list[str]) -> bool:
-        return tokens[0] in DETERMINERS or self._preposition(tokens) is not None
+    @staticmethod
+    def _after(tokens: list[str], skipped: frozenset[str]) -> list[str]:
+        return list(dropwhile(skipped.__contains__, tokens))
 
     def _next_preposition(self, tokens: list[str]) -> int:
-        for index in range(1, len(tokens)):
-            found = self._preposition(tokens[index:])
-            if found and found[0] != "of":
-                return index
-        return len(tokens)
+        found = ((index, self._preposition(tokens[index:])) for index in range(1, len(tokens)))
+        return next((index for index, one in found if one and one[0] != "of"), len(tokens))
 
     def _preposition(self, tokens: list[str]) -> tuple[str, list[str]] | None:
         """The longest preposition at the start, with what follows it."""
@@ -355,14 +399,91 @@ class Reader:
         return None
 
     def _is_verb(self, tokens: list[str]) -> bool:
-        if not tokens:
-            return False
-        return self.lexicon.verb(tokens[0]) is not None or (
-            tokens[0].endswith(("ing", "ed")) and self.lexicon.attribute(tokens[0]) is None
-        )
+        known = bool(tokens) and self.lexicon.verb(tokens[0]) is not None
+        participle = bool(tokens) and tokens[0].endswith(("ing", "ed"))
+        return known or (participle and self.lexicon.attribute(tokens[0]) is None)
 
     def _is_property(self, tokens: list[str]) -> bool:
-        if len(tokens) == 1 or tokens[1] in ("and", ","):
-            return self.lexicon.attribute(tokens[0]) is not None
-        shaded = tokens[0] in self.lexicon.attributes.shades
-        return shaded and self.lexicon.attribute(tokens[1]) is not None
+        alone = len(tokens) == 1 or tokens[1] in ("and", ",")
+        value = self.lexicon.attribute(tokens[0] if alone else tokens[1])
+        return value is not None and (alone or tokens[0] in self.lexicon.attributes.shades)
+
+
+_NEGATIONS = frozenset({"no", "not", "never", "none"})
+_EMPTY = DETERMINERS | frozenset({"there", "and", ",", "'s", "of", "or", "some"})
+
+
+KEPT_CHARACTERS = 300
+"""Longer texts are read anew each time, so that the cache stays small."""
+
+
+def statement(text: str) -> Statement:
+    """Read one sentence. Never fails: a text beyond the grammar keeps its words and asserts nothing."""
+    return _kept(text) if len(text) <= KEPT_CHARACTERS else _read(text)
+
+
+def _read(text: str) -> Statement:
+    words = lexicon()
+    tokens = plain_words(text)
+    positive = [token for token in tokens if token not in _NEGATIONS]
+    negated = (len(tokens) - len(positive)) % 2 == 1
+    lemmas = frozenset(
+        _lemma(token, words)
+        for token in positive
+        if token not in _EMPTY and token not in words.relations.copulas
+    )
+    key = " ".join(positive) or text.strip()
+    if len(tokens) > MAX_WORDS or not positive:
+        return Statement(key, lemmas, negated)
+    reader = Reader(words)
+    reader.sentence(positive)
+    asserted, given = frozenset(reader.asserted), frozenset(reader.given)
+    if negated:
+        concepts = {about(atom) for atom in asserted}
+        given = frozenset(atom for atom in given if isinstance(atom, Exists) and atom.concept in concepts)
+    return Statement(key, lemmas, negated, asserted, given - asserted)
+
+
+_kept = lru_cache(maxsize=8192)(_read)
+
+
+@lru_cache(maxsize=2048)
+def triplet(subject: str, relation: str, object_: str) -> Statement:
+    """Read a (subject, relation, object) of a scene graph; attributes and counts by their own relations."""
+    words = lexicon()
+    first, middle, last = plain_words(subject), plain_words(relation), plain_words(object_)
+    key = " ".join((*first, *middle, *last))
+    lemmas = frozenset(
+        _lemma(token, words) for token in (*first, *middle, *last) if token not in words.relations.copulas
+    )
+    reader = Reader(words)
+    subjects = noun_phrases(first, words)
+    if not subjects:
+        return Statement(key, lemmas)
+    reader.take(subjects)
+    if middle in (["count"], ["number"], ["has", "count"]):
+        number = words.number(last[0]) if last else None
+        if number:
+            reader.asserted.append(Number(subjects[0].concept, *number, exact=True))
+    elif middle and middle[-1] in words.attributes.kind_words:
+        reader.predicate(subjects, last)
+    else:
+        reader.predicate(subjects, [*middle, *last])
+    return Statement(key, lemmas, False, frozenset(reader.asserted), frozenset(reader.given))
+
+
+@lru_cache(maxsize=2048)
+def name(text: str) -> Statement:
+    words = lexicon()
+    tokens = plain_words(text)
+    reader = Reader(words)
+    for phrase in noun_phrases(tokens, words):
+        reader.exists(phrase)
+    return Statement(
+        " ".join(tokens), frozenset(), False, frozenset(reader.asserted), frozenset(reader.given)
+    )
+
+
+def _lemma(token: str, words: Lexicon) -> str:
+    noun = words.concept((token,))
+    return noun if noun in words.known else words.verb(token) or words.singular(token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwatch.models.asking.breaker import ASKED_FOR, FACTOR, Breaker
+from groundwatch.models.asking import ASKED_FOR, FACTOR, Breaker
 
 
 class Clock:
