@@ -36,7 +36,7 @@ CHILD = """
 import json, resource, sys, time
 from groundwatch.system.connecting import run
 from groundwatch.gateway.comparing import compare
-from groundwatch.reporting.compare.html import html_report
+from groundwatch.reporting.compare.render import html_report
 from groundwatch.runtime.delivery.bus import Bus
 import numpy
 

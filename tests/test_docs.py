@@ -10,8 +10,6 @@ from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from groundwatch.gateway.http.authentication import STATUS as DENIED
-from groundwatch.gateway.http.receiving import STATUS as CUT
 from groundwatch.gateway.http.replies import STATUS
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
 from groundwatch.runtime.settings import ChatSettings, Settings, StageSettings
@@ -92,7 +90,7 @@ def test_every_refusal_is_told_with_its_status():
         for cells in rows("ingestion.md", starting=start)
         if cells[1]
     }
-    assert told == {(status, reason) for reason, status in (STATUS | CUT | DENIED | FOREIGN).items()}
+    assert told == {(status, reason) for reason, status in (STATUS | FOREIGN).items()}
 
 
 def test_every_stream_is_told():

@@ -27,8 +27,8 @@ from groundwatch.events import (
     ResponseScored,
     SubSentence,
 )
-from groundwatch.gateway import GatewayService
 from groundwatch.gateway.replays import Replays
+from groundwatch.gateway.service import GatewayService
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings, TelemetrySettings

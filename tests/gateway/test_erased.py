@@ -12,7 +12,7 @@ from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import subject
 from groundwatch.erasure.searching import Stores
 from groundwatch.events import response_key
-from groundwatch.gateway.intake import bulk
+from groundwatch.gateway.intake import window
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.stores import tombstones
@@ -100,7 +100,7 @@ async def refused_for_now(gateway, body, data) -> None:
 async def test_while_tombstones_cannot_be_read_nothing_is_taken(
     gateway_factory, response, bus, pictures, proxy, hasty, monkeypatch
 ):
-    monkeypatch.setattr(bulk, "TIMEOUT", 0.1)
+    monkeypatch.setattr(window, "TIMEOUT", 0.1)
     body, data = response(id="r1", tenant="acme"), pictures.encoded("PNG")
     stone = tombstones.begun("tenant", tombstones.tombstone_name("tenant", "acme"), "test")
     await tombstones.write(bus.js, stone)
@@ -117,7 +117,7 @@ async def test_while_tombstones_cannot_be_read_nothing_is_taken(
 async def test_a_gateway_that_hears_of_no_erasures_any_more_takes_nothing(
     gateway_factory, response, bus, pictures, proxy, hasty, monkeypatch
 ):
-    monkeypatch.setattr(bulk, "TIMEOUT", 0.1)
+    monkeypatch.setattr(window, "TIMEOUT", 0.1)
     gateway = await gateway_factory(nats={"url": proxy.url, "publish_timeout": 0.3})
     await until_ready(gateway)
     proxy.silent.add("KV_gw-tombstones")

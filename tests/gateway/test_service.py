@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from groundwatch.errors import UsageError
-from groundwatch.gateway import GatewayService
+from groundwatch.gateway.service import GatewayService
 from groundwatch.runtime.settings import GatewaySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from groundwatch.events import Decision, JudgedClaim, OutcomeKind
 from groundwatch.reporting import Report
 from groundwatch.reporting.alarms import Alarms
-from groundwatch.reporting.names import Names
-from groundwatch.reporting.tally import CATEGORIES
+from groundwatch.reporting.tally import CATEGORIES, Names
 from groundwatch.statistics.alarm import Rule
 
 

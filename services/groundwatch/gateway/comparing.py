@@ -8,20 +8,26 @@ with months of live traffic in seconds.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored, digest
+from groundwatch.gateway.callers import Filter
 from groundwatch.reporting.compare.compare import CHANGED, sections
-from groundwatch.reporting.compare.pairs import OutcomeTable, RunOutcome, SaidOutcome, changed_claims
-from groundwatch.reporting.compare.result import Alone, ChangedResponse, Comparison
+from groundwatch.reporting.compare.outcomes import (
+    Alone,
+    ChangedResponse,
+    Comparison,
+    OutcomeTable,
+    RunOutcome,
+    SaidOutcome,
+    changed_claims,
+)
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Read, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, read_stream
 from groundwatch.topology import (
     OUTCOMES,
     PREFIX,
@@ -56,25 +62,18 @@ class _Images(msgspec.Struct):
 _IMAGES = msgspec.json.Decoder(_Images)
 
 
-class _Filter(msgspec.Struct, frozen=True):
-    """Which outcomes are compared; empty says all."""
-
-    model: str
-    tenant: str
-    protocol: str
+class _Wanted(Filter, frozen=True):
+    """Which outcomes are compared."""
 
     @property
     def open(self) -> bool:
         """Whether the subject alone tells that an outcome is wanted."""
         return not (self.model or self.tenant)
 
-    def takes(self, event: SaidOutcome) -> bool:
-        return self.model in ("", event.model) and self.tenant in ("", event.tenant)
-
     def subject(self, run: str) -> str:
         return run_subjects("outcome", run, *filter(None, [self.protocol]))
 
-    def told(self) -> str:
+    def __str__(self) -> str:
         """What it asks for, in words for the end of a sentence."""
         parts = [f"{name} {value}" for name, value in msgspec.structs.asdict(self).items() if value]
         return f" of {' and '.join(parts)}" if parts else ""
@@ -109,17 +108,24 @@ async def compare(
     outcomes, no protocol or no response in common, or more than `limit` outcomes in both. Raises
     `MissingExtraError` without numpy, `TransientError` when the streams cannot be read.
     """
-    wanted = _Filter(model, tenant, protocol)
+    wanted = _Wanted(model=model, tenant=tenant, protocol=protocol)
     if first == second:
         raise UsageError(f"run {first} beside itself tells nothing: name two different runs")
     held = await _read(bus, first, second, wanted, limit, listed=listed)
     keys = {side.key for several in held.pairs.values() for side, _ in several}
     units = await _units(bus, keys, (LIVE, first, second))
-    found = await _to_its_end(partial(sections, held.pairs, held.sides, units=units, top=top))
+    # A caller who gives up waits too: the thread cannot be stopped, and the comparison is under way.
+    work = asyncio.to_thread(sections, held.pairs, held.sides, units=units, top=top)
+    computing = asyncio.ensure_future(work)
+    try:
+        found = await asyncio.shield(computing)
+    finally:
+        await asyncio.wait([computing])
     told = []
     for section in found:
-        changed = await _with_claims(bus, first, second, section.protocol, section.most_changed)
-        told.append(msgspec.structs.replace(section, most_changed=changed))
+        name, changed = section.protocol, section.most_changed
+        claims = tuple([await _with_claims(bus, first, second, name, one) for one in changed])
+        told.append(msgspec.structs.replace(section, most_changed=claims))
     notes = []
     if held.unreadable:
         notes.append(f"{held.unreadable:,} outcomes could not be read and are in no number.")
@@ -138,10 +144,11 @@ async def compare(
     )
 
 
-async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, *, listed: bool) -> _Held:
-    sizes = {run: await _size(bus, wanted.subject(run)) for run in (first, second)}
-    for run, size in sizes.items():
-        if not size:
+async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, *, listed: bool) -> _Held:
+    sizes: dict[str, int] = {}
+    for run in (first, second):
+        sizes[run] = await _size(bus, wanted.subject(run))
+        if not sizes[run]:
             raise UsageError(await _unknown(bus, run, wanted, listed=listed))
     small, large = sorted(sizes, key=lambda run: (sizes[run], run == second))
     sides, unreadable = OutcomeTable(), 0
@@ -150,23 +157,24 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
         event = _decoded(_SAID, read.data)
         if event is None:
             unreadable += 1
-        elif wanted.takes(event):
+        elif wanted.matches(event):
             name = _name(read.subject)
             kept[name] = sides.of(event, _key(name))
             if len(kept) > limit:
                 raise UsageError(
-                    f"both runs have more than {limit:,} outcomes{wanted.told()}: compare a part of them, "
+                    f"both runs have more than {limit:,} outcomes{wanted}: compare a part of them, "
                     "of one model or protocol, or replay a sample",
                     "model",
                     "protocol",
                 )
     if not kept:
-        raise UsageError(f"run {small} has no outcome{wanted.told()}")
+        raise UsageError(f"run {small} has no outcome{wanted}")
     pairs: dict[str, list[tuple[RunOutcome, RunOutcome]]] = {}
     mine = Counter(side.protocol for side in kept.values())
     theirs: Counter[str] = Counter()
     looked_up = len(kept) * LOOKED_UP < sizes[large]
-    reading = _looked_up(bus, large, kept) if looked_up else _outcomes(bus, large, wanted)
+    subjects = [f"{PREFIX}.outcome.{large}.{name}" for name in kept]
+    reading = _last(bus, OUTCOMES, subjects) if looked_up else _outcomes(bus, large, wanted)
     async for read in reading:
         name = _name(read.subject)
         if name not in kept and wanted.open:
@@ -176,7 +184,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
         if event is None:
             unreadable += 1
             continue
-        if not wanted.takes(event):
+        if not wanted.matches(event):
             continue
         theirs[event.protocol] += 1
         if (other := kept.get(name)) is not None:
@@ -197,7 +205,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Filter, limit: int, 
 
 
 def _disjoint(
-    small: str, large: str, mine: Collection[str], theirs: Collection[str], wanted: _Filter, looked_up: bool
+    small: str, large: str, mine: Collection[str], theirs: Collection[str], wanted: _Wanted, looked_up: bool
 ) -> str:
     """Why nothing is in both runs."""
     if theirs and not set(mine) & set(theirs):
@@ -206,21 +214,11 @@ def _disjoint(
             f"{large} by {', '.join(sorted(theirs))}"
         )
     if not theirs and not looked_up:
-        return f"run {large} has no outcome{wanted.told()}"
+        return f"run {large} has no outcome{wanted}"
     return (
-        f"runs {small} and {large} are not comparable: no response{wanted.told()} has an outcome by the same "
+        f"runs {small} and {large} are not comparable: no response{wanted} has an outcome by the same "
         "protocol in both"
     )
-
-
-async def _to_its_end(work: Callable[[], T]) -> T:
-    """Its result, from a thread. A caller who gives up waits too: the thread cannot be stopped, and as long
-    as it computes the comparison is under way."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    finally:
-        await asyncio.wait([working])
 
 
 async def _size(bus: Bus, subject: str) -> int:
@@ -231,42 +229,37 @@ async def _size(bus: Bus, subject: str) -> int:
     return 0
 
 
-async def _unknown(bus: Bus, run: str, wanted: _Filter, *, listed: bool) -> str:
+async def _unknown(bus: Bus, run: str, wanted: _Wanted, *, listed: bool) -> str:
     """What to tell of a run without outcomes; of others only where runs may be `listed`."""
     if run == LIVE:
-        return f"run live has no outcome{wanted.told()}: nothing was judged yet"
+        return f"run live has no outcome{wanted}: nothing was judged yet"
     names: list[str] = []
     with contextlib.suppress(*FAULTS):
         names = await (await bus.js.key_value(RUNS_BUCKET)).keys()
     if run in names:
-        return f"run {run} has no outcome{wanted.told()}: see groundwatch replay show {run}"
+        return f"run {run} has no outcome{wanted}: see groundwatch replay show {run}"
     if wanted.protocol and await _size(bus, run_subjects("outcome", run)):
-        return f"run {run} has no outcome{wanted.told()}"
+        return f"run {run} has no outcome{wanted}"
     others = f"; there are: {', '.join([LIVE, *sorted(names)])}" if listed else ""
     return f"no run '{run}'{others}"
 
 
-def _outcomes(bus: Bus, run: str, wanted: _Filter) -> AsyncGenerator[Read]:
+def _outcomes(bus: Bus, run: str, wanted: _Wanted) -> AsyncGenerator[Read]:
     return read_stream(bus.js, OUTCOMES, subjects=(wanted.subject(run),))
 
 
-async def _looked_up(bus: Bus, run: str, names: Iterable[str]) -> AsyncGenerator[Read]:
-    async for read in _last(bus, OUTCOMES, [f"{PREFIX}.outcome.{run}.{name}" for name in names]):
-        yield read
+async def last_event(bus: Bus, stream: str, subject: str) -> Read | None:
+    """The last on this subject, None where there is none. Raises `TransientError`."""
+    try:
+        return await last_message(bus.js, stream, subject)
+    except FAULTS as error:
+        raise TransientError(f"cannot read {stream}: {error!r}") from error
 
 
-async def _last(bus: Bus, stream: str, subjects: list[str]) -> AsyncGenerator[Read]:
-    async def one(subject: str) -> Read | None:
-        try:
-            found = await bus.js.get_last_msg(stream, subject)
-        except nats.js.errors.NotFoundError:
-            return None
-        except FAULTS as error:
-            raise TransientError(f"cannot read {stream}: {error!r}") from error
-        return Read(subject=subject, data=found.data or b"", headers={}, sequence=found.seq or 0, time=0.0)
-
-    for start in range(0, len(subjects), AT_ONCE):
-        for read in await asyncio.gather(*map(one, subjects[start : start + AT_ONCE])):
+async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> AsyncGenerator[Read]:
+    """Of each subject the last, if there is one."""
+    for some in (subjects[start : start + AT_ONCE] for start in range(0, len(subjects), AT_ONCE)):
+        for read in await asyncio.gather(*(last_event(bus, stream, subject) for subject in some)):
             if read is not None:
                 yield read
 
@@ -281,12 +274,11 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
         missing = [key for key in keys if key not in found]
         if not missing:
             break
-        subject = run_subjects("recorded", run)
         state = (await bus.js.stream_info(RESPONSES)).state
         if len(missing) * LOOKED_UP < state.messages:
             reading = _last(bus, RESPONSES, [recorded_subject(run, key) for key in missing])
         else:
-            reading = read_stream(bus.js, RESPONSES, subjects=(subject,))
+            reading = read_stream(bus.js, RESPONSES, subjects=(run_subjects("recorded", run),))
         async for read in reading:
             address = parse_subject(read.subject)
             if address is None or address.key not in keys:
@@ -298,16 +290,13 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
 
 
 async def _with_claims(
-    bus: Bus, first: str, second: str, protocol: str, changed: tuple[ChangedResponse, ...]
-) -> tuple[ChangedResponse, ...]:
+    bus: Bus, first: str, second: str, protocol: str, changed: ChangedResponse
+) -> ChangedResponse:
     """The same with the claims that changed, read again: texts are not held."""
-    told = []
-    for one in changed:
-        subjects = [outcome_subject(run, protocol, one.key) for run in (first, second)]
-        both = [_decoded(_SCORED, read.data) async for read in _last(bus, OUTCOMES, subjects)]
-        claims = changed_claims(both[0], both[1]) if len(both) == 2 and both[0] and both[1] else ()
-        told.append(msgspec.structs.replace(one, claims=claims))
-    return tuple(told)
+    subjects = [outcome_subject(run, protocol, changed.key) for run in (first, second)]
+    both = [_decoded(_SCORED, read.data) async for read in _last(bus, OUTCOMES, subjects)]
+    claims = changed_claims(both[0], both[1]) if len(both) == 2 and both[0] and both[1] else ()
+    return msgspec.structs.replace(changed, claims=claims)
 
 
 def _name(subject: str) -> str:

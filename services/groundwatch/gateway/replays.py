@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from groundwatch.events import Usage
+from groundwatch.events import LIVE, Usage
 
 OVER = ("done", "cancelled")
 
@@ -17,13 +17,17 @@ ReplayStatus = Literal["importing", "running", "paused", "done", "cancelled", "d
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A replay to begin, as `groundwatch replay start` takes it.
 
-    Times are in seconds since the epoch, 0: no bound. `judge` is one that the settings name; empty:
-    the judges in use.
+    `source` is the run whose events are judged again, beginning at `stage`. `since` and `until` bound
+    `recorded_at` (seconds since the epoch, 0: no bound, `until` exclusive); empty `models`, `tenants`, `ids`
+    and `protocols` mean all. `speed` is in times of the recorded pace, 0: as fast as possible. `max_tokens`
+    and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and judgements on the
+    way into the streams too, so that another replay can begin there. `judge` is one that the settings name;
+    empty: the judges in use.
     """
 
     run: str
-    source: str = ""
-    stage: str = ""
+    source: str = LIVE
+    stage: str = "extraction"
     since: float = 0.0
     until: float = 0.0
     models: tuple[str, ...] = ()
@@ -37,7 +41,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     max_cost: float = 0.0
     keep: bool = False
     judge: str = ""
-    allow_gap: bool = False
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +68,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 class Replays(Protocol):
     """Whoever keeps the replays. Everything raises `UsageError` in one line, `TransientError` for later."""
 
-    async def start(self, wanted: Wanted) -> Replay: ...
+    async def start(self, wanted: Wanted, *, allow_gap: bool = False) -> Replay: ...
 
     async def find(self, run: str) -> Replay | None: ...
 

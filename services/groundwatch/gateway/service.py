@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from groundwatch.gateway.auth.callers import Tokens
 from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.live.alarms import AlarmPublisher
-from groundwatch.gateway.live.backlog import Backlog
-from groundwatch.gateway.live.gauges import Gauges, StreamGauges
+from groundwatch.gateway.live.backlog import Backlog, Gauges, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery.bus import Bus
@@ -24,7 +23,7 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import HttpServer
 
 if TYPE_CHECKING:
-    from groundwatch.gateway.grpc import GrpcServer
+    from groundwatch.gateway.grpc.server import GrpcServer
 
 
 class GatewayService:
@@ -51,8 +50,8 @@ class GatewayService:
         metrics.objective.set(settings.alarm.objective)
         self.budgets = Budgets(bus, metrics)
         most = settings.telemetry.max_labels
-        alarms = AlarmPublisher(settings.alarm, bus, metrics, most=most)
-        self._live = Live(bus, alarms, self.budgets, most=most)
+        alarms = AlarmPublisher(settings.alarm, bus, metrics, most)
+        self._live = Live(bus, alarms, self.budgets, most)
         self._server: HttpServer | None = None
         self._erased: Erased | None = None
         self._intake: Intake | None = None
@@ -66,11 +65,6 @@ class GatewayService:
         host = self._settings.host
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
         return f"http://{host}:{self.port}"
-
-    @property
-    def intake(self) -> Intake:
-        assert self._intake is not None
-        return self._intake
 
     async def start(self) -> None:
         """Listen, then serve. Raises `UsageError` when a port cannot be had."""
@@ -99,16 +93,14 @@ class GatewayService:
         )
         if self._settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
-            from groundwatch.gateway.grpc import GrpcServer
+            from groundwatch.gateway.grpc.server import GrpcServer
 
             self._grpc = GrpcServer(core)
         await self.budgets.start()
         await self._backlog.look()
-        self._backlog.start()
-        self._gauges.start()
-        if self._run_gauges is not None:
-            self._run_gauges.start()
-        self._live.start()
+        for part in (self._backlog, self._gauges, self._run_gauges, self._live):
+            if part is not None:
+                part.start()
         server = HttpServer(
             HttpApi(core).app(),
             host=self._settings.host,
@@ -134,14 +126,10 @@ class GatewayService:
             await self._intake.attachments.close()
         if self._replays is not None:
             await self._replays.close()
-        await self._backlog.stop()
-        await self._gauges.stop()
-        if self._run_gauges is not None:
-            await self._run_gauges.stop()
-        await self._live.stop()
-        await self.budgets.stop()
-        if self._erased is not None:
-            await self._erased.stop()
+        parts = (self._backlog, self._gauges, self._run_gauges, self._live, self.budgets, self._erased)
+        for part in parts:
+            if part is not None:
+                await part.stop()
 
     def problems(self) -> list[str]:
         """Why responses are not taken, or would not be judged."""
@@ -150,8 +138,7 @@ class GatewayService:
             found.append("not started")
         if refusal := self._backlog.refusal():
             found.append(refusal.message)
-        if self._erased is not None and self._erased.problem:
-            found.append(self._erased.problem)
-        working = (self._backlog, self._live, self.budgets, self._gauges, self._run_gauges, self._grpc)
-        found += [one.problem for one in working if one is not None and one.problem]
+        watching = (self._gauges, self._run_gauges, self._grpc)
+        parts = (self._erased, self._backlog, self._live, self.budgets, *watching)
+        found += [part.problem for part in parts if part is not None and part.problem]
         return [f"{self.name}: {why}" for why in found]

@@ -49,8 +49,8 @@ class ReplayManager:
 
     async def start(self, wanted: Wanted) -> Replay:
         """Write it down, and have it worked at as soon as there is room."""
-        given = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
-        spec = Spec(**given, settings=recorded_sections(with_judge(self._settings, wanted.judge)))
+        judging = recorded_sections(with_judge(self._settings, wanted.judge))
+        spec = Spec(**msgspec.structs.asdict(wanted), settings=judging)
         run = await running.begin(await self._connected(), self._settings, spec)
         task = asyncio.create_task(self._work(run.name), name=f"replay-{run.name}")
         self._working.add(task)

@@ -8,6 +8,7 @@ import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, ResponseRecorded
+from groundwatch.gateway.replays import Wanted
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol
 from groundwatch.times import LAST
@@ -19,41 +20,18 @@ START = ("extraction", "verification", "matching", "scoring")
 LONGEST_NAME = 64
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Spec(Wanted, frozen=True, kw_only=True, omit_defaults=True):
     """One replay, as it was asked for.
 
-    `source` is the run whose events are judged again, beginning at `stage`. `since` and `until` bound
-    `recorded_at` (seconds since the epoch, 0: no bound, `until` exclusive); empty `models`, `tenants`, `ids`
-    and `protocols` mean all. Of the responses that are left, those with a hash below `below` are taken:
-    `sample` says how many that are. `speed` is in times of the recorded pace, 0: as fast as possible.
-    `max_tokens` and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and
-    judgements on the way into the streams too, so that another replay can begin there. With `allow_gap`
-    what is left is taken where retention has removed a part. `file` and `digest` name the exported file that
-    its events came from. `settings` are those that judge, and `judge` is the name that the settings give
-    them, if any.
+    Of the responses that are left, those with a hash below `below` are taken: `sample` says how many that
+    are. `file` and `digest` name the exported file that its events came from. `settings` are those that
+    judge, and `judge` is the name that the settings give them, if any.
     """
 
-    run: str
-    source: str = LIVE
-    stage: str = "extraction"
-    since: float = 0.0
-    until: float = 0.0
-    models: tuple[str, ...] = ()
-    tenants: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    sample: int = 0
-    seed: int = 0
     below: int = 0
-    speed: float = 0.0
-    max_tokens: int = 0
-    max_cost: float = 0.0
-    keep: bool = False
-    allow_gap: bool = False
     file: str = ""
     digest: str = ""
-    settings: dict[str, Any] = {}
-    judge: str = ""
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def stream(self) -> str:

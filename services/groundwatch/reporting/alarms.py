@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
-from groundwatch.reporting.names import OTHER, Names
-from groundwatch.reporting.tally import CATEGORIES, fingerprint
+from groundwatch.reporting.tally import CATEGORIES, OTHER, Names, fingerprint
 from groundwatch.statistics.alarm import ModelAlarm, Rule, State, Turn
 from groundwatch.statistics.sampling import representative
 from groundwatch.times import moment_of

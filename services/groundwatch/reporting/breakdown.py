@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.reporting.cells import number, rate, share
+from groundwatch.reporting.render import number, rate, share
 from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.statistics.intervals import Interval, RunningSums
 from groundwatch.statistics.sampling import (

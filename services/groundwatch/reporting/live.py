@@ -4,7 +4,7 @@ from collections import deque
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
 from groundwatch.reporting.alarms import Alarms, Raised, tell
-from groundwatch.reporting.cells import rate_in_a_line, share
+from groundwatch.reporting.render import rate_in_a_line, share
 from groundwatch.statistics.alarm import Rule
 from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
 from groundwatch.terminal import Group, RenderableType, Table, Text, styled

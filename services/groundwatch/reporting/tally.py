@@ -1,23 +1,83 @@
-"""Running sums over the outcomes of one model under one set of judges.
-
-Memory does not grow with the number of responses: `History`, which the search for a change of rate needs,
-remembers the latest.
-"""
+"""Running sums over the outcomes of one model under one set of judges, and which models have sums."""
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
-from groundwatch.reporting.names import OTHER
 from groundwatch.statistics.intervals import RunningSums
 from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, representative, weight
+
+OTHER = "other"
+"""The name under which all are counted that are not told apart."""
+
+KEPT_SHARE = 0.75
+"""When there are too many, so many of the allowed ones stay: folding is then rare."""
+
+REMEMBERED = 100_000
+"""Folded names that are remembered, by a hash each; later ones are not counted any more."""
+
+
+class Names:
+    """Which names are told apart: at most `most`, those that come most often, and always those in `kept`.
+
+    A name that was folded is told apart again when it comes again, and is `partial` from then on: what was
+    counted of it before stays with the others. So names that are invented once each never keep out one that
+    is in use, whichever came first.
+    """
+
+    def __init__(self, most: int | None = None, kept: Callable[[], Container[str]] = tuple) -> None:
+        self._most = most
+        self._kept = kept
+        self._counts: dict[str, int] = {}
+        self._folded: set[int] = set()
+
+    def add(self, name: str) -> Collection[str]:
+        """Count a name; the names that must be folded now, never this one."""
+        count = self._counts.pop(name, 0)
+        # The last to come stands last: among equally frequent ones it stays.
+        self._counts[name] = count + 1
+        if self._most is None or count or len(self._counts) <= self._most:
+            return ()
+        return self._fold(self._most, name)
+
+    def remove(self, name: str) -> None:
+        if name in self._counts:
+            self._counts[name] -= 1
+            if not self._counts[name]:
+                del self._counts[name]
+
+    @property
+    def folded(self) -> int:
+        """How many names were ever folded, as far as they are remembered."""
+        return len(self._folded)
+
+    def partial(self, name: str) -> bool:
+        """Whether some of what was counted of a name that is told apart is with the others."""
+        return bool(self._folded) and name != OTHER and _hash(name) in self._folded
+
+    def _fold(self, most: int, latest: str) -> Collection[str]:
+        kept = self._kept()
+        surplus = len(self._counts) - max(1, int(most * KEPT_SHARE))
+        least = sorted(self._counts, key=self._counts.__getitem__)
+        folded = [one for one in least if one not in (OTHER, latest) and one not in kept][:surplus]
+        for name in folded:
+            del self._counts[name]
+            if len(self._folded) < REMEMBERED:
+                self._folded.add(_hash(name))
+        return folded
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
 
 LENGTH_STARTS = (0, 11, 26, 51, 76, 101, 151, 201, 301)
 """First word counts of the bins of answer length (FaithScore's figure 3)."""

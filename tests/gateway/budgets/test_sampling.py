@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.events import Drawn, ResponseRecorded
-from groundwatch.gateway.budgets.sampling import decide, position, rule_for
+from groundwatch.gateway.budgets.sampling import decide, rule_for
 from groundwatch.runtime.settings import SamplingRule
+from groundwatch.statistics.sampling import uniform
 
 texts = st.text(max_size=20)
 
@@ -19,13 +20,13 @@ def declined(rules, tenant, model, protocols, name):
 
 @given(texts, texts, texts, texts, texts)
 def test_a_position_is_always_the_same(salt, tenant, model, protocol, name):
-    first = position(salt, tenant, model, protocol, name)
+    first = uniform(salt, tenant, model, protocol, name)
     assert 0 <= first < 1
-    assert first == position(salt, tenant, model, protocol, name)
+    assert first == uniform(salt, tenant, model, protocol, name)
 
 
 def test_the_hash_never_changes():
-    assert position("", "default", "heron-7b", "faithscore", "r1") == 0.6625142543840776
+    assert uniform("", "default", "heron-7b", "faithscore", "r1") == 0.6625142543840776
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6), texts, texts)
@@ -52,7 +53,7 @@ def test_the_ends_are_exact(tenant, name):
 
 def test_salt_tenant_model_and_protocol_choose_independently():
     def chosen(salt: str, tenant: str, model: str, protocol: str) -> set[int]:
-        return {n for n in range(2_000) if position(salt, tenant, model, protocol, str(n)) < 0.5}
+        return {n for n in range(2_000) if uniform(salt, tenant, model, protocol, str(n)) < 0.5}
 
     base = chosen("", "t", "m", "p")
     for other in (
@@ -65,7 +66,7 @@ def test_salt_tenant_model_and_protocol_choose_independently():
 
 
 def test_borders_between_parts_are_unambiguous():
-    assert position("a", "b", "", "", "") != position("ab", "", "", "", "")
+    assert uniform("a", "b", "", "", "") != uniform("ab", "", "", "", "")
 
 
 def test_the_first_matching_rule_decides():

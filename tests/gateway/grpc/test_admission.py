@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from tests.gateway.grpc.test_server import channel_to, code_of, submitted
 
-from groundwatch.gateway import grpc as door
+from groundwatch.gateway.grpc import monitor
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 
 SUBMIT = "/groundwatch.v1.MonitorService/Submit"
@@ -124,9 +124,9 @@ async def test_comparisons_have_a_bound(gateway_factory, stub_factory, monkeypat
     async def slow(*_: Any, **__: Any) -> Any:
         begun.set()
         await go_on.wait()
-        raise door.monitor.UsageError("nothing to compare")
+        raise monitor.UsageError("nothing to compare")
 
-    monkeypatch.setattr(door.monitor, "compare", slow)
+    monkeypatch.setattr(monitor, "compare", slow)
     request = pb.CompareRequest(first="live", second="x")
     first = asyncio.ensure_future(code_of(stub.Compare(request, timeout=10)))
     await begun.wait()

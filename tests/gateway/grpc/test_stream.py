@@ -104,7 +104,7 @@ async def test_a_caller_that_goes_leaves_nothing_half_done(gateway, stub):
 async def test_a_full_backlog_ends_the_stream_and_what_was_acknowledged_counts(
     gateway_factory, stub_factory, monkeypatch
 ):
-    monkeypatch.setattr("groundwatch.gateway.grpc.stream.TIMEOUT", 0.2)
+    monkeypatch.setattr("groundwatch.gateway.intake.window.TIMEOUT", 0.2)
     # Fewer in the air than are sent: else all might be on their way before the first is counted.
     gateway = await gateway_factory(grpc_port=0, intake={"max_backlog": 10, "in_flight": 20})
     stub = await stub_factory(gateway)
@@ -118,7 +118,7 @@ async def test_a_full_backlog_ends_the_stream_and_what_was_acknowledged_counts(
 
 
 async def test_a_stream_of_events_that_is_gone_ends_it(gateway_factory, stub_factory, bus, monkeypatch):
-    monkeypatch.setattr("groundwatch.gateway.grpc.stream.TIMEOUT", 0.3)
+    monkeypatch.setattr("groundwatch.gateway.intake.window.TIMEOUT", 0.3)
     gateway = await gateway_factory(grpc_port=0, nats={"publish_timeout": 0.3})
     stub = await stub_factory(gateway)
     await bus.js.delete_stream("GW_RESPONSES")

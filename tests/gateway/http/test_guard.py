@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from structlog.testing import capture_logs
 
-from groundwatch.gateway.http.guard import Guard
+from groundwatch.gateway.http.replies import Guard
 
 SCOPE = {"type": "http", "method": "GET", "path": "/metrics", "headers": [], "query_string": b""}
 CUT = "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; the handler is closed"

@@ -12,7 +12,7 @@ import time
 import psutil
 
 from groundwatch.gateway.http.bodies import Lines, TooLarge
-from groundwatch.gateway.intake import bulk
+from groundwatch.gateway.intake import window
 
 
 def lines(*records: object) -> bytes:
@@ -108,7 +108,7 @@ async def test_what_a_sender_sent_before_going_away_is_recorded(gateway, respons
 
 
 async def test_a_full_backlog_refuses_the_rest_and_says_from_where(gateway_factory, response, monkeypatch):
-    monkeypatch.setattr(bulk, "TIMEOUT", 0.3)
+    monkeypatch.setattr(window, "TIMEOUT", 0.3)
     gateway = await gateway_factory(intake={"max_backlog": 100, "in_flight": 10})
     records = [response() for _ in range(500)]
     told = (await gateway.post(lines(*records), bulk=True)).json()
@@ -138,7 +138,7 @@ async def test_a_bulk_waits_until_there_is_room(gateway_factory, response, bus):
 
 
 async def test_an_absent_stream_refuses_quickly(gateway_factory, response, bus, monkeypatch):
-    monkeypatch.setattr(bulk, "TIMEOUT", 0.5)
+    monkeypatch.setattr(window, "TIMEOUT", 0.5)
     gateway = await gateway_factory(nats={"publish_timeout": 1.0})
     await bus.js.delete_stream("GW_RESPONSES")
     began = time.monotonic()

@@ -14,8 +14,9 @@ from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind, ResponseScored
+from groundwatch.gateway.callers import Filter
 from groundwatch.gateway.live import live
-from groundwatch.gateway.live.live import Filter, Missed, Shown, Watcher
+from groundwatch.gateway.live.live import Missed, Shown, Watcher
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings, TelemetrySettings
@@ -175,8 +176,9 @@ async def test_heartbeats(gateway_factory, monkeypatch):
         assert (await asyncio.wait_for(events.next(), 5))["comment"] == "heartbeat"
 
 
-async def test_who_falls_behind_is_told_how_much_was_missed():
-    watcher = Watcher(Filter(), size=3)
+async def test_who_falls_behind_is_told_how_much_was_missed(monkeypatch):
+    monkeypatch.setattr(live, "QUEUE", 3)
+    watcher = Watcher(Filter(), 0)
     one, two, three, *_, nine = several = [Shown(number, EVENT, b"") for number in range(1, 10)]
     for shown in several[:8]:
         watcher.offer(shown)

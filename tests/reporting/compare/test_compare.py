@@ -15,11 +15,15 @@ from tests.reporting.conftest import BOTH, EXTRACTOR, OTHER
 
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored
 from groundwatch.reporting.compare.compare import sections
-from groundwatch.reporting.compare.html import html_report
 from groundwatch.reporting.compare.numbers import bootstrap_ratios, mcnemar, share_bins, sign_flip
-from groundwatch.reporting.compare.pairs import OutcomeTable, changed_claims
-from groundwatch.reporting.compare.render import render_comparison
-from groundwatch.reporting.compare.result import Alone, Comparison, SectionComparison
+from groundwatch.reporting.compare.outcomes import (
+    Alone,
+    Comparison,
+    OutcomeTable,
+    SectionComparison,
+    changed_claims,
+)
+from groundwatch.reporting.compare.render import html_report, render_comparison
 from groundwatch.terminal import Console
 
 DECISIONS = {"s": Decision.SUPPORTED, "r": Decision.REFUTED, "u": Decision.UNDECIDED}

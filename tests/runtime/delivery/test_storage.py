@@ -13,8 +13,10 @@ from tests.runtime.conftest import eventually
 
 from groundwatch.errors import NotStored, TransientError
 from groundwatch.events import ResponseRecorded
+from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.runtime.delivery import storage
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import provision
@@ -22,6 +24,7 @@ from groundwatch.runtime.delivery.storage import StorageHealth
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings
 from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system import up as system
 from groundwatch.topology import RESPONSES
@@ -116,11 +119,12 @@ async def test_a_stream_at_its_limit_refuses_at_once(own_server: NatsServer) -> 
     with pytest.raises(NotStored, match="maximum bytes exceeded"):
         await bus.create(Outgoing(subject=SUBJECT, payload=b"x"))
     assert any("is at its limit (maximum bytes exceeded)" in why for why in bus.problems())
-    intake = Intake(GatewaySettings(), bus, Metrics(), ImageStore(bus.js))
+    erased, metrics = Erased(bus.js), Metrics()
+    await erased.start()
+    intake = Intake(GatewaySettings(), bus, metrics, ImageStore(bus.js), Budgets(bus, metrics), erased)
     began = time.monotonic()
-    ended = await intake.record(
-        ResponseRecorded(id="a", tenant="t", model="m", answer="A cat."), timeout=30.0
-    )
+    response = ResponseRecorded(id="a", tenant="t", model="m", answer="A cat.")
+    ended = await intake.record(Submission(response=response), timeout=30.0)
     assert isinstance(ended, Refused) and ended.passing
     assert "maximum bytes exceeded" in ended.message
     assert time.monotonic() - began < 15, "it is not tried again for all of its patience"
@@ -128,4 +132,5 @@ async def test_a_stream_at_its_limit_refuses_at_once(own_server: NatsServer) -> 
     await bus.js.update_stream(config)
     assert await bus.create(Outgoing(subject=SUBJECT, payload=b"x")) is Stored.NEW
     assert bus.problems() == []
+    await erased.stop()
     await bus.close()

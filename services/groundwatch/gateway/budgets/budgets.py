@@ -1,7 +1,7 @@
 """The budgets of one gateway: which one decides, what is left of it, and what judging has cost.
 
 The rules and all counts are in one bucket that every gateway follows, so a change is known everywhere at
-once and needs no restart. Nothing here is asked of the server response by response: see `budgets_meters`.
+once and needs no restart. Nothing here is asked of the server response by response: see `counters`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError
-from groundwatch.events import LIVE, OutcomeKind, ResponseScored
+from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.budgets.counters import FAULTS, LeasedCounter, Limit
 from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
 from groundwatch.gateway.budgets.signals import Signals
@@ -45,18 +45,20 @@ Key = tuple[str, str, str]
 class BudgetState:
     """One budget with its counters and what was spent of it."""
 
-    def __init__(self, name: str, budget: Budget, store: KeyValue, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, budget: Budget, store: KeyValue, of: Budgets) -> None:
         self.name = name
         self.budget = budget
         self.spent = Spent()
         self.changed = False
-        self._clock = clock
+        self._of = of
         self.minute = LeasedCounter(f"minute.{name}", MINUTE, store, self._of_minute)
         self.day = LeasedCounter(f"day.{name}", DAY, store, self._of_day)
 
-    @property
-    def strata(self) -> tuple[str, ...]:
-        return (ORDINARY, SUSPICIOUS) if self.budget.reserve else ("",)
+    def stratum(self, response: ResponseRecorded) -> str:
+        if not self.budget.reserve:
+            return ""
+        suspicion = self._of.signals.largest(self.budget.signals, response)
+        return SUSPICIOUS if suspicion >= self.budget.threshold else ORDINARY
 
     @property
     def counters(self) -> list[LeasedCounter]:
@@ -91,13 +93,12 @@ class BudgetState:
         self.changed = True
 
     def _of_minute(self) -> Limit:
-        number = self.budget.responses_per_minute or 0
-        most = self._split(number)
+        most = self._split(self.budget.responses_per_minute or 0)
         return Limit(most, {stratum: float(one) for stratum, one in most.items()})
 
     def _of_day(self) -> Limit:
         """What is left in money, as responses at what one has cost on average."""
-        spent = self.today(self._clock())
+        spent = self.today(self._of.clock())
         left, known = float(WITHOUT_END), bool(spent.judged)
         for limit, used, usual in (
             (self.budget.tokens_per_day, spent.tokens, spent.usual_tokens),
@@ -115,10 +116,12 @@ class BudgetState:
         at_once = min(left, max(PROBE, spent.judged)) if first_day else left
         return Limit(
             self._split(spent.drawn + max(1, int(at_once))),
-            {stratum: share * (spent.drawn + left) for stratum, share in self._shares().items()},
+            {stratum: share * (spent.drawn + left) for stratum, share in self.shares.items()},
         )
 
-    def _shares(self) -> dict[str, float]:
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of each stratum its part of every limit."""
         reserve = self.budget.reserve
         return {ORDINARY: 1 - reserve, SUSPICIOUS: reserve} if reserve else {"": 1.0}
 
@@ -187,25 +190,18 @@ class Budgets:
             self._scopes[key] = self._states.get(matching(self._budgets, *key))
         return self._scopes[key]
 
-    def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> bool:
-        """Whether `lease` should be waited for before a response of these is decided."""
-        if not self._states:
-            return False
+    def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> list[LeasedCounter]:
+        """What should be leased before a response of these is decided."""
         now = self.clock()
-        return any(
-            counter.dry(now)
-            for protocol in protocols
-            if (state := self.state(tenant, model, protocol)) is not None
-            for counter in state.counters
-        )
+        states = (self.state(tenant, model, protocol) for protocol in protocols)
+        found = (counter for state in states if state is not None for counter in state.counters)
+        return [counter for counter in found if counter.dry(now)]
 
-    async def lease(self, tenant: str, model: str, protocols: tuple[str, ...]) -> None:
-        """Lease what these need, many responses at once. Where that fails nothing more is judged for now."""
-        for protocol in protocols:
-            state = self.state(tenant, model, protocol)
-            for counter in state.counters if state is not None else ():
-                if counter.dry(self.clock()):
-                    await self._tried(counter.lease(self.clock()))
+    async def lease(self, dry: Iterable[LeasedCounter]) -> None:
+        """Lease for many responses at once. Where that fails nothing more is judged for now."""
+        for counter in dry:
+            if counter.dry(self.clock()):
+                await self._tried(counter.lease(self.clock()))
 
     def charge(self, event: ResponseScored, sequence: int) -> None:
         """Count what an outcome of live traffic has cost."""
@@ -273,7 +269,7 @@ class Budgets:
         else:
             self._budgets[name] = budget
             if state is None and self._store is not None:
-                state = self._states[name] = BudgetState(name, budget, self._store, lambda: self.clock())
+                state = self._states[name] = BudgetState(name, budget, self._store, self)
                 for kind in ("minute", "day", "spent"):
                     self._inform(state, kind)
             elif state is not None:

@@ -161,16 +161,16 @@ class LeasedCounter:
 
         One that is ahead of this gateway's clock comes as it is, and nothing can be leased of it.
         """
-        shared, window = self._shared, self._window
-        if shared.window >= window:
+        shared = self._shared
+        if shared.window >= self._window:
             return shared
         # After a pause it is likelier to go on as it was than to have ended.
-        fade = 0.5 ** min(window - shared.window - 1, 50)
+        fade = 0.5 ** min(self._window - shared.window - 1, 50)
         before = {
             stratum: fade * max(shared.seen.get(stratum, 0), 0.5 * shared.before.get(stratum, 0.0))
             for stratum in {*shared.seen, *shared.before}
         }
-        return Count(window=window, before=before)
+        return Count(window=self._window, before=before)
 
     async def _change(self, wanted: Callable[[Count, Limit], dict[str, int]]) -> tuple[int, dict[str, int]]:
         """Add to what is leased, and tell what was seen: the window that it was for, and what was granted."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UsageError
 from groundwatch.gateway.budgets.signals import SIGNALS
+from groundwatch.gateway.callers import Filter
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import BUDGETS_BUCKET, OUTCOMES, is_token
@@ -25,17 +26,14 @@ MINUTE, DAY = 60, 86_400
 MAX_NAME = 64
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What may be spent on judging some responses; empty `tenant`, `model` and `protocol` match all.
+class Budget(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What may be spent on judging some responses.
 
     A limit that is None is none. Minutes and days are those of the clock, in UTC; cost is in US dollars.
     `rate` takes the place of `gateway.sampling`'s. `reserve` is the share of every limit that is kept for
     responses of which one of the `signals` says `threshold` or more.
     """
 
-    tenant: str = ""
-    model: str = ""
-    protocol: str = ""
     responses_per_minute: int | None = None
     tokens_per_day: int | None = None
     cost_per_day: float | None = None
@@ -44,9 +42,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reserve: float = 0.0
     signals: tuple[str, ...] = ()
     threshold: float = 0.5
-
-    def covers(self, tenant: str, model: str, protocol: str) -> bool:
-        return self.tenant in ("", tenant) and self.model in ("", model) and self.protocol in ("", protocol)
 
     @property
     def scope(self) -> tuple[str, str, str]:
@@ -112,13 +107,8 @@ def check(name: str, budget: Budget) -> None:
         raise UsageError(f"budget '{name}': a name is of letters, digits, - and _, at most {MAX_NAME}")
     per_minute, tokens, cost = budget.responses_per_minute, budget.tokens_per_day, budget.cost_per_day
     if per_minute is None and budget.rate is None and not budget.by_day:
-        raise UsageError(
-            f"budget '{name}' limits nothing: give responses a minute, tokens or cost a day, or a rate",
-            "responses_per_minute",
-            "tokens_per_day",
-            "cost_per_day",
-            "rate",
-        )
+        message = f"budget '{name}' limits nothing: give responses a minute, tokens or cost a day, or a rate"
+        raise UsageError(message, "responses_per_minute", "tokens_per_day", "cost_per_day", "rate")
     if budget.protocol and budget.protocol not in registry.names():
         raise UsageError(f"no protocol '{budget.protocol}'; known are {', '.join(registry.names())}")
     for option, limit in (("responses_per_minute", per_minute), ("tokens_per_day", tokens)):
@@ -126,11 +116,8 @@ def check(name: str, budget: Budget) -> None:
             raise UsageError(f"limit {limit}: must not be negative; 0 judges nothing", option)
     if cost is not None and not (math.isfinite(cost) and cost >= 0):
         raise UsageError(f"cost {cost}: must be a number of US dollars, not negative", "cost_per_day")
-    for option, share in (
-        ("rate", budget.rate),
-        ("reserve", budget.reserve),
-        ("threshold", budget.threshold),
-    ):
+    for option in ("rate", "reserve", "threshold"):
+        share = getattr(budget, option)
         if share is not None and not 0 <= share <= 1:
             raise UsageError(f"{option} {share}: must be from 0 to 1", option)
     for signal in budget.signals:
@@ -157,15 +144,13 @@ def matching(budgets: dict[str, Budget], tenant: str, model: str, protocol: str)
 
     Empty where none covers these.
     """
-    found = [name for name, budget in budgets.items() if budget.covers(tenant, model, protocol)]
-    if not found:
-        return ""
 
     def precision(name: str) -> tuple[int, bool, bool, str]:
         one = budgets[name]
         return sum(map(bool, one.scope)), bool(one.tenant), bool(one.model), name
 
-    return max(found, key=precision)
+    found = (name for name, budget in budgets.items() if budget.covers(tenant, model, protocol))
+    return max(found, key=precision, default="")
 
 
 async def bucket(js: JetStreamContext) -> KeyValue:
@@ -191,11 +176,11 @@ async def in_use(js: JetStreamContext, now: float | None = None) -> list[BudgetU
         if kind != "rule" or not held[key]:
             continue
         row = BudgetUse(name=name, budget=msgspec.json.decode(held[key], type=Budget))
-        count = _read(held.get(f"minute.{name}"), Count)
-        if count is not None and count.window == int(moment // MINUTE):
+        count = msgspec.json.decode(held.get(f"minute.{name}") or b"{}", type=Count)
+        if count.window == int(moment // MINUTE):
             row.responses = sum(count.leased.values())
-        spent = _read(held.get(f"spent.{name}"), Spent)
-        if spent is not None and spent.day == int(moment // DAY):
+        spent = msgspec.json.decode(held.get(f"spent.{name}") or b"{}", type=Spent)
+        if spent.day == int(moment // DAY):
             row.tokens, row.cost = spent.tokens, spent.cost
         rows.append(row)
     return rows
@@ -208,18 +193,14 @@ async def put(js: JetStreamContext, name: str, budget: Budget) -> bool:
     """
     check(name, budget)
     store = await bucket(js)
-    for one in await in_use(js):
+    known = await in_use(js)
+    for one in known:
         if one.name != name and one.budget.scope == budget.scope:
             raise UsageError(f"budget '{one.name}' has the same tenant, model and protocol: change that one")
-    try:
-        await store.get(f"rule.{name}")
-    except nats.js.errors.KeyNotFoundError:
+    if new := all(one.name != name for one in known):
         last = (await js.stream_info(OUTCOMES)).state.last_seq
         spent = Spent(day=int(time.time() // DAY), sequence=last)
         await store.put(f"spent.{name}", msgspec.json.encode(spent))
-        new = True
-    else:
-        new = False
     await store.put(f"rule.{name}", msgspec.json.encode(budget))
     return new
 
@@ -233,7 +214,3 @@ async def remove(js: JetStreamContext, name: str) -> None:
         raise UsageError(f"no budget '{name}'{known}")
     for kind in ("rule", "minute", "day", "spent"):
         await store.purge(f"{kind}.{name}")
-
-
-def _read(data: bytes | None, kind: Any) -> Any:
-    return msgspec.json.decode(data, type=kind) if data else None

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import msgspec
 
 from groundwatch.events import Drawn, ResponseRecorded
-from groundwatch.gateway.budgets.budgets import Budgets, BudgetState
+from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.budgets.counters import LeasedCounter
 from groundwatch.runtime.settings import SamplingRule
-from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform
+from groundwatch.statistics.sampling import uniform
 
 SAMPLED_OUT = "sampled_out"
 OVER_BUDGET = "over_budget"
@@ -35,15 +35,6 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...] = ()
 
 
-def position(salt: str, tenant: str, model: str, protocol: str, response_id: str) -> float:
-    """Where a response stands in [0, 1), uniformly over ids and for ever.
-
-    A response is chosen when this is below the rate; so whatever a rate chooses, every higher rate under
-    the same salt chooses too.
-    """
-    return uniform(salt, tenant, model, protocol, response_id)
-
-
 def rule_for(rules: Sequence[SamplingRule], tenant: str, model: str, protocol: str) -> SamplingRule | None:
     """The first rule whose fields all match; None: everything is judged."""
     for rule in rules:
@@ -62,7 +53,8 @@ def decide(
     """Which of the protocols are judged for a response that comes at `now`, in seconds since 1970.
 
     The most precise budget decides, the settings' rules where it has no rate of its own; without a budget
-    they decide alone. Every probability is fixed before the response's position is looked at.
+    they decide alone. Every probability is fixed before the response's place in [0, 1) is looked at, which is
+    uniform over ids and for ever: what a rate chooses, every higher rate under the same salt chooses too.
     """
     declined: dict[str, str] = {}
     drawn: dict[str, Drawn] = {}
@@ -77,14 +69,14 @@ def decide(
             salt = state.budget.salt or salt
         elif rate >= 1.0:
             continue
-        place = position(salt, tenant, model, protocol, response.id)
-        if state is None or budgets is None:
+        place = uniform(salt, tenant, model, protocol, response.id)
+        if state is None:
             drawn[protocol] = Drawn(probability=rate, lowest=rate)
             if place >= rate:
                 declined[protocol] = SAMPLED_OUT
             continue
-        stratum = _stratum(state, budgets, response)
-        chances = {one: min(rate, state.probability(one, now)) for one in state.strata}
+        stratum = state.stratum(response)
+        chances = {one: min(rate, state.probability(one, now)) for one in state.shares}
         chance = chances[stratum]
         drawn[protocol] = Drawn(
             probability=chance, lowest=min(chances.values()), stratum=stratum, budget=state.name
@@ -100,11 +92,3 @@ def decide(
                 counter.take(stratum)
         held.append(Held(stratum, taken, tuple(windows)))
     return Decided(declined=declined, drawn=drawn, held=tuple(held))
-
-
-def _stratum(state: BudgetState, budgets: Budgets, response: ResponseRecorded) -> str:
-    budget = state.budget
-    if not budget.reserve:
-        return ""
-    suspicion = budgets.signals.largest(budget.signals, response)
-    return SUSPICIOUS if suspicion >= budget.threshold else ORDINARY

@@ -68,15 +68,20 @@ class Signals:
         return min(1.0, away / (FAR * spread)) if spread > 1e-9 else float(away > 1e-9)
 
 
+def _number(response: ResponseRecorded, tag: str) -> float:
+    try:
+        return float(response.tags.get(tag) or "0")
+    except ValueError:
+        return 0.0
+
+
 def _sent(signals: Signals, response: ResponseRecorded) -> float:
-    return _share(response.tags.get("suspicion", ""))
+    found = _number(response, "suspicion")
+    return found if 0 <= found <= 1 else 0.0
 
 
 def _log_probability(signals: Signals, response: ResponseRecorded) -> float:
-    try:
-        mean = float(response.tags.get("mean_logprob", "0"))
-    except ValueError:
-        return 0.0
+    mean = _number(response, "mean_logprob")
     return 1 - math.exp(mean) if -math.inf < mean <= 0 else 0.0
 
 
@@ -87,23 +92,11 @@ def _hedges(signals: Signals, response: ResponseRecorded) -> float:
     return min(1.0, sum(word in HEDGES for word in words) / len(words) / FULL_OF_HEDGES)
 
 
-def _no_image(signals: Signals, response: ResponseRecorded) -> float:
-    return float(not response.images)
-
-
-def _share(text: str) -> float:
-    try:
-        found = float(text or "0")
-    except ValueError:
-        return 0.0
-    return found if 0 <= found <= 1 else 0.0
-
-
 SIGNALS: dict[str, Signal] = {
     "sent": _sent,
     "logprob": _log_probability,
     "hedges": _hedges,
     "length": Signals.length,
-    "no-image": _no_image,
+    "no-image": lambda signals, response: float(not response.images),
 }
 """By name: the tag `suspicion`; 1 - exp of the tag `mean_logprob`; hedging words; length; no image."""

@@ -1,39 +1,32 @@
-"""The calls of the contract: thin translations between messages and what the core does."""
+"""The calls of the contract: thin translations between messages and what the core does.
+
+Of replays, a tenant sees and ends only its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial, wraps
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import msgspec
 
 from groundwatch.errors import InputError, TransientError, UsageError
-from groundwatch.gateway.auth.callers import Caller, NotAllowed
-from groundwatch.gateway.auth.run_names import RunNames
+from groundwatch.events import LIVE
+from groundwatch.gateway.callers import Caller, Filter, NotAllowed, RunNames
 from groundwatch.gateway.comparing import compare
-from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.grpc import convert
-from groundwatch.gateway.grpc.convert import message
+from groundwatch.gateway.core import GatewayCore, look_up
+from groundwatch.gateway.grpc import messages
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
-from groundwatch.gateway.grpc.replaying import ReplayCalls
-from groundwatch.gateway.grpc.statuses import (
-    Failure,
-    exhausted,
-    failure_of,
-    invalid,
-    not_allowed,
-    unavailable,
-)
+from groundwatch.gateway.grpc.messages import Context, Failure, authorization, failure_of, message
 from groundwatch.gateway.grpc.stream import Stream
-from groundwatch.gateway.intake.results import Refused
-from groundwatch.gateway.intake.waiting import ANSWER_SECONDS
-from groundwatch.gateway.live.live import Filter, Heartbeat, Missed, Shown
-from groundwatch.gateway.live.lookup import look_up
+from groundwatch.gateway.intake.results import ANSWER_SECONDS, Refused
+from groundwatch.gateway.live.live import Heartbeat, Missed, Shown
+from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import MAX_TOKEN, is_token
 
@@ -43,7 +36,10 @@ R = TypeVar("R")
 CLOSING_SECONDS = 2 * ANSWER_SECONDS
 """What calls still have when the gateway goes down: less than the drain."""
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+LOOK_SECONDS = 0.5
+"""How often a replay that is followed is looked at."""
+
+HEARTBEAT_SECONDS = 15.0
 
 
 def _answered(
@@ -53,7 +49,20 @@ def _answered(
 
     @wraps(call)
     async def bounded(self: Monitor, request: R, context: Context) -> T:
-        return await self._answer(context, call(self, request, context))
+        async with _ended(context):
+            seconds = self._settings.deadline
+            limit = asyncio.timeout(seconds)
+            self._limits.add(limit)
+            try:
+                async with limit:
+                    return await call(self, request, context)
+            except TimeoutError:
+                if self._closing:
+                    raise Failure("unavailable", "the gateway is going down; ask again") from None
+                raise Failure("deadline", f"no answer within {seconds:g} s") from None
+            finally:
+                self._limits.discard(limit)
+        raise AssertionError
 
     return bounded
 
@@ -65,7 +74,6 @@ class Monitor(MonitorServiceServicer):
         self._core = core
         self._settings = core.settings.grpc
         self._bounds = core.bounds
-        self._replays = ReplayCalls(core.replays)
         self._streams: set[Stream] = set()
         self._limits: set[asyncio.Timeout] = set()
         self._closing = False
@@ -75,7 +83,6 @@ class Monitor(MonitorServiceServicer):
 
     def close(self) -> None:
         """Let streams of responses and replays that are followed come to their end."""
-        self._replays.close()
         latest = asyncio.get_running_loop().time() + CLOSING_SECONDS
         self._closing = True
         for limit in self._limits:
@@ -90,7 +97,7 @@ class Monitor(MonitorServiceServicer):
 
     @_answered
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
-        read = partial(convert.submission, request.response, self._caller(context), self._bounds)
+        read = partial(messages.submission, request.response, self._caller(context), self._bounds)
         ended = await self._leave(self._core.record(read))
         if isinstance(ended, Refused):
             raise failure_of(ended, "response.")
@@ -99,12 +106,11 @@ class Monitor(MonitorServiceServicer):
     async def SubmitStream(  # noqa: N802
         self, requests: AsyncIterator[pb.SubmitStreamRequest], context: Context
     ) -> None:
-        async with self._ended(context):
-            caller = self._caller(context)
+        async with _ended(context):
+            stream = Stream(self._core, self._caller(context))
             most = self._settings.calls
             if len(self._streams) >= most:
-                raise exhausted("streams", f"{most} streams of responses are open already")
-            stream = Stream(self._core, caller)
+                raise Failure("streams", f"{most} streams of responses are open already")
             self._streams.add(stream)
             try:
                 await stream.run(requests, context.write)
@@ -116,13 +122,13 @@ class Monitor(MonitorServiceServicer):
     async def WatchScores(  # noqa: N802
         self, request: pb.WatchScoresRequest, context: Context
     ) -> AsyncIterator[pb.WatchScoresResponse]:
-        async with self._ended(context):
+        async with _ended(context):
             tenant = self._caller(context).tenant(request.tenant)
             after = request.after if request.HasField("after") else None
             if after is not None and after < 0:
-                raise invalid("after", "is not the position of an outcome")
+                raise Failure("invalid", "is not the position of an outcome", "after")
             if self._watching >= self._settings.watchers:
-                raise exhausted("watchers", f"{self._settings.watchers} others watch already")
+                raise Failure("watchers", f"{self._settings.watchers} others watch already")
             wanted = Filter(model=request.model, tenant=tenant, protocol=request.protocol)
             self._watching += 1
             try:
@@ -132,7 +138,7 @@ class Monitor(MonitorServiceServicer):
                             yield _event(one)
             finally:
                 self._watching -= 1
-            raise unavailable("the gateway is going down; watch again behind the last position")
+            raise Failure("unavailable", "the gateway is going down; watch again behind the last position")
 
     @_answered
     async def GetResponse(  # noqa: N802
@@ -141,15 +147,12 @@ class Monitor(MonitorServiceServicer):
         tenant = self._caller(context).tenant(request.tenant) or "default"
         found = await look_up(self._core.bus, tenant, request.id)
         if found is None:
-            raise Failure(
-                grpc.StatusCode.NOT_FOUND,
-                "not_found",
-                f"no response '{request.id[:256]}' of tenant '{tenant[:256]}' is recorded",
-                field="id",
-            )
+            told = f"no response '{request.id[:256]}' of tenant '{tenant[:256]}' is recorded"
+            raise Failure("not_found", told, "id")
+        images = [pb.Image(sha256=image) for image in found["response"].images]
         return pb.GetResponseResponse(
-            response=convert.response(found["response"]),
-            outcomes=[convert.outcome(one) for one in found["outcomes"].values()],
+            response=message(pb.Response, found["response"], images=images),
+            outcomes=[messages.outcome(one) for one in found["outcomes"].values()],
             waiting=found["waiting"],
         )
 
@@ -157,22 +160,68 @@ class Monitor(MonitorServiceServicer):
     async def StartReplay(  # noqa: N802
         self, request: pb.StartReplayRequest, context: Context
     ) -> pb.StartReplayResponse:
-        state = await self._replays.start(request, self._caller(context))
-        return pb.StartReplayResponse(replay=message(pb.Replay, state))
+        replays, caller = self._replays, self._caller(context)
+        for field in ("sample", "seed", "since", "until", "speed", "max_tokens", "max_cost"):
+            value = getattr(request, field)
+            if not 0 <= value < float("inf"):
+                raise Failure("invalid", f"{value} is not a number of at least 0", field)
+        names = RunNames(caller)
+        if wrong := names.check(request.run):
+            raise Failure("invalid", wrong, "run")
+        if await replays.find(names.full(request.run)) is not None:
+            raise Failure("run_exists", f"run '{request.run}' exists already", "run")
+        if request.judge and caller.only is not None:
+            raise Failure(
+                "not_for_tenants",
+                "a tenant's replay is judged by the judges in use: another needs a token for all tenants",
+                "judge",
+            )
+        asked = {name: getattr(request, name) for name in Wanted.__struct_fields__}
+        own = {
+            "run": names.full(request.run),
+            "source": names.full(request.source) or LIVE,
+            "stage": request.stage or "extraction",
+            "tenants": caller.tenants(request.tenants),
+        }
+        lists = {name: tuple(asked[name]) for name in ("models", "ids", "protocols")}
+        try:
+            wanted = msgspec.convert(asked | lists | own, Wanted)
+            state = await replays.start(wanted, allow_gap=request.allow_gap)
+        except UsageError as error:
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            raise Failure("refused", names.given(str(error)), code=code) from error
+        return pb.StartReplayResponse(replay=message(pb.Replay, names.of(state)))
 
     async def FollowReplay(  # noqa: N802
         self, request: pb.FollowReplayRequest, context: Context
     ) -> AsyncIterator[pb.FollowReplayResponse]:
-        async with self._ended(context):
-            async for state in self._replays.follow(request.run, self._caller(context)):
-                yield pb.FollowReplayResponse(replay=message(pb.Replay, state))
+        """Its state now and after each change, until it is over."""
+        clock = asyncio.get_running_loop().time
+        told: Replay | None = None
+        at = 0.0
+        async with _ended(context):
+            caller = self._caller(context)
+            while True:
+                state = await self._replay(request.run, caller)
+                if state != told or clock() - at > HEARTBEAT_SECONDS:
+                    yield pb.FollowReplayResponse(replay=message(pb.Replay, RunNames(caller).of(state)))
+                    told, at = state, clock()
+                if state.status in OVER:
+                    return
+                if self._closing:
+                    raise Failure("unavailable", "the gateway is going down; follow the replay again")
+                await asyncio.sleep(LOOK_SECONDS)
 
     @_answered
     async def CancelReplay(  # noqa: N802
         self, request: pb.CancelReplayRequest, context: Context
     ) -> pb.CancelReplayResponse:
-        state = await self._replays.cancel(request.run, self._caller(context))
-        return pb.CancelReplayResponse(replay=message(pb.Replay, state))
+        caller = self._caller(context)
+        state = await self._replay(request.run, caller)
+        if state.status in OVER:
+            raise Failure("over", f"run '{request.run}' is {state.status}", "run")
+        state = await self._replays.cancel(state.run)
+        return pb.CancelReplayResponse(replay=message(pb.Replay, RunNames(caller).of(state)))
 
     @_answered
     async def Compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:  # noqa: N802
@@ -181,13 +230,11 @@ class Monitor(MonitorServiceServicer):
         tenant = caller.tenant(request.tenant)
         for field in ("first", "second"):
             if not is_token(getattr(request, field)):
-                raise invalid(
-                    field,
-                    f"name a run: letters, digits, - and _, at most {MAX_TOKEN}; live traffic is 'live'",
-                )
+                told = f"name a run: letters, digits, - and _, at most {MAX_TOKEN}; live traffic is 'live'"
+                raise Failure("invalid", told, field)
         most = self._settings.comparisons
         if self._comparing >= most:
-            raise exhausted("comparisons", f"{most} comparisons are under way already")
+            raise Failure("comparisons", f"{most} comparisons are under way already")
         self._comparing += 1
         try:
             found = await compare(
@@ -204,21 +251,30 @@ class Monitor(MonitorServiceServicer):
             raise
         finally:
             self._comparing -= 1
-        found = msgspec.structs.replace(
-            found,
-            first=request.first,
-            second=request.second,
-            notes=tuple(map(names.given, found.notes)),
-        )
-        told = pb.CompareResponse()
-        told.comparison.update(msgspec.to_builtins(found))
-        return told
+        notes = tuple(map(names.given, found.notes))
+        found = msgspec.structs.replace(found, first=request.first, second=request.second, notes=notes)
+        answer = pb.CompareResponse()
+        answer.comparison.update(msgspec.to_builtins(found))
+        return answer
 
     def _caller(self, context: Context) -> Caller:
         """Raises `NotAllowed` for a call without a token that is known."""
-        said = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
-        caller = self._core.tokens.bearer(said[0] if said else None)
+        caller = self._core.tokens.bearer(authorization(context))
         return msgspec.structs.replace(caller, peer=context.peer() or "")
+
+    @property
+    def _replays(self) -> Replays:
+        if self._core.replays is None:
+            raise Failure("unimplemented", "this gateway has nobody who keeps replays")
+        return self._core.replays
+
+    async def _replay(self, run: str, caller: Caller) -> Replay:
+        if not run:
+            raise Failure("invalid", "is missing", "run")
+        state = await self._replays.find(RunNames(caller).full(run))
+        if state is None or (caller.only is not None and set(state.tenants) != {caller.only}):
+            raise Failure("not_found", f"no run '{run[:64]}'", "run")
+        return state
 
     def _leave(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Let work go on when the caller has gone: an event that was sent is finished and counted."""
@@ -227,71 +283,39 @@ class Monitor(MonitorServiceServicer):
         task.add_done_callback(self._behind.discard)
         return asyncio.shield(task)
 
-    async def _answer(self, context: Context, work: Coroutine[Any, Any, T]) -> T:
-        """What a call with one answer says, or the status that it ends with."""
-        async with self._ended(context):
-            limit = asyncio.timeout(self._settings.deadline)
-            self._limits.add(limit)
-            try:
-                async with limit:
-                    return await work
-            except TimeoutError:
-                if self._closing:
-                    raise unavailable("the gateway is going down; ask again") from None
-                seconds = self._settings.deadline
-                raise Failure(
-                    grpc.StatusCode.DEADLINE_EXCEEDED,
-                    "deadline",
-                    f"no answer within {seconds:g} s",
-                    again=True,
-                ) from None
-            finally:
-                self._limits.discard(limit)
-        raise AssertionError
-
-    @contextlib.asynccontextmanager
-    async def _ended(self, context: Context) -> AsyncIterator[None]:
-        """End the call with a status for whatever goes wrong inside."""
-        try:
-            with _translated():
-                yield
-        except Failure as failure:
-            await _end(context, failure)
-
 
 def _event(item: Shown | Missed | Heartbeat) -> pb.WatchScoresResponse:
     kind = pb.WatchScoresResponse
     match item:
         case Shown():
-            return kind(scored=kind.Scored(position=item.sequence, outcome=convert.outcome(item.event)))
+            return kind(scored=kind.Scored(position=item.sequence, outcome=messages.outcome(item.event)))
         case Missed():
             return kind(missed=message(kind.Missed, item))
     return kind(heartbeat=message(kind.Heartbeat, item))
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def _ended(context: Context) -> AsyncIterator[None]:
+    """End the call with a status for whatever goes wrong inside."""
     try:
         yield
-    except (Failure, grpc.aio.AbortError, asyncio.CancelledError, GeneratorExit):
+    except grpc.aio.AbortError:
         raise
-    except NotAllowed as error:
-        raise not_allowed(error) from error
-    except TransientError as error:
-        raise unavailable(str(error)) from error
-    except InputError as error:
-        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid", str(error)) from error
-    except UsageError as error:
-        raise Failure(grpc.StatusCode.FAILED_PRECONDITION, "refused", str(error)) from error
     except Exception as error:
-        logger.error("grpc.bug", error=repr(error), exc_info=True)
-        raise Failure(
-            grpc.StatusCode.INTERNAL,
-            "internal",
-            f"an error of the gateway, in its log: {type(error).__name__}",
-        ) from error
+        await _failure(error).end(context)
 
 
-async def _end(context: Context, failure: Failure) -> NoReturn:
-    await context.abort(failure.code, failure.message, failure.trailing)
-    raise AssertionError
+def _failure(error: Exception) -> Failure:
+    match error:
+        case Failure():
+            return error
+        case NotAllowed():
+            return Failure(error.reason, error.message, error.field)
+        case TransientError():
+            return Failure("unavailable", str(error))
+        case InputError():
+            return Failure("invalid", str(error))
+        case UsageError():
+            return Failure("refused", str(error))
+    logger.error("grpc.bug", error=repr(error), exc_info=error)
+    return Failure("internal", f"an error of the gateway, in its log: {type(error).__name__}")

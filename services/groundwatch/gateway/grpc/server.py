@@ -1,19 +1,26 @@
-"""The server beside HTTP: where it listens, for how much, and how it goes down."""
+"""The server beside HTTP: where it listens, for how much, what comes before a call, and how it goes down."""
 
 import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from groundwatch.errors import SettingsError, UsageError
+from groundwatch.gateway.callers import NotAllowed, Tokens
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.grpc.admission import Admission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
+from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, authorization
 from groundwatch.gateway.grpc.monitor import Monitor
 from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings import GrpcSettings
 from groundwatch.runtime.telemetry.logs import logger
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
@@ -46,8 +53,8 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Listen, then serve. Raises `UsageError` when the port cannot be had."""
-        credentials = self._credentials()
         settings = self._settings
+        credentials = _credentials(settings.grpc)
         admission = Admission(
             SERVICE, self._core.tokens, calls=settings.grpc.calls, timeout=settings.http.body_timeout
         )
@@ -59,8 +66,8 @@ class GrpcServer:
         add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        host = self._settings.host or "[::]"
-        address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self._settings.grpc_port}"
+        host = settings.host or "[::]"
+        address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{settings.grpc_port}"
         try:
             if credentials is None:
                 self.port = server.add_insecure_port(address)
@@ -113,31 +120,85 @@ class GrpcServer:
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
         ]
 
-    def _credentials(self) -> grpc.ServerCredentials | None:
-        settings = self._settings.grpc
-        if not settings.tls_cert:
-            return None
-        key = _read(settings.tls_key, "gateway.grpc.tls_key")
-        certificate = _read(settings.tls_cert, "gateway.grpc.tls_cert")
-        _check(settings.tls_cert, settings.tls_key)
-        return grpc.ssl_server_credentials([(key, certificate)])
 
-
-def _check(certificate: str, key: str) -> None:
-    """The library would listen with what is no certificate, and refuse every caller."""
-    import ssl
-
+def _credentials(settings: GrpcSettings) -> grpc.ServerCredentials | None:
+    if not settings.tls_cert:
+        return None
+    files = {"tls_key": settings.tls_key, "tls_cert": settings.tls_cert}
+    pair = []
+    for name, path in files.items():
+        try:
+            pair.append(Path(path).read_bytes())
+        except OSError as error:
+            raise SettingsError(
+                f"setting 'gateway.grpc.{name}': cannot read {path} ({error.strerror})"
+            ) from error
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        # The library would listen with what is no certificate, and refuse every caller.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
     except ssl.SSLError as error:
         raise SettingsError(
-            f"setting 'gateway.grpc.tls_cert': {certificate} and {key} are no certificate and its key in PEM "
-            f"({error.reason})"
+            f"setting 'gateway.grpc.tls_cert': {settings.tls_cert} and {settings.tls_key} are no certificate "
+            f"and its key in PEM ({error.reason})"
         ) from error
+    return grpc.ssl_server_credentials([(pair[0], pair[1])])
 
 
-def _read(path: str, setting: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise SettingsError(f"setting '{setting}': cannot read {path} ({error.strerror})") from error
+Handler = Any
+"""`grpc.RpcMethodHandler`, whose attributes its types do not know."""
+
+
+class Admission(grpc.aio.ServerInterceptor):
+    """Before every call of one service."""
+
+    def __init__(self, service: str, tokens: Tokens, *, calls: int, timeout: float) -> None:
+        """`calls` messages are read at once, each for at most `timeout` seconds."""
+        self._prefix = f"/{service}/"
+        self._tokens = tokens
+        self._timeout = timeout
+        self._reading = asyncio.Semaphore(calls)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The handler, with this before it."""
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith(self._prefix):
+            return handler
+        decode = handler.request_deserializer
+
+        async def message(requests: AsyncIterator[bytes], context: Context) -> Any:
+            try:
+                self._tokens.bearer(authorization(context))
+                async with self._reading, asyncio.timeout(self._timeout):
+                    return decode(await anext(requests))
+            except NotAllowed as error:
+                failure = Failure(error.reason, error.message, error.field)
+            except TimeoutError:
+                failure = Failure("slow", f"the call's message was not there after {self._timeout:g} s")
+            except StopAsyncIteration:
+                failure = Failure("invalid", "the call has no message")
+            except DecodeError:
+                failure = NO_MESSAGE
+            return await failure.end(context)
+
+        async def one(requests: AsyncIterator[bytes], context: Context) -> Any:
+            return await handler.unary_unary(await message(requests, context), context)
+
+        async def many(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            async for answer in handler.unary_stream(await message(requests, context), context):
+                yield answer
+
+        def or_none(data: bytes) -> Any:
+            """One message of a stream, whose reader is given None in place of what does not decode."""
+            with contextlib.suppress(DecodeError):
+                return decode(data)
+            return None
+
+        if handler.request_streaming:
+            return handler._replace(request_deserializer=or_none)
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(many, None, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(one, None, handler.response_serializer)

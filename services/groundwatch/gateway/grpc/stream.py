@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from groundwatch.gateway.auth.callers import Caller
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.grpc.admission import NO_MESSAGE
-from groundwatch.gateway.grpc.convert import result, submission
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.grpc.statuses import Failure, failure_of, unavailable
+from groundwatch.gateway.grpc.messages import NO_MESSAGE, Failure, failure_of, result, submission
+from groundwatch.gateway.intake import window
 from groundwatch.gateway.intake.results import Recorded, Refused
-from groundwatch.gateway.intake.window import TIMEOUT, Window
 from groundwatch.runtime.delivery.bus import Receipt
 
 TOGETHER = 256
@@ -23,16 +21,14 @@ LINGER = 0.002
 Write = Callable[[pb.SubmitStreamResponse], Awaitable[None]]
 
 
-class Stream(Window):
+class Stream(window.Window):
     """One stream: one task takes what is sent, another acknowledges it.
 
     A client that does not read its acknowledgements is not read from either.
     """
 
     def __init__(self, core: GatewayCore, caller: Caller) -> None:
-        super().__init__(core, self._result, timeout=TIMEOUT)
-        self._bounds = core.bounds
-        self._caller = caller
+        super().__init__(core, caller)
         self._some = asyncio.Event()
         self._room = asyncio.Event()
         self._results: list[pb.SubmitResult] = []
@@ -58,7 +54,7 @@ class Stream(Window):
 
     def close(self) -> None:
         """Take nothing more; what is in the air is still acknowledged."""
-        self._failure = unavailable("the gateway is going down; send the rest again")
+        self._failure = Failure("unavailable", "the gateway is going down; send the rest again")
         if self._reader is not None:
             self._reader.cancel()
 
@@ -104,12 +100,10 @@ class Stream(Window):
             self._first += len(results)
 
     def _next_is_known(self) -> bool:
-        if not self._waiting:
-            return False
-        ending = self._waiting[0].ending
+        ending = self._waiting[0].ending if self._waiting else None
         if isinstance(ending, Receipt):
-            return ending.future.done()
-        return not isinstance(ending, asyncio.Future) or ending.done()
+            ending = ending.future
+        return bool(self._waiting) and (not isinstance(ending, asyncio.Future) or ending.done())
 
     def _added(self) -> None:
         self._some.set()
@@ -118,8 +112,8 @@ class Stream(Window):
         self._room.clear()
         await self._room.wait()
 
-    def _result(self, number: int, ended: Recorded | Refused) -> None:
+    def _tell(self, number: int, ended: Recorded | Refused) -> None:
         if isinstance(ended, Recorded):
             # A stream may live for weeks: what once went wrong does not count for ever.
-            self._timeout = TIMEOUT
+            self._timeout = window.TIMEOUT
         self._results.append(result(ended))

@@ -1,6 +1,6 @@
 """The gateway's HTTP API: thin translations between requests and what `Intake` and `Live` do."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -15,22 +15,27 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
-from groundwatch.gateway.auth.callers import NotAllowed
-from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.authentication import AuthMiddleware, caller_of, not_allowed
-from groundwatch.gateway.http.bodies import TooLarge, read_body
-from groundwatch.gateway.http.guard import Guard
-from groundwatch.gateway.http.receiving import STATUS as NOT_READ
-from groundwatch.gateway.http.receiving import ByteBudget, Receiving, SlowSender, share_of
-from groundwatch.gateway.http.replies import RETRY_AFTER, json, one_line, problem, refused
-from groundwatch.gateway.intake.attachments import DIGEST
-from groundwatch.gateway.intake.bulk import Bulk, CutShort
-from groundwatch.gateway.intake.parsing import read_question, read_submission
-from groundwatch.gateway.intake.results import Refused
-from groundwatch.gateway.intake.waiting import bounded
+from groundwatch.gateway.callers import Caller, NotAllowed
+from groundwatch.gateway.core import GatewayCore, look_up
+from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, read_body, share_of
+from groundwatch.gateway.http.replies import (
+    RETRY_AFTER,
+    STATUS,
+    AuthMiddleware,
+    Guard,
+    caller_of,
+    json,
+    not_allowed,
+    one_line,
+    problem,
+    refused,
+)
+from groundwatch.gateway.intake.results import Refused, bounded
+from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
+from groundwatch.gateway.intake.window import Bulk, CutShort
 from groundwatch.gateway.live.live import Filter
-from groundwatch.gateway.live.lookup import look_up
 from groundwatch.gateway.pages import Page
+from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.telemetry.server import telemetry_routes
 
@@ -40,8 +45,6 @@ NDJSON = frozenset(
 PIECE = 64 * 1024
 FORM_SLACK = 64 * 1024
 """Bytes that a multipart form may have around its image."""
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _Application(Starlette):
@@ -70,31 +73,28 @@ class HttpApi:
 
     def __init__(self, core: GatewayCore) -> None:
         self._core = core
-        self._intake = core.intake
         self._bounds = core.bounds
         self._watching = 0
         self._page = Page()
 
     def app(self) -> Guard:
         """The application, with every failure answered in one line of JSON."""
-        routes: list[tuple[str, Handler, str]] = [
-            ("/", self.page, "GET"),
-            ("/v1/responses", self.post_responses, "POST"),
-            ("/v1/responses/{id:path}", self.get_response, "GET"),
-            ("/v1/questions", self.post_question, "POST"),
-            ("/v1/images", self.post_image, "POST"),
-            ("/v1/images/{sha256}", self.get_image, "GET"),
-            ("/v1/scores", self.scores, "GET"),
-            ("/v1/report", self.report, "GET"),
-            ("/v1/alarms", self.alarms, "GET"),
-        ]
         app = _Application(
             routes=[
-                *(Route(path, handler, methods=[method]) for path, handler, method in routes),
+                Route("/", self.page),
+                Route("/v1/responses", self.post_responses, methods=["POST"]),
+                Route("/v1/responses/{id:path}", self.get_response),
+                Route("/v1/questions", self.post_question, methods=["POST"]),
+                Route("/v1/images", self.post_image, methods=["POST"]),
+                Route("/v1/images/{sha256}", self.get_image),
+                Route("/v1/scores", self.scores),
+                Route("/v1/report", self.report),
+                Route("/v1/alarms", self.alarms),
                 *telemetry_routes(self._core.metrics, self._core.problems, lambda: self._core.bus.lost),
             ],
             exception_handlers={
                 HTTPException: _http_problem,
+                NotAllowed: _not_allowed,
                 InputError: _wrong,
                 TransientError: _not_now,
                 SlowSender: _not_now,
@@ -104,7 +104,7 @@ class HttpApi:
         app.router.redirect_slashes = False
         limits = self._core.settings.http
         receiving = Receiving(
-            app, ByteBudget(limits.max_receiving), timeout=limits.body_timeout, min_rate=limits.min_rate
+            app, limits.max_receiving, timeout=limits.body_timeout, min_rate=limits.min_rate
         )
         hosts = (*self._core.settings.hosts, self._core.settings.host)
         guarded = SameOrigin(AuthMiddleware(receiving, self._core.tokens), hosts, setting="gateway.hosts")
@@ -114,35 +114,30 @@ class HttpApi:
         """One response as JSON, or many as lines of JSON."""
         if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
             return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
-        kind, caller = _media_type(request), caller_of(request)
+        kind = _media_type(request)
         if kind in NDJSON:
-            bulk = Bulk(self._core, caller, share_of(request).hold)
-            return json(await bulk.read(_chunks(request)))
+            bulk = Bulk(self._core, caller_of(request), share_of(request).hold)
+            return json(await bulk.read(request.stream()))
         if kind != "application/json":
             return problem(
                 415, "send application/json for one response, application/x-ndjson for one on each line"
             )
-        body = await _body(request, self._bounds.line)
-        if isinstance(body, TooLarge):
-            return refused(self._intake.refuse(_too_large(body)))
-        ended = await self._core.record(lambda: read_submission(body, self._bounds, caller))
-        if isinstance(ended, Refused):
-            return refused(ended)
-        return json(ended, 202 if ended.status == "recorded" else 200)
+        return await self._record(request, read_submission)
 
     async def post_question(self, request: Request) -> Response:
         """A question for a model under test; its answer is recorded and judged under the same id."""
         if _media_type(request) != "application/json":
             return problem(415, "send application/json")
+        return await self._record(request, read_question)
+
+    async def _record(
+        self, request: Request, read: Callable[[bytes, Limits, Caller], Submission | Refused]
+    ) -> Response:
         body = await _body(request, self._bounds.line)
         if isinstance(body, TooLarge):
-            return refused(self._intake.refuse(_too_large(body)))
-        question = self._core.backlog.refusal() or read_question(body, self._bounds, caller_of(request))
-        if isinstance(question, Refused):
-            return refused(self._intake.refuse(question))
-        ended = await self._intake.ask(
-            question.response, question.images, question.strategy, sender=question.sender
-        )
+            message = f"the body has more than {body.limit} bytes"
+            return refused(self._core.intake.refuse(Refused(reason="too_large", message=message)))
+        ended = await self._core.record(lambda: read(body, self._bounds, caller_of(request)))
         if isinstance(ended, Refused):
             return refused(ended)
         return json(ended, 202 if ended.status == "recorded" else 200)
@@ -150,10 +145,7 @@ class HttpApi:
     async def get_response(self, request: Request) -> Response:
         """A recorded response with its outcomes."""
         name = request.path_params["id"]
-        try:
-            tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
-        except NotAllowed as error:
-            return not_allowed(error)
+        tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
         found = await look_up(self._core.bus, tenant, name)
         if found is None:
             return problem(404, f"no response '{name}' of tenant '{tenant}' is recorded")
@@ -173,19 +165,10 @@ class HttpApi:
             return problem(413, f"image is larger than {data.limit} bytes")
         if isinstance(data, Response):
             return data
-        try:
-            async with bounded():
-                image, _ = await self._intake.attachments.store(data, caller_of(request).sender)
-        except InputError as error:
-            return problem(422, str(error))
-        told = {
-            "sha256": image.sha256,
-            "media_type": image.media_type,
-            "width": image.width,
-            "height": image.height,
-        }
+        async with bounded():
+            image, _ = await self._core.intake.attachments.store(data, caller_of(request).sender)
         # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
-        return json(told)
+        return json({name: getattr(image, name) for name in ("sha256", "media_type", "width", "height")})
 
     async def get_image(self, request: Request) -> Response:
         """A stored image. Its name is its content, so it may be kept for ever."""
@@ -209,10 +192,7 @@ class HttpApi:
     async def scores(self, request: Request) -> Response:
         """Live scores as server-sent events."""
         query = request.query_params
-        try:
-            tenant = caller_of(request).tenant(query.get("tenant", ""))
-        except NotAllowed as error:
-            return not_allowed(error)
+        tenant = caller_of(request).tenant(query.get("tenant", ""))
         # A browser that reconnects asks the same address again: the header knows better than `since`.
         since = request.headers.get("last-event-id") or query.get("since") or ""
         if since and not (since.isascii() and since.isdigit() and len(since) < 19):
@@ -254,10 +234,8 @@ class HttpApi:
 
         try:
             form = await MultiPartParser(request.headers, parts(), max_files=1, max_fields=8).parse()
-        except MultiPartException as error:
-            return problem(422, f"not a form with one image: {error.message}")
-        except (LookupError, ValueError) as error:
-            # A character set that there is not, or text that is none in it.
+        except (MultiPartException, LookupError, ValueError) as error:
+            # The last two: a character set that there is not, or text that is none in it.
             return problem(422, f"not a form with one image: {error}")
         try:
             files = [item for item in form.values() if isinstance(item, UploadFile)]
@@ -276,30 +254,21 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def _body(request: Request, limit: int) -> bytes | TooLarge:
-    declared, share = _declared(request), share_of(request)
+    length, share = request.headers.get("content-length", ""), share_of(request)
+    declared = int(length) if length.isascii() and length.isdigit() else 0
     if declared > limit:
         return TooLarge(limit)
     share.expect(declared)
-    return await read_body(_chunks(request), limit, share.hold)
-
-
-def _declared(request: Request) -> int:
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() else 0
-
-
-async def _chunks(request: Request) -> AsyncIterator[bytes]:
-    async for chunk in request.stream():
-        if chunk:
-            yield chunk
+    return await read_body(request.stream(), limit, share.hold)
 
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _too_large(body: TooLarge) -> Refused:
-    return Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
+async def _not_allowed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NotAllowed)
+    return not_allowed(error)
 
 
 async def _wrong(request: Request, error: Exception) -> Response:
@@ -311,12 +280,11 @@ async def _not_now(request: Request, error: Exception) -> Response:
     summary: dict[str, Any] = {}
     if isinstance(error, CutShort):
         summary, error = msgspec.structs.asdict(error.summary), error.why
-    if isinstance(error, SlowSender):
-        # What still comes belongs to no request.
-        reason, headers = "slow", {"Connection": "close"}
-    else:
-        reason, headers = "unavailable", {"Retry-After": RETRY_AFTER}
-    return json({"error": one_line(str(error)), "reason": reason, **summary}, NOT_READ[reason], headers)
+    slow = isinstance(error, SlowSender)
+    told = {"error": one_line(str(error)), "reason": "slow" if slow else "unavailable", **summary}
+    # What still comes from a slow sender belongs to no request.
+    headers = {"Connection": "close"} if slow else {"Retry-After": RETRY_AFTER}
+    return json(told, STATUS["slow" if slow else "unavailable"], headers)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

@@ -1,8 +1,14 @@
-"""Reading request bodies without ever holding more than is allowed."""
+"""Bodies of requests on their way in: how much is held, how slow a sender may be, and where a line ends."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from groundwatch.errors import TransientError
 
 
 class TooLarge(msgspec.Struct, frozen=True):
@@ -76,3 +82,83 @@ class Lines:
             line = line.removeprefix(b"\xef\xbb\xbf")
         if line.strip():
             yield self.number, line
+
+
+class SlowSender(Exception):
+    """A sender that does not bring what it has announced; the request ends with 408."""
+
+
+class TooMuchHeld(TransientError):
+    """What all requests together hold has come to its bound: this one is to come again."""
+
+
+class Share:
+    """What one request holds of the bytes that all may hold: those being received or worked at."""
+
+    def __init__(self, receiving: "Receiving") -> None:
+        self._all = receiving
+        self._held = 0
+
+    def hold(self, size: int) -> None:
+        """Hold `size` bytes from now on, and no longer what was held. Raises `TooMuchHeld`."""
+        self.expect(size - self._held)
+        self._all.held += size - self._held
+        self._held = size
+
+    def expect(self, size: int) -> None:
+        """Raises `TooMuchHeld` when there would be no room for so many more bytes now."""
+        held, limit = self._all.held, self._all.limit
+        if size > 0 and held + size > limit:
+            raise TooMuchHeld(f"requests hold {held:,} bytes already, of at most {limit:,} together")
+
+
+class Receiving:
+    """Gives every request its share of `limit` bytes, and cuts those whose sender is too slow."""
+
+    def __init__(self, app: ASGIApp, limit: int, *, timeout: float, min_rate: int) -> None:
+        """Over `timeout` seconds of waiting for a body, `min_rate` bytes a second must come."""
+        self._app = app
+        self._timeout = timeout
+        self._least = max(1.0, min_rate * timeout)
+        self.limit = limit
+        self.held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        share = scope.setdefault("state", {})["share"] = Share(self)
+        clock = asyncio.get_running_loop().time
+        more = True
+        waited = 0.0
+        got = 0
+
+        async def timed() -> Message:
+            nonlocal more, waited, got
+            while more:
+                began = clock()
+                message = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._timeout - waited):
+                        message = await receive()
+                waited += clock() - began
+                if message is not None:
+                    got += len(message.get("body", b""))
+                    more = bool(message.get("more_body", False))
+                if message is None or waited >= self._timeout:
+                    if got < self._least:
+                        raise SlowSender(f"the body came too slowly: {got} bytes in {self._timeout:g} s")
+                    waited, got = 0.0, 0
+                if message is not None:
+                    return message
+            return await receive()
+
+        try:
+            await self._app(scope, timed, send)
+        finally:
+            share.hold(0)
+
+
+def share_of(request: Request) -> Share:
+    share: Share = request.state.share
+    return share

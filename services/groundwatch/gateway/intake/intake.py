@@ -8,24 +8,22 @@ with many gateways and after any restart.
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import TypeGuard, get_args
+from typing import get_args
 
 import msgspec
-import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.budgets.sampling import OVER_BUDGET, Held, decide
-from groundwatch.gateway.intake.attachments import Attachment, Attachments
-from groundwatch.gateway.intake.results import Reason, Recorded, Refused
-from groundwatch.gateway.intake.waiting import bounded
+from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
+from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
 from groundwatch.runtime.delivery.recording import digest_of, recorded
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
@@ -54,6 +52,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     stream: str = RESPONSES
     held: tuple[Held, ...] = ()
 
+    def undo(self) -> None:
+        for held in self.held:
+            held.undo()
+
 
 class Intake:
     """Checks, samples and publishes responses."""
@@ -64,8 +66,8 @@ class Intake:
         bus: Bus,
         metrics: Metrics,
         store: ImageStore,
-        budgets: Budgets | None = None,
-        erased: Erased | None = None,
+        budgets: Budgets,
+        erased: Erased,
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -76,78 +78,45 @@ class Intake:
         for reason in get_args(Reason):
             metrics.refused.labels(reason)
 
-    async def record(
-        self,
-        response: ResponseRecorded,
-        images: Sequence[Attachment] = (),
-        *,
-        sender: str = "",
-        timeout: float = 0.0,
-    ) -> Recorded | Refused:
-        """Record a response; `images` take the place of its own, and wait behind others of `sender`.
-
-        `recorded_at`, `declined`, `drawn` and `run` are ours to say and are replaced. Faults that pass are
-        tried again for `timeout` seconds.
-        """
+    async def record(self, submission: Submission, *, timeout: float = 0.0) -> Recorded | Refused:
+        """Record a response. Faults that pass are tried again for `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        stored = await self._with_images(response, images, sender, deadline, lease=True)
-        ready = stored if isinstance(stored, Refused) else self.prepare(stored)
+        stored = await self._with_images(submission, deadline)
+        ready = stored if isinstance(stored, Refused) else await self.prepare(stored)
         if isinstance(ready, Refused):
             return self.refuse(ready)
         left = max(0.0, deadline - time.monotonic())
         return await self.finish(ready, await self.send(ready), timeout=left)
 
-    async def ask(
-        self,
-        response: ResponseRecorded,
-        images: Sequence[Attachment],
-        strategy: Strategy,
-        *,
-        sender: str = "",
-    ) -> Recorded | Refused:
+    async def ask(self, question: Submission, strategy: Strategy) -> Recorded | Refused:
         """Put a question to the response's model, whose answer will be recorded in its place.
 
         Nothing is sampled out: who asks wants the answer judged.
         """
-        stored = await self._with_images(response, images, sender, 0.0)
+        stored = await self._with_images(question, 0.0)
         if isinstance(stored, Refused):
             return self.refuse(stored)
         if refused := self._unknown(stored):
             return self.refuse(refused)
-        said = QuestionAsked(
-            response=msgspec.structs.replace(
-                stored,
-                protocols=self._protocols(stored),
-                recorded_at=0.0,
-                declined={},
-                drawn={},
-                run=LIVE,
-            ),
-            strategy=strategy,
-        )
+        response = msgspec.structs.replace(stored, protocols=self._protocols(stored), recorded_at=0.0)
+        said = QuestionAsked(response=response, strategy=strategy)
         key, said_digest = response.key, digest_of(said)
-        subject = asked_subject(LIVE, Stage.CAPTIONING.value, key)
+        outgoing = Outgoing(
+            subject=asked_subject(LIVE, Stage.CAPTIONING.value, key),
+            payload=ENCODER.encode(said),
+            message_id=(key, "asked"),
+            headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: said_digest},
+        )
         ready = Ready(
-            response=said.response,
+            response=response,
             digest=said_digest,
             stream=ASKED,
-            outgoing=self._bus.begin_trace(
-                Outgoing(
-                    subject=subject,
-                    payload=ENCODER.encode(said),
-                    message_id=(key, "asked"),
-                    headers={
-                        HEADER_PROTOCOLS: ",".join(said.response.protocols),
-                        HEADER_DIGEST: said_digest,
-                    },
-                ),
-                "gateway ask",
-            ),
+            outgoing=self._bus.begin_trace(outgoing, "gateway ask"),
         )
         try:
             async with bounded():
                 taken = await self._bus.holds(RESPONSES, recorded_subject(LIVE, key))
-                if taken and not await self._bus.holds(ASKED, subject):
+                if taken and not await self._bus.holds(ASKED, outgoing.subject):
                     return self.refuse(_conflict(ready))
         except TransientError as error:
             return self.refuse(_unavailable(response.id, error))
@@ -156,15 +125,13 @@ class Intake:
     @property
     def blind(self) -> bool:
         """Whether nothing is taken for now, since it is not known what was erased."""
-        return self._erased is not None and bool(self._erased.problem)
+        return bool(self._erased.problem)
 
     def _gone(self, response: ResponseRecorded) -> Refused | None:
         """Why a response is not taken although it is right: it, its tenant or an image of it was erased.
 
         While nobody knows what was erased, nothing is taken.
         """
-        if self._erased is None:
-            return None
         if problem := self._erased.problem:
             return Refused(id=response.id, reason="unavailable", message=f"not recorded: {problem}")
         if why := self._erased.why(response):
@@ -184,31 +151,26 @@ class Intake:
                 )
         return None
 
-    def must_lease(self, response: ResponseRecorded) -> bool:
-        """Whether to wait for `lease` before the response is prepared: once for many responses."""
-        if self._budgets is None:
-            return False
-        return self._budgets.dry(response.tenant, response.model, self._protocols(response))
-
-    async def lease(self, response: ResponseRecorded) -> None:
-        """Have enough of the response's budgets at hand, if there is any left."""
-        if self._budgets is not None:
-            await self._budgets.lease(response.tenant, response.model, self._protocols(response))
-
     def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
         return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
 
-    def prepare(self, response: ResponseRecorded) -> Ready | Refused:
-        """Decide everything about a response whose images are stored; waits for nothing.
+    async def prepare(self, response: ResponseRecorded) -> Ready | Refused:
+        """Decide everything about a response whose images are stored; waits for nothing but new leases.
 
         What is prepared must be sent and finished: it may have used something of a budget.
         """
         if refused := self._unknown(response):
             return refused
         protocols = self._protocols(response)
-        said = msgspec.structs.replace(response, recorded_at=0.0, declined={}, drawn={}, run=LIVE)
+        try:
+            if dry := self._budgets.dry(response.tenant, response.model, protocols):
+                async with bounded():
+                    await self._budgets.lease(dry)
+        except TransientError as error:
+            return _unavailable(response.id, error)
+        said = msgspec.structs.replace(response, recorded_at=0.0)
         said_digest = digest_of(said)
-        now = time.time() if self._budgets is None else self._budgets.clock()
+        now = self._budgets.clock()
         decided = decide(self._settings.sampling, self._budgets, said, protocols, now)
         event = msgspec.structs.replace(
             said, protocols=protocols, declined=decided.declined, drawn=decided.drawn, recorded_at=now
@@ -245,7 +207,9 @@ class Intake:
         with contextlib.suppress(TransientError):
             async with bounded():
                 ended = await self._confirm(ready, waiting)
-                while _worth_trying(ended) and time.monotonic() < deadline:
+                while isinstance(ended, Refused) and ended.passing and not ended.lasting:
+                    if time.monotonic() >= deadline:
+                        break
                     unsure = ended if ended.unsure else unsure
                     await asyncio.sleep(RETRY_SECONDS)
                     ended = silence
@@ -254,10 +218,10 @@ class Intake:
             # An earlier attempt may have got through, although the last one did not.
             ended = unsure or ended if ended.passing else ended
             if not ended.unsure:
-                _undo(ready)
+                ready.undo()
             return self.refuse(ended)
         if ended.status == "duplicate":
-            _undo(ready)
+            ready.undo()
         elif ready.stream == RESPONSES:
             self._metrics.response(ready.response)
             for protocol, reason in ready.response.declined.items():
@@ -270,39 +234,23 @@ class Intake:
         self._metrics.refused.labels(refused.reason).inc()
         return refused
 
-    async def _with_images(
-        self,
-        response: ResponseRecorded,
-        images: Sequence[Attachment],
-        sender: str,
-        deadline: float,
-        *,
-        lease: bool = False,
-    ) -> ResponseRecorded | Refused:
+    async def _with_images(self, submission: Submission, deadline: float) -> ResponseRecorded | Refused:
         """The response with its images stored; faults that pass are tried again until `deadline`."""
-        attachments = images or response.images
+        response, digests = submission.response, None
         try:
             async with bounded():
-                while True:
-                    digests = self._gone(response) or await self._digests(response.id, attachments, sender)
-                    if not isinstance(digests, Refused):
-                        break
-                    if not digests.passing or time.monotonic() >= deadline:
-                        return digests
-                    await asyncio.sleep(RETRY_SECONDS)
-                if lease and self.must_lease(response):
-                    await self.lease(response)
+                while digests is None or isinstance(digests, Refused):
+                    try:
+                        digests = self._gone(response) or await self.attachments.digests(submission)
+                    except TransientError as error:
+                        digests = Refused(id=response.id, reason="unavailable", message=str(error))
+                    if isinstance(digests, Refused):
+                        if not digests.passing or time.monotonic() >= deadline:
+                            return digests
+                        await asyncio.sleep(RETRY_SECONDS)
         except TransientError as error:
             return _unavailable(response.id, error)
         return msgspec.structs.replace(response, images=digests)
-
-    async def _digests(
-        self, name: str, images: Sequence[Attachment], sender: str
-    ) -> tuple[str, ...] | Refused:
-        try:
-            return await self.attachments.digests(name, images, sender)
-        except TransientError as error:
-            return Refused(id=name, reason="unavailable", message=str(error))
 
     async def _confirm(
         self, ready: Ready, waiting: Receipt | Refused, *, again: bool = False
@@ -327,7 +275,7 @@ class Intake:
                 if await self._bus.create(anonymous) is Stored.NEW:
                     return Recorded(id=name, status="recorded")
                 existing = await self._bus.js.get_last_msg(ready.stream, subject)
-        except (TransientError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+        except (TransientError, *FAULTS) as error:
             # Something is on this subject; whether it is this response is what could not be read.
             return _unconfirmed(ready, error)
         if again and existing.data == ready.outgoing.payload:
@@ -335,15 +283,6 @@ class Intake:
         if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
             return Recorded(id=name, status="duplicate")
         return _conflict(ready)
-
-
-def _worth_trying(ended: Recorded | Refused) -> TypeGuard[Refused]:
-    return isinstance(ended, Refused) and ended.passing and not ended.lasting
-
-
-def _undo(ready: Ready) -> None:
-    for held in ready.held:
-        held.undo()
 
 
 def _conflict(ready: Ready) -> Refused:

@@ -1,8 +1,13 @@
 """How an attempt to record a response ended: values, because one line of many must not stop the others."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Literal
 
 import msgspec
+
+from groundwatch.errors import TransientError
 
 Reason = Literal[
     "malformed",
@@ -53,3 +58,22 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     def unsure(self) -> bool:
         """Whether it may be recorded after all: it was sent, and the stream's word did not come back."""
         return self.reason == "unconfirmed"
+
+
+ANSWER_SECONDS = 10.0
+"""Longest wait for one thing. A request waits for two of them at most, which is less than a drain gives to
+open requests (25 s): none is cut."""
+
+
+@contextlib.asynccontextmanager
+async def bounded() -> AsyncIterator[None]:
+    """End the block after `ANSWER_SECONDS`. Raises `TransientError` then."""
+    seconds = ANSWER_SECONDS
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TransientError(f"no answer within {seconds:g} s") from error

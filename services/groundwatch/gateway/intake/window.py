@@ -7,16 +7,18 @@ flow control, and memory does not depend on how much it sends.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.bodies import Lines, SlowSender, TooLarge, TooMuchHeld
 from groundwatch.gateway.intake.intake import RETRY_SECONDS, Ready
-from groundwatch.gateway.intake.parsing import Submission
-from groundwatch.gateway.intake.results import Recorded, Refused
-from groundwatch.gateway.intake.waiting import ANSWER_SECONDS
+from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded, Refused
+from groundwatch.gateway.intake.submissions import Submission, read_submission
 from groundwatch.runtime.delivery.bus import Receipt, wait_acks
 
 TIMEOUT = ANSWER_SECONDS
@@ -24,8 +26,6 @@ TIMEOUT = ANSWER_SECONDS
 
 HELD_BYTES = 8 * 1024 * 1024
 """Bytes of responses in the air; one alone may be larger."""
-
-Ended = Callable[[int, Recorded | Refused], None]
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -38,22 +38,22 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Window:
-    """The responses of one request. `ended` is told how each ended, in order."""
+    """The responses of one request; `_tell` hears how each ended, in order."""
 
-    def __init__(self, core: GatewayCore, ended: Ended, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, core: GatewayCore, caller: Caller) -> None:
         self._intake = core.intake
         self._backlog = core.backlog
-        self._tell = ended
+        self._bounds = core.bounds
+        self._caller = caller
         self._in_flight = core.settings.intake.in_flight
-        self._timeout = timeout
+        self._timeout = TIMEOUT
         self._waiting: deque[Waiting] = deque()
         self._held = 0
         self.given_up: Refused | None = None
         """Why nothing more is taken: what is put is refused with it."""
 
-    @property
-    def held(self) -> int:
-        return self._held
+    def _tell(self, number: int, ended: Recorded | Refused) -> None:
+        raise NotImplementedError
 
     async def put(self, number: int, size: int, read: Callable[[], Submission | Refused]) -> None:
         """Take the response that `read` returns; `size` in bytes. Waits for room, and for the backlog."""
@@ -66,7 +66,7 @@ class Window:
         while self._waiting and (len(self._waiting) >= self._in_flight or self._held + size > HELD_BYTES):
             await self._make_room()
         self._held += size
-        self._waiting.append(await self._start(number, size, submission))
+        self._waiting.append(Waiting(number, size, *await self._start(submission)))
         self._added()
 
     async def refused(self, number: int, refused: Refused) -> None:
@@ -80,22 +80,17 @@ class Window:
         while self._waiting:
             await self._finish()
 
-    async def _start(self, number: int, size: int, submission: Submission) -> Waiting:
+    async def _start(self, submission: Submission) -> tuple[Ready | None, Any]:
         images = submission.images
         if self._intake.blind or not self._intake.attachments.known(images):
-            recording = self._intake.record(
-                submission.response, images, sender=submission.sender, timeout=self._timeout
-            )
-            return Waiting(number, size, None, asyncio.ensure_future(recording))
+            return None, asyncio.ensure_future(self._intake.record(submission, timeout=self._timeout))
         response = submission.response
         if images:
             response = msgspec.structs.replace(response, images=tuple(map(str, images)))
-        if self._intake.must_lease(response):
-            await self._intake.lease(response)
-        ready = self._intake.prepare(response)
+        ready = await self._intake.prepare(response)
         if isinstance(ready, Refused):
-            return Waiting(number, size, None, self._intake.refuse(ready))
-        return Waiting(number, size, ready, await self._intake.send(ready))
+            return None, self._intake.refuse(ready)
+        return ready, await self._intake.send(ready)
 
     def _added(self) -> None:
         """For who finishes beside."""
@@ -112,24 +107,20 @@ class Window:
     async def _finish(self) -> None:
         first = self._waiting.popleft()
         self._held -= first.size
+        ending = first.ending
         if first.ready is None:
-            known: Recorded | Refused | Awaitable[Recorded | Refused] = first.ending
-            self._ended(first.number, known if isinstance(known, Recorded | Refused) else await known)
+            self._ended(first.number, ending if isinstance(ending, Recorded | Refused) else await ending)
             return
-        waiting: Receipt | Refused = first.ending
         began = time.monotonic()
-        ended = await self._intake.finish(first.ready, waiting, timeout=self._timeout)
+        ended = await self._intake.finish(first.ready, ending, timeout=self._timeout)
         self._ended(first.number, ended)
         if (waited := time.monotonic() - began) >= RETRY_SECONDS:
             self._timeout = max(0.0, self._timeout - waited)
-            self._finish_together()
-
-    def _finish_together(self) -> None:
-        """The stream fails or fails no more: what is in the air tries again side by side, not in turn."""
-        for place, one in enumerate(self._waiting):
-            if one.ready is not None:
-                finishing = self._intake.finish(one.ready, one.ending, timeout=self._timeout)
-                self._waiting[place] = Waiting(one.number, one.size, None, asyncio.ensure_future(finishing))
+            # The stream fails or fails no more: what is in the air tries again side by side, not in turn.
+            for place, one in enumerate(self._waiting):
+                if one.ready is not None:
+                    again = self._intake.finish(one.ready, one.ending, timeout=self._timeout)
+                    self._waiting[place] = Waiting(one.number, one.size, None, asyncio.ensure_future(again))
 
     async def _wait(self) -> None:
         """Wait for a full backlog, and give up when the time is spent."""
@@ -148,3 +139,93 @@ class Window:
                 reason="unavailable", message=f"not recorded: one before it was {ended.reason}"
             )
         self._tell(number, ended)
+
+
+MAX_ERRORS = 100
+
+
+class LineError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why one line was refused. Lines count from 1."""
+
+    line: int
+    error: str
+    reason: str
+    field: str = ""
+    id: str = ""
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """What became of a bulk request.
+
+    `errors` are the first hundred, and all that are unconfirmed. `retry_from` is the first line that was
+    refused for no fault of its own: sending from there again, each line with its id, loses and doubles
+    nothing.
+    """
+
+    accepted: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    retry_from: int | None = None
+    errors: list[LineError] = []
+
+
+class CutShort(Exception):
+    """A bulk request that was not read to its end, and why; what was read is counted in `summary`."""
+
+    def __init__(self, summary: Summary, why: Exception) -> None:
+        super().__init__(str(why))
+        self.summary = summary
+        self.why = why
+
+
+class Bulk(Window):
+    """One bulk request."""
+
+    def __init__(self, core: GatewayCore, caller: Caller, hold: Callable[[int], None]) -> None:
+        """`hold` is told how many bytes it holds."""
+        super().__init__(core, caller)
+        self._hold = hold
+        self.summary = Summary()
+
+    async def read(self, chunks: AsyncIterator[bytes]) -> Summary:
+        """Record every line. However the sending ends, what was sent in full is recorded.
+
+        Raises `CutShort` when it did not come to its end.
+        """
+        lines = Lines(self._bounds.line)
+        try:
+            async for chunk in chunks:
+                for number, line in lines.feed(chunk):
+                    await self._take(number, line)
+                self._hold(lines.held + self._held)
+            for number, line in lines.finish():
+                await self._take(number, line)
+        except (SlowSender, TooMuchHeld) as error:
+            await self.drain()
+            if self.summary.retry_from is None:
+                self.summary.retry_from = lines.number + 1
+            raise CutShort(self.summary, error) from error
+        finally:
+            await self.drain()
+        return self.summary
+
+    async def _take(self, number: int, line: bytes | TooLarge) -> None:
+        if isinstance(line, TooLarge):
+            message = f"the line has more than {line.limit} bytes"
+            await self.refused(number, Refused(reason="too_large", message=message))
+        else:
+            await self.put(number, len(line), partial(read_submission, line, self._bounds, self._caller))
+
+    def _tell(self, number: int, ended: Recorded | Refused) -> None:
+        summary = self.summary
+        if isinstance(ended, Recorded):
+            summary.accepted += ended.status == "recorded"
+            summary.duplicates += ended.status == "duplicate"
+            return
+        summary.refused += 1
+        if ended.passing and (summary.retry_from is None or number < summary.retry_from):
+            summary.retry_from = number
+        # Without its id, one that may be recorded could not be sent again as the same.
+        if len(summary.errors) < MAX_ERRORS or ended.unsure:
+            told = {name: getattr(ended, name) for name in ("reason", "field", "id")}
+            summary.errors.append(LineError(line=number, error=ended.message, **told))

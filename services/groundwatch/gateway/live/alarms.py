@@ -10,15 +10,15 @@ import asyncio
 import time
 from collections import deque
 from functools import partial
+from typing import Any
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import AlarmRaised, ResponseScored
-from groundwatch.reporting.alarms import Alarms, Raised, moment
+from groundwatch.reporting.alarms import Alarms, moment
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.delivery.streams import FAULTS, last_message
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.logs import logger
@@ -40,16 +40,13 @@ _DECODER = msgspec.json.Decoder(AlarmRaised)
 class AlarmPublisher(SupervisedTask):
     """Watches outcomes, announces what turns, and says what is raised now."""
 
-    def __init__(
-        self, settings: AlarmSettings, bus: Bus, metrics: Metrics, *, most: int | None = None
-    ) -> None:
+    def __init__(self, settings: AlarmSettings, bus: Bus, metrics: Metrics, most: int | None = None) -> None:
         """`most`: so many models are watched, those that come most often."""
         super().__init__("gateway-alarms", self._announce_all)
         self._bus = bus
         self._metrics = metrics
-        self._rule = settings.rule
-        self._most = most
-        self.alarms = Alarms(self._rule, most)
+        self._new_alarms = partial(Alarms, settings.rule, most)
+        self.alarms = self._new_alarms()
         self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
         self._generation = metrics.generation
         self._waiting: deque[AlarmRaised] = deque()
@@ -63,7 +60,7 @@ class AlarmPublisher(SupervisedTask):
 
     def reset(self) -> None:
         """Begin anew: the outcomes are another stream's."""
-        self.alarms = Alarms(self._rule, self._most)
+        self.alarms = self._new_alarms()
 
     def take(self, event: ResponseScored, *, new: bool) -> None:
         """Count an outcome; `new` when it was not there before the gateway started."""
@@ -72,7 +69,7 @@ class AlarmPublisher(SupervisedTask):
                 self._waiting.append(found.alarm)
                 self._awake.set()
             elif new:
-                _tell_recovery(found)
+                _log(found.alarm, "alarm.recovered", recovered_at=moment(found.recovered_at))
         self._show(event)
 
     def _show(self, event: ResponseScored) -> None:
@@ -140,46 +137,25 @@ class AlarmPublisher(SupervisedTask):
                 self._metrics.alarms.labels(
                     *self._metrics.alarm_labels(alarm.model, alarm.protocol, alarm.category)
                 ).inc()
-                _tell_alarm(alarm)
+                told = {name: getattr(alarm, name) for name in ("before", "after", "base", "response_id")}
+                responses = alarm.raised_response - alarm.since_response + 1
+                _log(alarm, "alarm.raised", since=moment(alarm.since), responses=responses, **told)
                 return
             # Another gateway was faster: look at what it has written.
             await asyncio.sleep(0.05)
 
     async def _last(self, subject: str) -> tuple[int, AlarmRaised | None]:
-        try:
-            message = await self._bus.js.get_last_msg(ALARMS, subject)
-        except nats.js.errors.NotFoundError:
+        read = await last_message(self._bus.js, ALARMS, subject)
+        if read is None:
             return 0, None
         try:
-            return message.seq or 0, _DECODER.decode(message.data or b"")
+            return read.sequence, _DECODER.decode(read.data)
         except UNDECODED as error:
             logger.warning("alarm.unreadable", subject=subject, error=str(error))
-            return message.seq or 0, None
+            return read.sequence, None
 
 
-def _tell_alarm(alarm: AlarmRaised) -> None:
-    logger.warning(
-        "alarm.raised",
-        model=alarm.model,
-        protocol=alarm.protocol,
-        category=alarm.category,
-        since=moment(alarm.since),
-        raised_at=moment(alarm.raised_at),
-        responses=alarm.raised_response - alarm.since_response + 1,
-        before=alarm.before,
-        after=alarm.after,
-        base=alarm.base,
-        response_id=alarm.response_id,
-    )
-
-
-def _tell_recovery(raised: Raised) -> None:
-    alarm = raised.alarm
-    logger.info(
-        "alarm.recovered",
-        model=alarm.model,
-        protocol=alarm.protocol,
-        category=alarm.category,
-        raised_at=moment(alarm.raised_at),
-        recovered_at=moment(raised.recovered_at or 0.0),
-    )
+def _log(alarm: AlarmRaised, event: str, **told: Any) -> None:
+    names = {name: getattr(alarm, name) for name in ("model", "protocol", "category")}
+    log = logger.warning if event == "alarm.raised" else logger.info
+    log(event, **names, raised_at=moment(alarm.raised_at), **told)

@@ -1,18 +1,23 @@
-"""Whether the services behind the gateway keep up, and whether there is anything behind it at all."""
+"""What waits in the streams: whether more is taken, and what Prometheus is told of it."""
 
 import asyncio
+import contextlib
 import time
+from typing import Protocol
 
-import nats.errors
 import nats.js.errors
 
 from groundwatch.gateway.intake.results import Refused
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask
-from groundwatch.topology import RESPONSES
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import CONSUMERS, DEAD, RESPONSES, ConsumerSpec
 
 CONSUMER = "extraction"
 LOOK_SECONDS = 1.0
+SHOW_SECONDS = 5.0
 WAIT_SECONDS = 0.1
 
 
@@ -28,13 +33,8 @@ class Backlog(SupervisedTask):
         self._closing = False
         self._unseen = ""
 
-    async def stop(self) -> None:
-        """Look no more, and let nobody wait any longer."""
-        self._closing = True
-        await super().stop()
-
     def close(self) -> None:
-        """Take nothing more: who is asked from now on refuses."""
+        """Take nothing more, and let nobody wait: who is asked from now on refuses."""
         self._closing = True
 
     def sent(self) -> None:
@@ -46,18 +46,10 @@ class Backlog(SupervisedTask):
         """Why it is not known what waits; empty while it is."""
         return self._unseen or super().problem
 
-    @property
-    def closed(self) -> bool:
-        return self._closing
-
-    @property
-    def full(self) -> bool:
-        return self._waiting + self._sent > self._limit
-
     def refusal(self) -> Refused | None:
         if self._closing:
             return Refused(reason="unavailable", message="the gateway is going down; send it again")
-        if self.full:
+        if self._waiting + self._sent > self._limit:
             message = f"more than {self._limit} responses wait to be judged; send it again later"
             return Refused(reason="backlog", message=message)
         return None
@@ -80,7 +72,7 @@ class Backlog(SupervisedTask):
                 f"consumer {CONSUMER} or stream {RESPONSES} does not exist: run groundwatch admin provision"
             )
             return
-        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+        except FAULTS as error:
             self._unseen = f"NATS does not answer: {error!r}"
             return
         self._unseen = ""
@@ -91,3 +83,67 @@ class Backlog(SupervisedTask):
         while True:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)
+
+
+class Gauges(Protocol):
+    """What looks at the streams again and again, and tells Prometheus."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    @property
+    def problem(self) -> str:
+        """Why nobody looks; empty while somebody does."""
+        ...
+
+
+class StreamGauges(SupervisedTask):
+    """Looks at consumers and dead letters every few seconds. What cannot be seen is not shown.
+
+    It is the gateway's, since a stage that is scaled to zero, or that has died, cannot say what waits for it.
+    """
+
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+        super().__init__("gateway-gauges", self._watch)
+        self._bus = bus
+        self._metrics = metrics
+        self._blind = False
+
+    async def look(self) -> None:
+        """Ask the server once. Raises what NATS raises."""
+        for spec in CONSUMERS:
+            await self._look_at(spec)
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            letters = (await self._bus.js.stream_info(DEAD)).state.messages
+            self._metrics.dead_letters_waiting.set(letters)
+
+    async def _look_at(self, spec: ConsumerSpec) -> None:
+        labels = (spec.service, spec.name)
+        metrics = self._metrics
+        try:
+            info = await self._bus.js.consumer_info(spec.stream, spec.name)
+        except nats.js.errors.NotFoundError:
+            metrics.consumer_up.labels(spec.name).set(0)
+            for gauge in (metrics.consumer_lag, metrics.consumer_pulls, metrics.consumer_delivered):
+                with contextlib.suppress(KeyError):
+                    gauge.remove(*labels)
+            return
+        metrics.consumer_up.labels(spec.name).set(1)
+        metrics.consumer_lag.labels(*labels).set((info.num_pending or 0) + (info.num_ack_pending or 0))
+        metrics.consumer_pulls.labels(*labels).set(info.num_waiting or 0)
+        metrics.consumer_delivered.labels(*labels).set(info.delivered.consumer_seq if info.delivered else 0)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self.look()
+                self._blind = False
+            except FAULTS as error:
+                # A number that nobody has seen for a while is worse than none.
+                self._metrics.consumer_lag.clear()
+                self._metrics.consumer_pulls.clear()
+                if not self._blind:
+                    logger.warning("gateway.gauges", error=repr(error))
+                self._blind = True
+            await asyncio.sleep(SHOW_SECONDS)

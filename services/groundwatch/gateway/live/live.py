@@ -1,4 +1,4 @@
-"""Live scores: one reading of the outcomes, fanned out to everybody who watches.
+"""Live scores: one reading of the outcomes, fanned out to everybody who watches, and counted in one report.
 
 Nobody who watches can hold up the others: each has a queue of its own, and who falls behind is told how
 many outcomes were left out and from where to ask for them.
@@ -6,8 +6,11 @@ many outcomes were left out and from where to ask for them.
 
 import asyncio
 import contextlib
+import hashlib
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,10 +18,12 @@ import msgspec
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.callers import Filter
 from groundwatch.gateway.live.alarms import AlarmPublisher
-from groundwatch.gateway.live.report import Board
-from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, follow_stream, read_stream
+from groundwatch.reporting import Report
+from groundwatch.runtime.delivery.bus import ENCODER, Bus
+from groundwatch.runtime.delivery.outcomes import REPLACEABLE
+from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import OUTCOMES, PREFIX
@@ -28,22 +33,11 @@ HEARTBEAT_SECONDS = 15.0
 QUEUE = 1_000
 TOGETHER = 64
 
+FRESH_SECONDS = 0.5
+COST_SHARE = 20
+"""Intervals and changes take time to compute: at most a twentieth of it is spent on them."""
+
 _DECODER = msgspec.json.Decoder(ResponseScored)
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watcher wants to see; empty matches everything."""
-
-    model: str = ""
-    tenant: str = ""
-    protocol: str = ""
-
-    def matches(self, event: ResponseScored) -> bool:
-        return (
-            self.model in ("", event.model)
-            and self.tenant in ("", event.tenant)
-            and self.protocol in ("", event.protocol)
-        )
 
 
 class Missed(msgspec.Struct, frozen=True):
@@ -73,12 +67,11 @@ class Watcher:
     What is at `after` or before it was seen already, perhaps at a gateway that had read further.
     """
 
-    def __init__(self, wanted: Filter, size: int = QUEUE, after: int = 0) -> None:
+    def __init__(self, wanted: Filter, after: int) -> None:
         self.wanted = wanted
         self.after = after
-        self._size = size
+        self.awake = asyncio.Event()
         self._queue: deque[Shown] = deque()
-        self._awake = asyncio.Event()
         self._missed = 0
         self._last = 0
 
@@ -86,22 +79,19 @@ class Watcher:
         """Take an outcome, or count it as missed until the queue has been emptied."""
         if shown.sequence <= self.after:
             return
-        if self._missed or len(self._queue) >= self._size:
+        if self._missed or len(self._queue) >= QUEUE:
             self._missed += 1
         else:
             self._queue.append(shown)
-        self._awake.set()
-
-    def wake(self) -> None:
-        self._awake.set()
+        self.awake.set()
 
     async def next(self, timeout: float) -> list[Shown | Missed]:
         """What to send next, with what was missed behind it; nothing if none came for `timeout` seconds."""
         if not self._queue and not self._missed:
-            self._awake.clear()
+            self.awake.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
-                    await self._awake.wait()
+                    await self.awake.wait()
         found: list[Shown | Missed] = []
         while self._queue and len(found) < TOGETHER:
             self._last = self._queue[0].sequence
@@ -112,20 +102,75 @@ class Watcher:
         return found
 
 
+class Board:
+    """A `Report` that takes outcomes while another thread computes its numbers.
+
+    `most` and `kept` are the report's. An outcome that stands for a dead letter is kept until another one
+    takes its place: then it is taken back, and the report is right at once, with nothing read again.
+    """
+
+    def __init__(self, most: int | None, kept: Callable[[], Container[str]]) -> None:
+        self._report = Report(most=most, kept=kept)
+        self._pending: list[tuple[int, ResponseScored | None, ResponseScored | None]] = []
+        self._computing = asyncio.Lock()
+        self._replaceable: dict[bytes, bytes] = {}
+        self._sequence = 0
+        self._told: dict[str, Any] | None = None
+        self._changed = True
+        self._stale_at = 0.0
+
+    def add(self, sequence: int, subject: str, event: ResponseScored | None) -> None:
+        """Count an outcome, in place of the dead letter's on the same subject; None could not be read."""
+        old = None
+        if event is not None and (self._replaceable or event.reason in REPLACEABLE):
+            old = self._replace(hashlib.blake2b(subject.encode(), digest_size=16).digest(), event)
+        self._changed = True
+        if self._computing.locked():
+            self._pending.append((sequence, old, event))
+        else:
+            self._apply(sequence, old, event)
+
+    async def current(self) -> dict[str, Any]:
+        """The report as of a moment ago, with the `sequence` of the last outcome that is in it."""
+        async with self._computing:
+            if self._told is None or (self._changed and time.monotonic() >= self._stale_at):
+                self._changed = False
+                began = time.monotonic()
+                found = await asyncio.to_thread(self._report.to_dict)
+                self._told = found | {"sequence": self._sequence}
+                ended = time.monotonic()
+                self._stale_at = ended + max(FRESH_SECONDS, COST_SHARE * (ended - began))
+            pending, self._pending = self._pending, []
+            for change in pending:
+                self._apply(*change)
+            return self._told
+
+    def _replace(self, key: bytes, event: ResponseScored) -> ResponseScored | None:
+        """The dead letter's outcome whose place this one takes. What the report does not need is not kept."""
+        old = self._replaceable.pop(key, None)
+        if event.reason in REPLACEABLE:
+            bare = msgspec.structs.replace(event, detail="", units=(), claims=(), values={})
+            self._replaceable[key] = ENCODER.encode(bare)
+        return _DECODER.decode(old) if old is not None else None
+
+    def _apply(self, sequence: int, old: ResponseScored | None, event: ResponseScored | None) -> None:
+        self._sequence = sequence
+        if old is not None:
+            self._report.remove(old)
+        if event is not None:
+            self._report.add(event)
+
+
 class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
-    def __init__(
-        self, bus: Bus, alarms: AlarmPublisher, budgets: Budgets | None = None, *, most: int | None = None
-    ) -> None:
+    def __init__(self, bus: Bus, alarms: AlarmPublisher, budgets: Budgets, most: int | None) -> None:
         """`most`: so many models have rows of their own in the report."""
         self._bus = bus
         self._alarms = alarms
         self._budgets = budgets
-        self._heartbeat = HEARTBEAT_SECONDS
-        self._queue = QUEUE
         self._watchers: set[Watcher] = set()
-        self._most = most
+        self._new_board = partial(Board, most, lambda: alarms.alarms.alarmed())
         self._board = self._new_board()
         self._counting = SupervisedTask("gateway-live", self._count)
         self._showing_ahead: SupervisedTask | None = None
@@ -145,7 +190,7 @@ class Live:
     def close(self) -> None:
         self._closing = True
         for watcher in self._watchers:
-            watcher.wake()
+            watcher.awake.set()
 
     async def stop(self) -> None:
         self.close()
@@ -194,11 +239,11 @@ class Live:
             async for past in self._past(wanted, after):
                 position = position if past is None else past.sequence
                 yield [past or Heartbeat(position)]
-        watcher = Watcher(wanted, self._queue, after)
+        watcher = Watcher(wanted, after)
         self._watchers.add(watcher)
         try:
             while not self._closing:
-                if found := await watcher.next(self._heartbeat):
+                if found := await watcher.next(HEARTBEAT_SECONDS):
                     yield found
                 elif not self._closing:
                     yield [Heartbeat(max(self.position, watcher.after))]
@@ -209,7 +254,7 @@ class Live:
         """Wait until it is known from where on outcomes are shown, at most for a heartbeat."""
         if not self._closing:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._heartbeat):
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._showing.wait()
         return self._closing or self._showing.is_set()
 
@@ -238,7 +283,7 @@ class Live:
                     start_sequence=position + 1,
                     last_sequence=last,
                 ):
-                    event = _decode(read.subject, read.data)
+                    event = _decode(read)
                     if event is not None and wanted.matches(event):
                         yield Shown(read.sequence, event, read.data)
                     position = read.sequence
@@ -248,9 +293,6 @@ class Live:
                 continue
             position = last
 
-    def _new_board(self) -> Board:
-        return Board(self._most, lambda: self._alarms.alarms.alarmed())
-
     async def _count(self) -> None:
         """Report, alarms and budgets: every outcome once, in the order of the stream."""
         while True:
@@ -258,10 +300,9 @@ class Live:
             board, behind = self._new_board(), True
             if not self._caught_up.is_set():
                 self._board = board
-            following = follow_stream(self._bus.js, OUTCOMES, subjects=[SUBJECT], on_fault=self._fault)
-            async for batch in following:
+            async for batch in self._follow(1):
                 for read in batch.messages:
-                    self._take(board, read.sequence, read.subject, read.data)
+                    self._take(board, read)
                 if behind and batch.pending == 0:
                     behind, self._board = False, board
                     self._caught_up.set()
@@ -279,8 +320,7 @@ class Live:
         self._alarms.reset()
         for watcher in self._watchers:
             watcher.after = 0
-        if self._budgets is not None:
-            self._budgets.forget()
+        self._budgets.forget()
         self._caught_up.clear()
         self._showing.clear()
 
@@ -290,17 +330,10 @@ class Live:
             state = (await self._bus.js.stream_info(OUTCOMES)).state
             self.position = max(self.position, state.last_seq)
             self._showing.set()
-        following = follow_stream(
-            self._bus.js,
-            OUTCOMES,
-            subjects=[SUBJECT],
-            start_sequence=self.position + 1,
-            on_fault=self._fault,
-        )
-        async for batch in following:
+        async for batch in self._follow(self.position + 1):
             for read in batch.messages:
-                if read.sequence > self.position and (event := _decode(read.subject, read.data)) is not None:
-                    self._show(read.sequence, event, read.data)
+                if read.sequence > self.position and (event := _decode(read)) is not None:
+                    self._show(read, event)
         # It is another stream: the counting finds that too, and begins anew.
         await asyncio.get_running_loop().create_future()
 
@@ -309,24 +342,28 @@ class Live:
         if ahead is not None:
             await ahead.stop()
 
-    def _take(self, board: Board, sequence: int, subject: str, data: bytes) -> None:
-        event = _decode(subject, data)
-        board.add(sequence, subject, event)
-        if sequence > self._counted:
-            self._counted = sequence
+    def _follow(self, start: int) -> AsyncGenerator[Batch]:
+        return follow_stream(
+            self._bus.js, OUTCOMES, subjects=[SUBJECT], start_sequence=start, on_fault=self._fault
+        )
+
+    def _take(self, board: Board, read: Read) -> None:
+        event = _decode(read)
+        board.add(read.sequence, read.subject, event)
+        if read.sequence > self._counted:
+            self._counted = read.sequence
             if event is not None:
                 self._alarms.take(event, new=self._caught_up.is_set())
-                if self._budgets is not None:
-                    self._budgets.charge(event, sequence)
-        if sequence > self.position:
-            self._show(sequence, event, data)
+                self._budgets.charge(event, read.sequence)
+        if read.sequence > self.position:
+            self._show(read, event)
 
-    def _show(self, sequence: int, event: ResponseScored | None, data: bytes) -> None:
+    def _show(self, read: Read, event: ResponseScored | None) -> None:
         """To everybody who watches. Only once: of the two who read, whoever comes first."""
-        self.position = sequence
+        self.position = read.sequence
         if event is None:
             return
-        shown = Shown(sequence, event, data)
+        shown = Shown(read.sequence, event, read.data)
         for watcher in self._watchers:
             if watcher.wanted.matches(event):
                 watcher.offer(shown)
@@ -346,9 +383,9 @@ def _frame(item: Shown | Missed | Heartbeat) -> bytes:
     return b": heartbeat\n\n"
 
 
-def _decode(subject: str, data: bytes) -> ResponseScored | None:
+def _decode(read: Read) -> ResponseScored | None:
     try:
-        return _DECODER.decode(data)
+        return _DECODER.decode(read.data)
     except UNDECODED as error:
-        logger.warning("gateway.outcome", subject=subject, error=str(error))
+        logger.warning("gateway.outcome", subject=read.subject, error=str(error))
         return None

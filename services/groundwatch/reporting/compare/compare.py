@@ -11,21 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from groundwatch.events import Judge, OutcomeKind
 from groundwatch.reporting.compare.numbers import RESAMPLES, bootstrap_ratios, share_bins, verdicts
-from groundwatch.reporting.compare.pairs import (
+from groundwatch.reporting.compare.outcomes import (
+    ChangedResponse,
+    Coverage,
     Facts,
+    GroupComparison,
     OutcomeTable,
     Pair,
     RunOutcome,
+    SectionComparison,
     change_of,
     differs,
     facts,
     total_of,
-)
-from groundwatch.reporting.compare.result import (
-    ChangedResponse,
-    Coverage,
-    GroupComparison,
-    SectionComparison,
 )
 from groundwatch.statistics.intervals import wilson
 

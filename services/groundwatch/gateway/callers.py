@@ -1,15 +1,22 @@
-"""Who calls, over HTTP and gRPC alike: tenants' tokens, from a file that may change meanwhile."""
+"""Who calls, over HTTP and gRPC alike: tenants' tokens, and the names that each tenant has for its runs.
+
+A tenant's run is kept under its name and a mark of the tenant, so that a name which another has used tells
+nobody anything: it is neither taken nor found.
+"""
 
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from groundwatch.errors import SettingsError
+from groundwatch.events import LIVE, ResponseScored, digest
 from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.replays import Replay
+from groundwatch.reporting.compare.outcomes import SaidOutcome
 from groundwatch.runtime.telemetry.logs import logger
 
 ALL = "*"
@@ -20,23 +27,34 @@ SHORTEST = 16
 SETTING = "gateway.tokens_file"
 
 
+Denial = Literal["unauthenticated", "other_tenant", "all_tenants"]
+
+
 class NotAllowed(Exception):
     """A call that is not this caller's to make; with `unauthenticated` nobody knows whose it is.
 
     `field` is the path of what names another's in the request.
     """
 
-    def __init__(
-        self,
-        reason: Literal["unauthenticated", "other_tenant", "all_tenants"],
-        message: str,
-        *,
-        field: str = "",
-    ) -> None:
+    def __init__(self, reason: Denial, message: str, *, field: str = "") -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.field = field
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which responses somebody means; empty matches everything."""
+
+    model: str = ""
+    tenant: str = ""
+    protocol: str = ""
+
+    def covers(self, tenant: str, model: str, protocol: str) -> bool:
+        return self.tenant in ("", tenant) and self.model in ("", model) and self.protocol in ("", protocol)
+
+    def matches(self, event: ResponseScored | SaidOutcome) -> bool:
+        return self.covers(event.tenant, event.model, event.protocol)
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -56,19 +74,17 @@ class Caller(msgspec.Struct, frozen=True):
 
     def tenant(self, asked: str, field: str = "tenant") -> str:
         """The tenant that a request is about. Raises `NotAllowed` where it is none of the caller's."""
-        if self.only is None or asked == self.only:
+        if self.only is None:
             return asked
-        if asked:
-            message = f"this token is good for tenant '{self.only}' alone"
-            raise NotAllowed("other_tenant", message, field=field)
+        if asked not in ("", self.only):
+            raise NotAllowed(
+                "other_tenant", f"this token is good for tenant '{self.only}' alone", field=field
+            )
         return self.only
 
     def tenants(self, asked: Iterable[str]) -> tuple[str, ...]:
         """The same for a list, where none means all."""
-        wanted = tuple(asked)
-        if self.only is None:
-            return wanted
-        return tuple(self.tenant(one, "tenants") for one in wanted) or (self.only,)
+        return tuple(self.tenant(one, "tenants") for one in asked) or ((self.only,) if self.only else ())
 
     def owner(self, asked: str, name: str) -> str | Refused:
         """The tenant whose response `name` is, or its refusal: of many, each ends on its own."""
@@ -80,10 +96,8 @@ class Caller(msgspec.Struct, frozen=True):
     def for_all(self, what: str) -> None:
         """Raises `NotAllowed` for a tenant: `what` shows those of others too."""
         if self.only is not None:
-            raise NotAllowed(
-                "all_tenants",
-                f"{what} is about all tenants, and this token is good for tenant '{self.only}' alone",
-            )
+            message = f"{what} is about all tenants, and this token is good for tenant '{self.only}' alone"
+            raise NotAllowed("all_tenants", message)
 
 
 EVERYBODY = Caller()
@@ -99,8 +113,7 @@ class Tokens:
         self._stamp: tuple[int, int] = (0, 0)
         self._looked = time.monotonic()
         if self._path is not None:
-            self._stamp = _stamp(self._path)
-            self._tenants = _read(self._path)
+            self._read(self._path)
 
     @property
     def wanted(self) -> bool:
@@ -111,11 +124,9 @@ class Tokens:
         """Who says `Bearer TOKEN`. Raises `NotAllowed` without a token that is known."""
         if self._path is None:
             return EVERYBODY
-        if authorization is None:
-            raise NotAllowed("unauthenticated", "send a token: 'authorization: Bearer TOKEN'")
-        kind, _, token = authorization.partition(" ")
+        kind, _, token = (authorization or "").partition(" ")
         if kind.lower() != "bearer":
-            raise NotAllowed("unauthenticated", "send the token as 'authorization: Bearer TOKEN'")
+            raise NotAllowed("unauthenticated", "send a token as 'authorization: Bearer TOKEN'")
         return self.caller(token.strip())
 
     def caller(self, token: str) -> Caller:
@@ -133,31 +144,28 @@ class Tokens:
             return
         self._looked = now
         try:
-            if (stamp := _stamp(self._path)) != self._stamp:
-                self._tenants = _read(self._path)
-                self._stamp = stamp
+            self._read(self._path)
         except SettingsError as error:
             logger.warning("gateway.tokens", error=str(error))
+
+    def _read(self, path: Path) -> None:
+        """Raises `SettingsError`."""
+        try:
+            found = path.stat()
+            if (stamp := (found.st_mtime_ns, found.st_ino)) != self._stamp:
+                self._tenants = _tenants(path, path.read_text("utf-8").splitlines())
+                self._stamp = stamp
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise SettingsError(f"setting '{SETTING}': cannot read {path} ({why})") from error
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise SettingsError(f"setting '{SETTING}': cannot read {path} ({error.strerror})") from error
-    return found.st_mtime_ns, found.st_ino
-
-
-def _read(path: Path) -> dict[bytes, str]:
-    """Raises `SettingsError` naming the line, never the token."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"setting '{SETTING}': cannot read {path} ({error})") from error
+def _tenants(path: Path, lines: Sequence[str]) -> dict[bytes, str]:
+    """Each token's tenant. Raises `SettingsError` naming the line, never the token."""
     found: dict[bytes, str] = {}
     for number, line in enumerate(lines, 1):
         parts = line.split()
@@ -174,3 +182,35 @@ def _read(path: Path) -> dict[bytes, str]:
     if not found:
         raise SettingsError(f"setting '{SETTING}': {path} has no token: nobody could call")
     return found
+
+
+LONGEST = 48
+"""Characters of a tenant's name for a run: with the mark it is a run's name like any other."""
+
+
+class RunNames:
+    """One caller's names. Somebody who may act for all tenants calls every run by its full name."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._mark = "" if caller.only is None else f"-t{digest(caller.only)[:12]}"
+
+    def check(self, name: str) -> str:
+        """What is wrong with a name for a new run; empty if nothing is, as far as is known here."""
+        if not name:
+            return "is missing: name the new run"
+        if self._mark and len(name) > LONGEST:
+            return f"has {len(name)} characters; at most {LONGEST} are taken"
+        return ""
+
+    def full(self, name: str) -> str:
+        """The run's own name; live traffic, and no name, are everybody's."""
+        return name if name in ("", LIVE) else name + self._mark
+
+    def given(self, text: str) -> str:
+        """A run's name, or a sentence with some, in the caller's words."""
+        return text.replace(self._mark, "") if self._mark else text
+
+    def of(self, state: Replay) -> Replay:
+        """A replay in the caller's words."""
+        told = {name: self.given(getattr(state, name)) for name in ("run", "source", "reason")}
+        return msgspec.structs.replace(state, **told)

@@ -1,0 +1,183 @@
+"""The contract's messages made of what the core works with, and its errors as statuses of gRPC."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf import duration_pb2
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import error_details_pb2, status_pb2
+
+from groundwatch.events import ResponseScored
+from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.http.replies import RETRY_AFTER, one_line
+from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.submissions import (
+    DIGEST,
+    Attachment,
+    Submission,
+    take_submission,
+    wrong_image,
+)
+from groundwatch.records import Limits
+
+DOMAIN = "groundwatch"
+DETAILS = "grpc-status-details-bin"
+
+_CODES: dict[grpc.StatusCode, tuple[str, ...]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: ("malformed", "invalid", "too_large", "unknown_protocol", "image"),
+    grpc.StatusCode.FAILED_PRECONDITION: ("image_missing", "erased", "refused", "over"),
+    grpc.StatusCode.ALREADY_EXISTS: ("conflict", "run_exists"),
+    grpc.StatusCode.NOT_FOUND: ("not_found",),
+    grpc.StatusCode.UNAUTHENTICATED: ("unauthenticated",),
+    grpc.StatusCode.PERMISSION_DENIED: ("other_tenant", "all_tenants", "not_for_tenants"),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ("backlog", "streams", "watchers", "comparisons"),
+    grpc.StatusCode.UNAVAILABLE: ("unavailable", "unconfirmed"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: ("slow", "deadline"),
+    grpc.StatusCode.UNIMPLEMENTED: ("unimplemented",),
+    grpc.StatusCode.INTERNAL: ("internal",),
+}
+STATUS = {reason: code for code, reasons in _CODES.items() for reason in reasons}
+
+PASSING = frozenset(
+    {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+)
+"""With which the same call may succeed later."""
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class Failure(Exception):
+    """What ends a call. `reason` is a slug of `STATUS`, `field` the path of what is wrong in the request.
+
+    `code` takes the place of the reason's own, `name` is the id of the response.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        field: str = "",
+        *,
+        code: grpc.StatusCode | None = None,
+        name: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.code = code or STATUS[reason]
+        self.reason = reason
+        self.message = one_line(f"{field}: {message}" if field else message)
+        self.field = field
+        self.name = name
+
+    async def end(self, context: Context) -> NoReturn:
+        """The call, with the details as metadata, where clients of every language look for them."""
+        status = status_pb2.Status(code=self.code.value[0], message=self.message)
+        reason = self.reason.upper()
+        known = {"id": self.name} if self.name else {}
+        details: list[Message] = [error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=known)]
+        if self.field:
+            violation = error_details_pb2.BadRequest.FieldViolation(
+                field=self.field, description=self.message, reason=reason
+            )
+            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        if self.code in PASSING:
+            delay = duration_pb2.Duration(seconds=int(RETRY_AFTER))
+            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+        for detail in details:
+            status.details.add().Pack(detail)
+        await context.abort(self.code, self.message, ((DETAILS, status.SerializeToString()),))
+        raise AssertionError
+
+
+NO_MESSAGE = Failure("invalid", "is no message of this call: it does not decode")
+
+
+def failure_of(refused: Refused, prefix: str = "") -> Failure:
+    """A refusal as the end of a call; `prefix` is where the response stands in the request."""
+    field = f"{prefix}{refused.field}" if refused.field else ""
+    return Failure(refused.reason, refused.message, field, name=refused.id)
+
+
+def authorization(context: Context) -> str | None:
+    said = dict(context.invocation_metadata() or ()).get("authorization")
+    return None if said is None else str(said)
+
+
+M = TypeVar("M", bound=Message)
+
+
+def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission | Refused:
+    values = {
+        name: getattr(sent, name) for name in ("id", "model", "answer", "prompt", "recorded_at", "tenant")
+    }
+    values |= {"protocols": tuple(sent.protocols), "tags": dict(sent.tags)}
+    if sent.HasField("reference"):
+        known = sent.reference
+        values["reference"] = {
+            "facts": [{"text": fact.text, "holds": fact.holds} for fact in known.facts],
+            "objects": list(known.objects),
+            "triplets": [(one.subject, one.relation, one.object) for one in known.triplets],
+            "complete": known.complete,
+        }
+    return take_submission(values, [_image(image, i) for i, image in enumerate(sent.images)], bounds, caller)
+
+
+def _image(image: pb.Image, index: int) -> Attachment | Refused:
+    match image.WhichOneof("source"):
+        case "data":
+            return image.data
+        case "sha256" if DIGEST.match(image.sha256):
+            return image.sha256
+        case "sha256":
+            return wrong_image(index, "not the SHA-256 of an image in lower-case hex; send the image as data")
+    return wrong_image(index, "has neither sha256 nor data")
+
+
+def result(ended: Recorded | Refused) -> pb.SubmitResult:
+    others = {"status": "SUBMIT_STATUS_REFUSED"} if isinstance(ended, Refused) else {}
+    return message(pb.SubmitResult, ended, **others)
+
+
+def outcome(event: ResponseScored) -> pb.Outcome:
+    return message(pb.Outcome, event, kind=f"OUTCOME_KIND_{event.outcome.upper()}")
+
+
+def message(kind: type[M], value: object, /, **others: Any) -> M:
+    """The message with all that `value` has under the names of its fields; `others` have other names there.
+
+    A tuple has the fields in their order; a choice is its enum's value of the same name.
+    """
+    fields = _fields(kind.DESCRIPTOR)
+    if isinstance(value, tuple):
+        return kind(**dict(zip(fields, value, strict=True)))
+    for name, written in fields.items():
+        found = getattr(value, name, None)
+        if found is not None and name not in others:
+            others[name] = written(found)
+    return kind(**others)
+
+
+@cache
+def _fields(descriptor: Descriptor) -> dict[str, Callable[[Any], Any]]:
+    return {field.name: _writer(field) for field in descriptor.fields}
+
+
+def _writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """What makes a field's value of one of ours."""
+    if field.enum_type is not None:
+        prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+        return lambda value: prefix + value.upper()
+    inner = field.message_type
+    if inner is None:
+        return lambda value: value
+    if inner.GetOptions().map_entry:
+        write = _writer(inner.fields_by_name["value"])
+        return lambda value: {key: write(one) for key, one in value.items()}
+    kind = GetMessageClass(inner)
+    if field.is_repeated:
+        return lambda value: [message(kind, one) for one in value]
+    return lambda value: message(kind, value)
