@@ -1,13 +1,13 @@
 """Alarms over recorded outcomes, as they come: one reading for the gateway, `watch` and `report` alike."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
-from groundwatch.reporting.tally import CATEGORIES, OTHER, Names, fingerprint
+from groundwatch.events import AlarmRaised, OutcomeKind, ResponseScored
+from groundwatch.reporting.tally import CATEGORIES, OTHER, Names, decisions, fingerprint
 from groundwatch.statistics.alarm import ModelAlarm, Rule, State, Turn
 from groundwatch.statistics.sampling import representative
 from groundwatch.times import moment_of
@@ -24,7 +24,7 @@ class Raised(msgspec.Struct, kw_only=True):
     recovered_response: int | None = None
 
 
-class Watched(msgspec.Struct, kw_only=True):
+class Watched(msgspec.Struct):
     """One model under one protocol and one set of judges; `latest` is when its latest outcome was scored."""
 
     run: str
@@ -62,24 +62,19 @@ class Alarms:
         """Take in one outcome: the alarms that it raises or ends."""
         if event.outcome is not OutcomeKind.SCORED or not representative(event.drawn, event.key):
             return []
-        facts = _facts(event)
-        if not facts:
+        decided, refuted = decisions(event)
+        if not decided:
             return []
         if folded := self._names.add(event.model):
             self._fold(folded)
         key = (event.run, event.model, event.protocol, fingerprint(event.judges))
         found = self.watched.get(key)
         if found is None:
-            found = self.watched[key] = Watched(
-                run=event.run,
-                model=event.model,
-                protocol=event.protocol,
-                fingerprint=key[3],
-                series=ModelAlarm(self.rule),
-            )
+            found = self.watched[key] = Watched(*key, ModelAlarm(self.rule))
             self._of_model.setdefault((event.model, event.protocol), []).append(found)
         found.latest = max(found.latest, event.scored_at)
-        turns = found.series.add(event.recorded_at, _bounded(facts, found.series))
+        facts = _bounded(decided, refuted, found.series)
+        turns = found.series.add(event.recorded_at, facts)
         return [self._turned((*key, category), turn, event) for category, turn in turns]
 
     @property
@@ -87,11 +82,9 @@ class Alarms:
         """How many models are not watched any more, or were not for a time."""
         return self._names.folded
 
-    def watches(self, model: str, protocol: str) -> bool:
-        return (model, protocol) in self._of_model
-
-    def models(self) -> list[tuple[str, str]]:
-        return list(self._of_model)
+    def models(self) -> Collection[tuple[str, str]]:
+        """Each model that is watched, and its protocol."""
+        return self._of_model.keys()
 
     def alarmed(self) -> set[str]:
         return {key[1] for key in self._open}
@@ -130,17 +123,9 @@ class Alarms:
             "folded": self.folded,
             "rule": msgspec.to_builtins(self.rule),
             "watched": [
-                {
-                    "run": one.run,
-                    "model": one.model,
-                    "protocol": one.protocol,
-                    "fingerprint": one.fingerprint,
-                    "category": category,
-                    "state": series.state.value,
-                    "base": series.base,
-                    "responses": series.responses,
-                    "progress": series.progress,
-                }
+                {name: getattr(one, name) for name in ("run", "model", "protocol", "fingerprint")}
+                | {"category": category, "state": series.state.value}
+                | {name: getattr(series, name) for name in ("base", "responses", "progress")}
                 for one in self.watched.values()
                 for category, series in sorted(one.series.series.items())
             ],
@@ -176,45 +161,31 @@ def moment(seconds: float) -> str:
     return f"{moment_of(seconds):%Y-%m-%d %H:%M:%S}Z" if seconds > 0 else "–"
 
 
-def _facts(event: ResponseScored) -> dict[str, tuple[int, int]]:
-    """(refuted, decided) facts by category, of those that have decided ones."""
-    found: dict[str, tuple[int, int]] = {}
-    for claim in event.claims:
-        if claim.decision is not Decision.UNDECIDED:
-            refuted, decided = found.get(claim.category, (0, 0))
-            found[claim.category] = (refuted + (claim.decision is Decision.REFUTED), decided + 1)
-    return found
-
-
-def _bounded(facts: dict[str, tuple[int, int]], watched: ModelAlarm) -> dict[str, tuple[int, int]]:
-    """The facts with those of categories that are too many to be told apart counted together."""
+def _bounded(
+    decided: Mapping[str, int], refuted: Mapping[str, int], watched: ModelAlarm
+) -> dict[str, tuple[int, int]]:
+    """(refuted, decided) facts; those of categories that are too many to be told apart counted together."""
     room = CATEGORIES - len(watched.series)
     found: dict[str, tuple[int, int]] = {}
-    for category, (refuted, decided) in facts.items():
+    for category, number in decided.items():
         name = category
         if category not in watched.series and category not in found:
             name, room = (category, room - 1) if room > 0 else (OTHER, room)
         before = found.get(name, (0, 0))
-        found[name] = (before[0] + refuted, before[1] + decided)
+        found[name] = (before[0] + refuted[category], before[1] + number)
     return found
 
 
 def _alarm(category: str, judges: str, turn: Turn, event: ResponseScored, rule: Rule) -> AlarmRaised:
     return AlarmRaised(
-        model=event.model,
-        protocol=event.protocol,
+        **{name: getattr(event, name) for name in ("model", "protocol", "tenant", "run")},
+        **{name: getattr(turn, name) for name in ("base", "before", "after", "learnt")},
         category=category,
-        base=turn.base,
-        before=turn.before,
-        after=turn.after,
-        learnt=turn.learnt,
         since=turn.since.time,
         since_response=turn.since.number,
         raised_at=turn.at.time,
         raised_response=turn.at.number,
         response_id=event.id,
-        tenant=event.tenant,
-        run=event.run,
         fingerprint=judges,
         responses=rule.responses,
     )

@@ -3,13 +3,14 @@
 Like the report it never pools different protocols, runs or sets of judges: these are in every row.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.reporting.render import number, rate, share
+from groundwatch.reporting.render import grid, number, rate, share
+from groundwatch.reporting.report import SCORE_BOUNDS
 from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.statistics.intervals import Interval, RunningSums
 from groundwatch.statistics.sampling import (
@@ -19,14 +20,12 @@ from groundwatch.statistics.sampling import (
     weighted_mean_interval,
     weighted_rate,
 )
-from groundwatch.terminal import Console, Table, box, lines
+from groundwatch.terminal import Console
 from groundwatch.times import moment_of
 
 CATEGORY = "category"
 DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
 """What a breakdown can be by; any other name is that of a tag."""
-
-SCORE_BOUNDS = (0.0, 1.0)
 
 
 class Sums(RunningSums):
@@ -113,14 +112,9 @@ class Breakdown:
         """In the order of what it is by."""
         return [
             BreakdownRow(
+                **{name: getattr(group, name) for name in ("run", "protocol", "fingerprint")},
+                **{name: getattr(sums, name) for name in ("responses", "scored", "unscored", "declined")},
                 by=dict(zip(self.by, group.values, strict=True)),
-                run=group.run,
-                protocol=group.protocol,
-                fingerprint=group.fingerprint,
-                responses=sums.responses,
-                scored=sums.scored,
-                unscored=sums.unscored,
-                declined=sums.declined,
                 score=weighted_mean_interval(sums.score, bounds=SCORE_BOUNDS),
                 hallucination_rate=weighted_rate(sums.facts),
                 coverage=sums.decided / sums.eligible if sums.eligible else None,
@@ -149,15 +143,10 @@ def render_breakdown(breakdown: Breakdown, console: Console) -> None:
     if not rows:
         console.print("No outcomes.")
         return
-    table = Table(
-        title="With 95 % intervals", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
     telling = dict(_telling(breakdown.by, rows))
-    for name in telling:
-        table.add_column(name, overflow="fold")
     covered = CATEGORY not in breakdown.by
-    for heading in ("answers", "scored", "score", "facts not in\nthe image", *(["facts\ndecided"] * covered)):
-        table.add_column(lines(*heading.split("\n")), justify="right", no_wrap=True)
+    headings = ["answers", "scored", "score", "facts not in\nthe image", *(["facts\ndecided"] * covered)]
+    table = grid("With 95 % intervals", list(telling), *headings)
     for index, row in enumerate(rows):
         table.add_row(
             *(values[index] for values in telling.values()),
@@ -174,12 +163,8 @@ def _telling(by: Sequence[str], rows: Sequence[BreakdownRow]) -> Iterator[tuple[
     """The columns that name a row; what is the same in all rows only where it was asked for."""
     for name in by:
         yield name, [row.by[name] or "–" for row in rows]
-    others: Mapping[str, list[str]] = {
-        "run": [row.run for row in rows],
-        "protocol": [row.protocol for row in rows],
-        "judges": [row.fingerprint or "none" for row in rows],
-    }
-    for name, values in others.items():
+    for name, field in (("run", "run"), ("protocol", "protocol"), ("judges", "fingerprint")):
+        values = [getattr(row, field) or "none" for row in rows]
         if name not in by and len(set(values)) > 1:
             yield name, values
 

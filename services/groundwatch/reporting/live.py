@@ -26,7 +26,6 @@ class ModelLine:
         self.facts = WeightedSums()
         self.decided = 0
         self.eligible = 0
-        self.recent: deque[tuple[int, int]] = deque(maxlen=RECENT)
         self.history: deque[tuple[int, int]] = deque(maxlen=RECENT * 10)
 
     def add(self, outcome: ResponseScored) -> None:
@@ -39,13 +38,12 @@ class ModelLine:
         self.facts.add(refuted, outcome.decided, each)
         self.decided += outcome.decided
         self.eligible += outcome.eligible
-        self.recent.append((refuted, outcome.decided))
         self.history.append((refuted, outcome.decided))
 
     @property
     def recent_rate(self) -> float | None:
         """Facts not in the image by decided facts, over the latest responses."""
-        return _rate(self.recent)
+        return _rate(list(self.history)[-RECENT:])
 
     def sparkline(self) -> str:
         """The rate over the latest responses, oldest first; a full bar is 50 % or more."""
@@ -129,6 +127,6 @@ def _story(outcome: ResponseScored, fact: str, unit: int) -> Text:
     return story
 
 
-def _rate(pairs: deque[tuple[int, int]] | list[tuple[int, int]]) -> float | None:
+def _rate(pairs: list[tuple[int, int]]) -> float | None:
     decided = sum(decided for _, decided in pairs)
     return sum(refuted for refuted, _ in pairs) / decided if decided else None

@@ -1,6 +1,7 @@
 """The report as tables for people: two-line cells, so that 80 columns hold an estimate and its interval."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from groundwatch.reporting.report import BinReport, ModelReport, Report, differences
 from groundwatch.statistics.intervals import Interval
@@ -31,6 +32,18 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
 
 
+def grid(title: str, names: Sequence[str], *headings: str, **options: Any) -> Table:
+    """A table whose first columns name a row, and whose others hold numbers."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, **{"padding": (0, 1, 0, 0)} | options
+    )
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for heading in headings:
+        table.add_column(lines(*heading.split("\n")), justify="right", no_wrap=True)
+    return table
+
+
 ACROSS = 3
 """Models side by side in a breakdown."""
 
@@ -57,25 +70,20 @@ def render(report: Report, console: Console) -> None:
 
 def _labels(models: Sequence[ModelReport]) -> list[str]:
     """A model's name, with what else tells rows apart where the name alone does not."""
-    names = [model.model for model in models]
+
+    def same(one: ModelReport, *names: str) -> int:
+        return sum(all(getattr(one, name) == getattr(other, name) for name in names) for other in models)
+
     labels = []
     for model in models:
         label = model.model
-        if len({one.protocol for one in models}) > 1:
-            label += f" · {model.protocol}"
-        if len({one.run for one in models}) > 1:
-            label += f" · {model.run}"
-        if len({one.group for one in models}) > 1:
-            label += f" · {model.group or 'no tag'}"
-        same = [one for one in models if _identity(one) == _identity(model)]
-        if names.count(model.model) > 1 and len(same) > 1:
+        for name, unnamed in (("protocol", ""), ("run", ""), ("group", "no tag")):
+            if same(model, name) < len(models):
+                label += f" · {getattr(model, name) or unnamed}"
+        if same(model, "model", "protocol", "run", "group") > 1:
             label += f" · {model.fingerprint[:6] or 'no judge'}"
         labels.append(label)
     return labels
-
-
-def _identity(model: ModelReport) -> tuple[str, str, str, str]:
-    return model.model, model.protocol, model.run, model.group
 
 
 def _differences(models: Sequence[ModelReport]) -> Iterator[str]:
@@ -90,17 +98,12 @@ def _differences(models: Sequence[ModelReport]) -> Iterator[str]:
 
 
 def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
-    table = _table("Per model, with 95 % intervals", "model")
-    for heading in (
-        "answers",
-        "scored",
-        "score",
-        lines("sentence-", "level"),
-        lines("facts not in", "the image"),
-        lines("facts", "decided"),
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(lines("mean", "words"), justify="right", no_wrap=True)
+    table = grid(
+        "Per model, with 95 % intervals",
+        ["model"],
+        *("answers", "scored", "score", "sentence-\nlevel"),
+        *("facts not in\nthe image", "facts\ndecided", "mean\nwords"),
+    )
     for model, label in zip(models, labels, strict=True):
         table.add_row(
             label,
@@ -130,24 +133,12 @@ def _breakdown(
     for start in range(0, len(found), ACROSS):
         part = found[start : start + ACROSS]
         rows = {one.name: one for _, bins in part for one in bins.values()}
-        table = _table(title, "")
+        table = grid(title, [""], min_width=len(title) + 2)
         for label, _ in part:
             table.add_column(label, justify="right", overflow="fold", max_width=20)
         for name in sorted(rows, key=lambda name: (rows[name].low or 0, name)):
             table.add_row(name, *(value(bins[name]) if name in bins else "" for _, bins in part))
         yield table
-
-
-def _table(title: str, first: str) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        min_width=len(title) + 2,
-    )
-    table.add_column(first, overflow="fold")
-    return table
 
 
 def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]:
@@ -177,16 +168,16 @@ def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]
     return remarks
 
 
-def _rate_of(one: BinReport) -> str:
-    return rate_in_a_line(one.hallucination_rate)
-
-
 def _score_of(one: BinReport) -> str:
     return "–" if one.score is None else f"{one.score.value:.3f} (n={one.score.n})"
 
 
 _BREAKDOWNS: tuple[tuple[str, Callable[[BinReport], str], Pick], ...] = (
-    ("Facts not in the image, by category", _rate_of, lambda model: model.categories),
+    (
+        "Facts not in the image, by category",
+        lambda one: rate_in_a_line(one.hallucination_rate),
+        lambda model: model.categories,
+    ),
     ("Score by answer length in words", _score_of, lambda model: model.by_answer_words),
     ("Score by number of entities", _score_of, lambda model: model.by_entities),
 )

@@ -4,7 +4,7 @@ Scores of different judges are never pooled: they stand in rows of their own.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,15 @@ SCORE_BOUNDS = (0.0, 1.0)
 
 BASELINE = Strategy.DIRECT.value
 """The group that others are compared with, where there is one of this name."""
+
+
+class Place(NamedTuple):
+    """Whose outcomes stand together, in the order in which they are told, but for their judges."""
+
+    run: str
+    protocol: str
+    model: str
+    group: str
 
 
 class BinReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,20 +110,16 @@ class Report:
     """
 
     def __init__(
-        self,
-        *,
-        by: str = "",
-        most: int | None = None,
-        kept: Callable[[], Container[str]] = tuple,
+        self, *, by: str = "", most: int | None = None, kept: Callable[[], Container[str]] = tuple
     ) -> None:
-        self._tallies: dict[tuple[str, str, str, str], dict[tuple[tuple[str, str], ...], Tally]] = {}
+        self.by = by
+        self._tallies: dict[Place, dict[tuple[tuple[str, str], ...], Tally]] = {}
         self._names = Names(most, kept)
-        self._by = by
 
     def add(self, event: ResponseScored) -> None:
         if folded := self._names.add(event.model):
             self._fold(folded)
-        self._tally(event.run, event.model, event.protocol, self._group(event), event.judges).add(event)
+        self._tally(self._place(event, event.model), event.judges).add(event)
 
     def remove(self, event: ResponseScored) -> None:
         """Take back an unscored outcome, as it was added: another one takes its place.
@@ -123,7 +128,7 @@ class Report:
         """
         key = _key(event.judges)
         for model in (event.model, OTHER):
-            place = (event.run, model, event.protocol, self._group(event))
+            place = self._place(event, model)
             tallies = self._tallies.get(place, {})
             tally = tallies.get(key)
             # Of a model that was folded meanwhile, it is among the others.
@@ -140,11 +145,9 @@ class Report:
     def models(self) -> tuple[ModelReport, ...]:
         """One row for each run, protocol, model, group and set of judges, in that order."""
         return tuple(
-            self._summarise(run, model, protocol, group, tally)
-            for (run, model, protocol, group), tallies in sorted(
-                self._tallies.items(), key=lambda item: (item[0][0], item[0][2], item[0][1], item[0][3])
-            )
-            for tally in _folded(list(tallies.values()))
+            self._summarise(place, tally)
+            for place in sorted(self._tallies)
+            for tally in _folded(list(self._tallies[place].values()))
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,20 +162,16 @@ class Report:
             "folded": self._names.folded,
             "change": clearest_change(models),
         }
-        if self._by:
-            told |= {"by": self._by, "differences": msgspec.to_builtins(list(differences(models)))}
+        if self.by:
+            told |= {"by": self.by, "differences": msgspec.to_builtins(list(differences(models)))}
         return told
 
-    @property
-    def by(self) -> str:
-        """The tag by which responses are told apart; empty for none."""
-        return self._by
+    def _place(self, event: ResponseScored, model: str) -> Place:
+        group = event.tags.get(self.by, "") if self.by else ""
+        return Place(event.run, event.protocol, model, group)
 
-    def _group(self, event: ResponseScored) -> str:
-        return event.tags.get(self._by, "") if self._by else ""
-
-    def _tally(self, run: str, model: str, protocol: str, group: str, judges: Mapping[str, Judge]) -> Tally:
-        tallies = self._tallies.setdefault((run, model, protocol, group), {})
+    def _tally(self, place: Place, judges: Mapping[str, Judge]) -> Tally:
+        tallies = self._tallies.setdefault(place, {})
         key = _key(judges)
         if key not in tallies:
             tallies[key] = Tally(judges)
@@ -180,18 +179,24 @@ class Report:
 
     def _fold(self, models: Container[str]) -> None:
         """Count these as `other`, each with the judges that it had."""
-        for run, model, protocol, group in [place for place in self._tallies if place[1] in models]:
-            for tally in self._tallies.pop((run, model, protocol, group)).values():
-                self._tally(run, OTHER, protocol, group, tally.judges).merge(tally)
+        for place in [place for place in self._tallies if place.model in models]:
+            for tally in self._tallies.pop(place).values():
+                self._tally(place._replace(model=OTHER), tally.judges).merge(tally)
 
-    def _summarise(self, run: str, model: str, protocol: str, group: str, tally: Tally) -> ModelReport:
+    def _summarise(self, place: Place, tally: Tally) -> ModelReport:
         judged = tally.scored + tally.unscored.total()
+        change = find_change(list(tally.history.pairs()), level=CHANGE_LEVEL)
+        if change is not None:
+            # Counted from the first response there ever was.
+            number = change.response + tally.history.forgotten
+            change = msgspec.structs.replace(change, response=number)
         return ModelReport(
-            model=model,
-            protocol=protocol,
-            run=run,
+            **place._asdict(),
             fingerprint=tally.fingerprint,
-            judges={stage: _describe(judge) for stage, judge in sorted(tally.judges.items())},
+            judges={
+                stage: msgspec.structs.asdict(judge) | {"fingerprint": judge.fingerprint}
+                for stage, judge in sorted(tally.judges.items())
+            },
             responses=tally.responses,
             scored=tally.scored,
             unscored=dict(sorted(tally.unscored.items())),
@@ -208,13 +213,9 @@ class Report:
             categories=tuple(_bin(name, found) for name, found in sorted(tally.categories.items())),
             by_answer_words=_bins(tally.lengths, LENGTH_STARTS),
             by_entities=_bins(tally.entities, ENTITY_STARTS),
-            change=_numbered(
-                find_change(list(tally.history.pairs()), level=CHANGE_LEVEL),
-                tally.history.forgotten,
-            ),
-            group=group,
+            change=change,
             without_chance=tally.without_chance,
-            partial=self._names.partial(model),
+            partial=self._names.partial(place.model),
         )
 
 
@@ -248,10 +249,7 @@ def _difference(first: ModelReport, second: ModelReport) -> Difference:
         return difference(one, other) if one is not None and other is not None else None
 
     return Difference(
-        model=first.model,
-        protocol=first.protocol,
-        run=first.run,
-        fingerprint=first.fingerprint,
+        **{name: getattr(first, name) for name in ("model", "protocol", "run", "fingerprint")},
         first=first.group,
         second=second.group,
         score=between(first.score, second.score),
@@ -289,16 +287,6 @@ def _folded(tallies: list[Tally]) -> list[Tally]:
     return sorted(folded.values(), key=lambda tally: (-tally.scored, tally.fingerprint))
 
 
-def _describe(judge: Judge) -> dict[str, str]:
-    return {
-        "engine": judge.engine,
-        "model": judge.model,
-        "prompt": judge.prompt,
-        "version": judge.version,
-        "fingerprint": judge.fingerprint,
-    }
-
-
 def _bins(found: Mapping[int, Bin], starts: Sequence[int]) -> tuple[BinReport, ...]:
     rows = []
     for start in sorted(found):
@@ -318,10 +306,3 @@ def _bin(name: str, found: Bin, *, low: int | None = None, high: int | None = No
         low=low,
         high=high,
     )
-
-
-def _numbered(change: Change | None, before: int) -> Change | None:
-    """The change counted from the first response there ever was."""
-    if change is None or not before:
-        return change
-    return msgspec.structs.replace(change, response=change.response + before)

@@ -1,4 +1,8 @@
-"""Running sums over the outcomes of one model under one set of judges, and which models have sums."""
+"""Running sums over the outcomes of one model under one set of judges, and which models have sums.
+
+Memory does not grow with the number of responses: `History`, which the search for a change of rate needs,
+remembers the latest.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -21,7 +24,7 @@ OTHER = "other"
 KEPT_SHARE = 0.75
 """When there are too many, so many of the allowed ones stay: folding is then rare."""
 
-REMEMBERED = 100_000
+KNOWN_FOLDED = 100_000
 """Folded names that are remembered, by a hash each; later ones are not counted any more."""
 
 
@@ -70,7 +73,7 @@ class Names:
         folded = [one for one in least if one not in (OTHER, latest) and one not in kept][:surplus]
         for name in folded:
             del self._counts[name]
-            if len(self._folded) < REMEMBERED:
+            if len(self._folded) < KNOWN_FOLDED:
                 self._folded.add(_hash(name))
         return folded
 
@@ -87,9 +90,6 @@ ENTITY_STARTS = (0, 1, 2, 3, 4, 5, 6, 8, 11)
 
 CATEGORIES = 50
 """Categories of facts that are told apart."""
-
-K = TypeVar("K")
-
 
 REMEMBERED = 50_000
 """Responses in which a change of rate is looked for; up to twice as many are held, at 16 bytes each."""
@@ -175,15 +175,11 @@ class WeightedMean(RunningSums):
     total: float = 0.0
     weights: float = 0.0
 
-    def add(self, value: float, weight: float = 1.0) -> None:
-        self.n += 1
-        self.total += weight * value
-        self.weights += weight
-
-    def remove(self, value: float, weight: float = 1.0) -> None:
-        self.n -= 1
-        self.total -= weight * value
-        self.weights -= weight
+    def add(self, value: float, weight: float = 1.0, times: int = 1) -> None:
+        """With `times` -1 take the value out again."""
+        self.n += times
+        self.total += times * weight * value
+        self.weights += times * weight
 
     @property
     def mean(self) -> float | None:
@@ -275,36 +271,32 @@ class Tally:
         self.eligible -= event.eligible
         self.decided -= event.decided
         self.cost -= event.usage.cost
-        self.words.remove(event.answer_words, each)
+        self.words.add(event.answer_words, each, -1)
         start = _start(LENGTH_STARTS, event.answer_words)
         self.lengths[start].responses -= 1
         if not self.lengths[start].responses:
             del self.lengths[start]
-        self.unscored[event.reason] -= 1
-        if not self.unscored[event.reason]:
-            del self.unscored[event.reason]
+        self.unscored -= Counter([event.reason])
 
     def merge(self, other: Tally) -> None:
         """Take in the outcomes of another tally: one whose judges say nothing else than these."""
-        self.scored += other.scored
-        self.unscored += other.unscored
-        self.declined += other.declined
-        self.without_chance += other.without_chance
-        self.eligible += other.eligible
-        self.decided += other.decided
-        self.cost += other.cost
-        self.whole.merge(other.whole)
-        self.sentence_level.merge(other.sentence_level)
-        self.words.merge(other.words)
-        self.history.merge(other.history)
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _SUMS:
+            getattr(self, name).merge(getattr(other, name))
         for category, found in other.categories.items():
             self._category(category).merge(found)
-        _merge(self.lengths, other.lengths)
-        _merge(self.entities, other.entities)
+        for mine, others in ((self.lengths, other.lengths), (self.entities, other.entities)):
+            for start, found in others.items():
+                mine.setdefault(start, Bin()).merge(found)
 
     def _category(self, name: str) -> Bin:
         known = name in self.categories or len(self.categories) < CATEGORIES
         return self.categories.setdefault(name if known else OTHER, Bin())
+
+
+_COUNTS = ("scored", "unscored", "declined", "without_chance", "eligible", "decided", "cost")
+_SUMS = ("whole", "sentence_level", "words", "history")
 
 
 def fingerprint(judges: Mapping[str, Judge]) -> str:
@@ -316,11 +308,6 @@ def fingerprint(judges: Mapping[str, Judge]) -> str:
 
 def _start(starts: Sequence[int], value: float) -> int:
     return starts[bisect_right(starts, value) - 1]
-
-
-def _merge(mine: dict[K, Bin], others: dict[K, Bin]) -> None:
-    for key, other in others.items():
-        mine.setdefault(key, Bin()).merge(other)
 
 
 def decisions(event: ResponseScored) -> tuple[Counter[str], Counter[str]]:

@@ -91,7 +91,7 @@ class AlarmPublisher(SupervisedTask):
                 self._metrics.alarm_raised.labels(*labels).set_function(partial(self._count, labels))
             sources.add(names)
             if len(sources) > SOURCES:
-                sources -= {one for one in sources if not self.alarms.watches(one[0], one[1])}
+                sources -= {one for one in sources if one[:2] not in self.alarms.models()}
 
     def _count(self, labels: tuple[str, str, str]) -> float:
         since = time.time() - QUIET

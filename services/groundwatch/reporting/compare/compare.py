@@ -8,6 +8,7 @@ section of its own: scores of different judges are never pooled.
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from groundwatch.events import Judge, OutcomeKind
 from groundwatch.reporting.compare.numbers import RESAMPLES, bootstrap_ratios, share_bins, verdicts
@@ -26,6 +27,9 @@ from groundwatch.reporting.compare.outcomes import (
     total_of,
 )
 from groundwatch.statistics.intervals import wilson
+
+K = TypeVar("K")
+N = TypeVar("N", int, float)
 
 CHANGED = 20
 """Responses that are told as the most changed, when nothing else is asked for."""
@@ -91,7 +95,9 @@ def compare_section(
 def _pair(first: RunOutcome, second: RunOutcome, sides: OutcomeTable, units: Mapping[str, str]) -> Pair:
     found, matched = facts(first, second, sides.categories)
     unit = units.get(first.key, first.key)
-    return Pair(first, second, _weight(first, second), found, total_of(found), matched, unit)
+    # With different chances, a pair stands for as many responses as by the smaller one.
+    each = max(first.weight, second.weight)
+    return Pair(first, second, each, found, total_of(found), matched, unit)
 
 
 def _groups(
@@ -105,9 +111,9 @@ def _groups(
     """Every group's numbers, the whole first, and how many groups of a dimension are left out."""
     names, left_out = _names(both, pairs)
     index = {name: number for number, name in enumerate(names)}
-    rates: dict[str, dict[int, tuple[float, float, float, float]]] = {}
-    scores: dict[str, dict[int, tuple[float, float, float, float]]] = {}
-    flips: list[dict[str, tuple[int, int, int]]] = [{} for _ in names]
+    rates: dict[str, dict[int, list[float]]] = {}
+    scores: dict[str, dict[int, list[float]]] = {}
+    flips: list[dict[str, list[int]]] = [{} for _ in names]
     parts = [0] * len(names)
     for pair in both:
         rated, averaged = rates.setdefault(pair.unit, {}), scores.setdefault(pair.unit, {})
@@ -116,24 +122,11 @@ def _groups(
                 continue
             parts[at] += 1
             w = pair.weight
-            _add(
-                rated,
-                at,
-                (
-                    w * one.refuted_first,
-                    w * one.decided_first,
-                    w * one.refuted_second,
-                    w * one.decided_second,
-                ),
-            )
+            counts = (one.refuted_first, one.decided_first, one.refuted_second, one.decided_second)
+            _add(rated, at, [w * count for count in counts])
             if name[0] != "category" and pair.first.score is not None and pair.second.score is not None:
-                _add(averaged, at, (w * pair.first.score, w, w * pair.second.score, w))
-            before = flips[at].get(pair.unit, (0, 0, 0))
-            flips[at][pair.unit] = (
-                before[0] + one.both,
-                before[1] + one.only_first,
-                before[2] + one.only_second,
-            )
+                _add(averaged, at, [w * pair.first.score, w, w * pair.second.score, w])
+            _add(flips[at], pair.unit, [one.both, one.only_first, one.only_second])
     rate = bootstrap_ratios(list(rates.values()), len(names), seed=seed, resamples=resamples)
     score = bootstrap_ratios(list(scores.values()), len(names), seed=seed, resamples=resamples)
     covered = _coverages(pairs)
@@ -142,12 +135,8 @@ def _groups(
             dimension=name[0],
             name=name[1],
             responses=parts[at],
-            rate_first=rate[at][0],
-            rate_second=rate[at][1],
-            rate=rate[at][2],
-            score_first=score[at][0],
-            score_second=score[at][1],
-            score=score[at][2],
+            **dict(zip(("rate_first", "rate_second", "rate"), rate[at], strict=True)),
+            **dict(zip(("score_first", "score_second", "score"), score[at], strict=True)),
             verdicts=verdicts(list(flips[at].values())) if testing else None,
             first=covered.get((*name, 0)),
             second=covered.get((*name, 1)),
@@ -182,11 +171,10 @@ def _memberships(pair: Pair) -> Iterator[tuple[tuple[str, str], Facts]]:
         yield ("category", category), one
 
 
-def _add(
-    to: dict[int, tuple[float, float, float, float]], at: int, four: tuple[float, float, float, float]
-) -> None:
-    a, b, c, d = to.get(at, (0.0, 0.0, 0.0, 0.0))
-    to[at] = (a + four[0], b + four[1], c + four[2], d + four[3])
+def _add(to: dict[K, list[N]], at: K, more: list[N]) -> None:
+    if (before := to.setdefault(at, more)) is not more:
+        for place, number in enumerate(more):
+            before[place] += number
 
 
 def _coverages(pairs: Sequence[tuple[RunOutcome, RunOutcome]]) -> dict[tuple[str, str, int], Coverage]:
@@ -222,25 +210,14 @@ def _most_changed(both: Sequence[Pair], top: int) -> Iterator[ChangedResponse]:
         if (change := change_of(pair)) or differs(pair)
     ]
     for *_, pair, change in heapq.nsmallest(top, ranked, key=lambda one: (-one[0], -one[1], one[2])):
-        total = pair.total
+        counts = ("refuted_first", "decided_first", "refuted_second", "decided_second")
         yield ChangedResponse(
-            id=pair.first.id,
-            tenant=pair.first.tenant,
-            model=pair.first.model,
-            key=pair.first.key,
+            **{name: getattr(pair.first, name) for name in ("id", "tenant", "model", "key")},
+            **{name: getattr(pair.total, name) for name in counts},
             change=change,
             score_first=pair.first.score,
             score_second=pair.second.score,
-            refuted_first=total.refuted_first,
-            decided_first=total.decided_first,
-            refuted_second=total.refuted_second,
-            decided_second=total.decided_second,
         )
-
-
-def _weight(first: RunOutcome, second: RunOutcome) -> float:
-    """How many responses a pair stands for: with different chances, by the smaller one."""
-    return max(first.weight, second.weight)
 
 
 def _notes(

@@ -46,7 +46,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bootstrap_ratios(
-    units: Sequence[Mapping[int, tuple[float, float, float, float]]],
+    units: Sequence[Mapping[int, Sequence[float]]],
     groups: int,
     *,
     seed: int = 0,
@@ -61,7 +61,7 @@ def bootstrap_ratios(
     """
     np = _numpy()
     rows: list[list[int]] = [[] for _ in range(groups)]
-    fours: list[list[tuple[float, float, float, float]]] = [[] for _ in range(groups)]
+    fours: list[list[Sequence[float]]] = [[] for _ in range(groups)]
     for row, unit in enumerate(units):
         for group, four in unit.items():
             rows[group].append(row)
@@ -158,7 +158,7 @@ def _convolved(np: Any, one: Any, other: Any) -> Any:
     return np.clip(np.fft.irfft(spectrum, size)[:length], 0.0, None)
 
 
-def verdicts(units: Sequence[tuple[int, int, int]]) -> Verdicts:
+def verdicts(units: Sequence[Sequence[int]]) -> Verdicts:
     """The tests over units of (claims decided in both, refuted in the first only, in the second only)."""
     first, second = sum(unit[1] for unit in units), sum(unit[2] for unit in units)
     return Verdicts(

@@ -6,13 +6,14 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-import msgspec
-from groundwatch.events import Decision, Drawn, Judge, OutcomeKind, ResponseScored
-from groundwatch.reporting.tally import fingerprint
-from groundwatch.statistics.sampling import weight
-from groundwatch.reporting.compare.numbers import RESAMPLES, Difference, Verdicts
-from groundwatch.statistics.intervals import Interval
 
+import msgspec
+
+from groundwatch.events import Decision, Drawn, Judge, OutcomeKind, ResponseScored
+from groundwatch.reporting.compare.numbers import RESAMPLES, Difference, Verdicts
+from groundwatch.reporting.tally import fingerprint
+from groundwatch.statistics.intervals import Interval, RunningSums
+from groundwatch.statistics.sampling import weight
 
 _CODES = {Decision.UNDECIDED: 0, Decision.SUPPORTED: 1, Decision.REFUTED: 2}
 _REFUTED = _CODES[Decision.REFUTED]
@@ -123,7 +124,7 @@ class OutcomeTable:
         return self._numbers[category]
 
 
-class Facts(msgspec.Struct, gc=False):
+class Facts(RunningSums, gc=False):
     """Facts of a pair: refuted and decided on each side; decided on both, and then refuted on one only."""
 
     refuted_first: int = 0
@@ -144,18 +145,14 @@ def facts(first: RunOutcome, second: RunOutcome, categories: Sequence[str]) -> t
         code = claim & 3
         codes[claim >> 2] = code
         if code:
-            name = categories[number]
-            if (one := found.get(name)) is None:
-                one = found[name] = Facts()
+            one = found.setdefault(categories[number], Facts())
             one.decided_first += 1
             one.refuted_first += code == _REFUTED
     for claim, number in zip(second.claims, second.categories, strict=True):
         code, before = claim & 3, codes.get(claim >> 2)
         matched += before is not None
         if code:
-            name = categories[number]
-            if (one := found.get(name)) is None:
-                one = found[name] = Facts()
+            one = found.setdefault(categories[number], Facts())
             one.decided_second += 1
             one.refuted_second += code == _REFUTED
             if before:
@@ -168,13 +165,7 @@ def facts(first: RunOutcome, second: RunOutcome, categories: Sequence[str]) -> t
 def total_of(found: Mapping[str, Facts]) -> Facts:
     sums = Facts()
     for one in found.values():
-        sums.refuted_first += one.refuted_first
-        sums.decided_first += one.decided_first
-        sums.refuted_second += one.refuted_second
-        sums.decided_second += one.decided_second
-        sums.both += one.both
-        sums.only_first += one.only_first
-        sums.only_second += one.only_second
+        sums.merge(one)
     return sums
 
 

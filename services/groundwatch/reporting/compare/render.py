@@ -6,8 +6,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from groundwatch.reporting.compare.numbers import Difference
-from groundwatch.reporting.compare.outcomes import Comparison, Coverage, GroupComparison, SectionComparison
-from groundwatch.terminal import Console, Table, Text, box, lines, styled, visible
+from groundwatch.reporting.compare.outcomes import Comparison, GroupComparison, SectionComparison
+from groundwatch.reporting.render import grid, share
+from groundwatch.terminal import Console, Table, Text, lines, styled, visible
 
 SHOWN = 5
 CLAIMS = 4
@@ -79,26 +80,11 @@ def summary(section: SectionComparison) -> Iterator[str]:
 
 
 def _table(found: Comparison, section: SectionComparison) -> Table:
-    table = Table(
-        title=f"Facts not in the image: {found.first} over {found.second}; differences with 95 % intervals",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        # A terminal of 80 columns holds it only so.
-        padding=0,
-        show_edge=False,
-    )
-    table.add_column("", overflow="fold", min_width=12)
-    headings = (
-        "answers",
-        "facts",
-        "difference",
-        lines("score", "differs by"),
-        "scored",
-        lines("facts", "decided"),
-        "p",
-    )
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    title = f"Facts not in the image: {found.first} over {found.second}; differences with 95 % intervals"
+    headings = ("answers", "facts", "difference", "score\ndiffers by", "scored", "facts\ndecided", "p")
+    # A terminal of 80 columns holds it only without padding.
+    table = grid(title, [""], *headings, padding=0, show_edge=False)
+    table.columns[0].min_width = 12
     dimension = "all"
     for group in section.groups:
         if group.dimension != dimension:
@@ -108,8 +94,8 @@ def _table(found: Comparison, section: SectionComparison) -> Table:
             name_of(group),
             f"{group.responses:,}",
             lines(percent(group.rate_first), percent(group.rate_second)),
-            difference(group.rate, 100.0, 1),
-            difference(group.score, 1.0, 2),
+            lines(*filter(None, signed(group.rate, 100.0, 1))),
+            lines(*filter(None, signed(group.score, 1.0, 2))),
             _both(group, "scored_share"),
             _both(group, "coverage"),
             "–" if group.verdicts is None else p_value(group.verdicts.p_units),
@@ -125,13 +111,14 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 
-def difference(one: Difference | None, scale: float, digits: int) -> Text:
+def signed(one: Difference | None, scale: float, digits: int) -> tuple[str, str]:
+    """A difference and its interval; empty without one."""
     if one is None:
-        return lines("–")
-    value = f"{scale * one.value:+.{digits}f}"
-    if one.low is None or one.high is None:
-        return lines(value)
-    return lines(value, f"{scale * one.low:+.{digits}f} to {scale * one.high:+.{digits}f}")
+        return "–", ""
+    interval = ""
+    if one.low is not None and one.high is not None:
+        interval = f"{scale * one.low:+.{digits}f} to {scale * one.high:+.{digits}f}"
+    return f"{scale * one.value:+.{digits}f}", interval
 
 
 def p_value(p: float) -> str:
@@ -140,13 +127,8 @@ def p_value(p: float) -> str:
 
 
 def _both(group: GroupComparison, name: str) -> Text:
-    def told(side: Coverage | None) -> str:
-        share = getattr(side, name) if side is not None else None
-        return "–" if share is None else f"{share:.0%}"
-
-    if group.first is None and group.second is None:
-        return lines("–")
-    return lines(told(group.first), told(group.second))
+    sides = (group.first, group.second)
+    return lines(*(share(getattr(side, name, None)) for side in sides)) if any(sides) else lines("–")
 
 
 ROW, LEFT, WIDTH, RIGHT = 30, 190, 760, 180
@@ -157,44 +139,19 @@ NAME = 24
 
 
 def html_report(found: Comparison) -> str:
-    return _environment().get_template("compare.html").render(found=found)
-
-
-def _shown(value: object) -> object:
-    """A text of the report, with what nobody sees written out; markup of a template's own stays."""
-    return visible(value) if type(value) is str else value
-
-
-def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("groundwatch.reporting.compare"),
         autoescape=True,
-        finalize=_shown,
+        # What nobody sees is written out in texts of the report; markup of a template's own stays.
+        finalize=lambda value: visible(value) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters |= {"percent": percent, "rounded": _rounded, "middle_cut": _middle_cut}
-    made.globals |= {
-        "forest": _forest,
-        "histogram": _histogram,
-        "marks": MARKS,
-        "name_of": name_of,
-        "p_value": p_value,
-        "signed": _signed,
-        "summary": summary,
-    }
-    return made
-
-
-def _signed(one: Difference | None, scale: float, digits: int) -> tuple[str, str]:
-    """A difference and its interval; empty without one."""
-    if one is None:
-        return "–", ""
-    interval = ""
-    if one.low is not None and one.high is not None:
-        interval = f"{scale * one.low:+.{digits}f} to {scale * one.high:+.{digits}f}"
-    return f"{scale * one.value:+.{digits}f}", interval
+    made.globals |= {"forest": _forest, "histogram": _histogram, "marks": MARKS}
+    made.globals |= {one.__name__: one for one in (name_of, p_value, signed, summary)}
+    return made.get_template("compare.html").render(found=found)
 
 
 def _forest(groups: Sequence[GroupComparison]) -> dict[str, Any] | None:
@@ -210,7 +167,7 @@ def _forest(groups: Sequence[GroupComparison]) -> dict[str, Any] | None:
 
     rows = []
     for number, (group, one) in enumerate(rated):
-        value, interval = _signed(one, 100.0, 1)
+        value, interval = signed(one, 100.0, 1)
         kind, low, high = "diff", None, None
         if one.low is not None and one.high is not None:
             kind += " worse" if one.low > 0 else " better" if one.high < 0 else ""

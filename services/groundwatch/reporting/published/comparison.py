@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.events import Judge, OutcomeKind, ResponseScored
+from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.reporting.published import Column, Group, PublishedTable, tables
+from groundwatch.reporting.render import grid
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.statistics.intervals import Interval
 from groundwatch.statistics.sampling import (
@@ -20,7 +21,7 @@ from groundwatch.statistics.sampling import (
     weighted_mean_interval,
     weighted_rate,
 )
-from groundwatch.terminal import Console, Table, Text, box, lines, styled
+from groundwatch.terminal import Console, Table, Text, lines, styled
 
 Who = tuple[str, str]
 """A model and the fingerprint of the judges that met it."""
@@ -102,10 +103,9 @@ class PublishedComparison:
     def tables(self) -> tuple[ComparedTable, ...]:
         """The tables; raises `UsageError` when no outcome of the protocol has a score."""
         if not self._entries:
-            others = ", ".join(f"{number} {kind.value}" for kind, number in sorted(self._others.items()))
+            others = f" ({', '.join(self._told_others())})" if self._others else ""
             raise UsageError(
-                f"no scored outcome of protocol '{self.protocol}' to put beside the published ones"
-                + (f" ({others})" if others else "")
+                f"no scored outcome of protocol '{self.protocol}' to put beside the published ones{others}"
             )
         rows = _joined(list(self._entries.values()))
         return tuple(self._table(index, table, rows) for index, table in enumerate(self._published))
@@ -136,10 +136,7 @@ class PublishedComparison:
         return ComparedTable(
             paper=table.source.paper,
             table=table.source.table,
-            title=table.title,
-            unit=table.unit,
-            decimals=table.decimals,
-            higher_is_better=table.higher_is_better,
+            **{name: getattr(table, name) for name in ("title", "unit", "decimals", "higher_is_better")},
             columns={
                 column.name: column.meaning + (f" ({column.unit})" if column.unit else "")
                 for column in table.columns
@@ -156,41 +153,41 @@ class PublishedComparison:
             ", ".join(f"{stage} {judge}" for stage, judge in row.judges.items()) or "none named"
             for row in mine
         }
-        lines = [
+        told = [
             f"Not the same measurement. Judges: yours {'; '.join(sorted(judges))}. "
             f"The paper's: {table.judge}.",
             f"Data: yours are the answers you recorded. The paper's: {table.data}.",
             *table.notes,
         ]
         if self._others:
-            told = " and ".join(f"{number} {kind.value}" for kind, number in sorted(self._others.items()))
-            lines.append(f"In no number: {told}.")
-        return tuple(lines)
+            told.append(f"In no number: {' and '.join(self._told_others())}.")
+        return tuple(told)
+
+    def _told_others(self) -> list[str]:
+        return [f"{number} {kind.value}" for kind, number in sorted(self._others.items())]
 
 
-class _Image:
+class _Image(msgspec.Struct):
     """The answers about one image."""
 
-    def __init__(self) -> None:
-        self.values = WeightedMoments()
-        self.weights = 0.0
+    values: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
+    weights: float = 0.0
 
     def add(self, value: float, each: float) -> None:
         self.values.add(value, each)
         self.weights += each
 
 
-class _Sums:
+class _Sums(msgspec.Struct):
     """What one column needs of one model's outcomes.
 
     One that was judged with probability p stands for 1 / p. Where images are averaged, one stands for as many
     as its judged answers do in the mean.
     """
 
-    def __init__(self) -> None:
-        self.values = WeightedMoments()
-        self.ratio = WeightedSums()
-        self.groups: dict[str, _Image] = {}
+    values: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
+    ratio: WeightedSums = msgspec.field(default_factory=WeightedSums)
+    groups: dict[str, _Image] = {}
 
     def add(self, column: Column, event: ResponseScored) -> None:
         each = weight(event.drawn)
@@ -241,13 +238,10 @@ class _Entry:
 def _counts(column: Column, event: ResponseScored) -> bool:
     if column.protocol != event.protocol:
         return False
-    if column.judge and (column.judge == "llm") != _by_llm(event.judges):
+    engines = {judge.engine for stage, judge in event.judges.items() if stage != "extraction"}
+    if column.judge and (column.judge == "llm") != ("llm" in engines):
         return False
     return all(event.tags.get(tag, "").strip().casefold() in values for tag, values in column.where.items())
-
-
-def _by_llm(judges: Mapping[str, Judge]) -> bool:
-    return any(judge.engine == "llm" for stage, judge in judges.items() if stage != "extraction")
 
 
 def _joined(entries: list[_Entry]) -> list[list[_Entry]]:
@@ -354,23 +348,14 @@ def render_published(tables: Sequence[ComparedTable], console: Console) -> None:
 
 def _grid(table: ComparedTable, group: ComparedGroup) -> Table:
     order = f"sorted by: {table.columns[group.sorted_by]}"
-    grid = Table(
-        title=f"{group.title}, {order}" if group.title else order[0].upper() + order[1:],
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        show_edge=False,
-    )
-    grid.add_column(" model", overflow="fold", max_width=WIDEST)
-    for name in group.columns:
-        grid.add_column(lines(*table.headings[name].split("\n")), justify="right", no_wrap=True)
+    title = f"{group.title}, {order}" if group.title else order[0].upper() + order[1:]
+    headings = [table.headings[name] for name in group.columns]
+    made = grid(title, [" model"], *headings, padding=0, show_edge=False)
+    made.columns[0].max_width = WIDEST
     for row in group.rows:
-        grid.add_row(
-            _name(row, group),
-            *(_shown(row.cells.get(name), table) for name in group.columns),
-            style="" if row.published else "bold",
-        )
-    return grid
+        cells = (_told(row.cells.get(name), table) for name in group.columns)
+        made.add_row(_name(row, group), *cells, style="" if row.published else "bold")
+    return made
 
 
 def _name(row: ComparedRow, group: ComparedGroup) -> Text:
@@ -382,7 +367,7 @@ def _name(row: ComparedRow, group: ComparedGroup) -> Text:
     return lines(f"{MARK}{row.model}", f" {', '.join(row.judges.values())}")
 
 
-def _shown(cell: Cell | None, table: ComparedTable) -> Text:
+def _told(cell: Cell | None, table: ComparedTable) -> Text:
     if cell is None:
         return lines("–")
     value = f"{cell.value:.{table.decimals}f}"
