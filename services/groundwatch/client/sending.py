@@ -35,8 +35,6 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class LineError(msgspec.Struct, kw_only=True):
-    """Why one line was refused."""
-
     line: int
     id: str = ""
     field: str = ""
@@ -44,8 +42,6 @@ class LineError(msgspec.Struct, kw_only=True):
 
 
 class Sent(msgspec.Struct, kw_only=True):
-    """What became of a file."""
-
     accepted: int = 0
     duplicates: int = 0
     refused: int = 0
@@ -91,7 +87,6 @@ class Sender:
         await self._http.aclose()
 
     async def send(self) -> AsyncIterator[int]:
-        """Send everything; yields how many lines are done."""
         batch: list[tuple[int, bytes]] = []
         done = 0
         for number, line in self._lines():

@@ -69,7 +69,6 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def sender(self) -> str:
-        """Behind whom this caller's work waits."""
         return f"peer {self.peer}" if self.only is None else f"tenant {self.only}"
 
     def tenant(self, asked: str, field: str = "tenant") -> str:
@@ -117,7 +116,6 @@ class Tokens:
 
     @property
     def wanted(self) -> bool:
-        """Whether callers must have one."""
         return self._path is not None
 
     def bearer(self, authorization: str | None) -> Caller:
@@ -130,7 +128,6 @@ class Tokens:
         return self.caller(token.strip())
 
     def caller(self, token: str) -> Caller:
-        """Whose token it is. Raises `NotAllowed`."""
         self._look()
         tenant = self._tenants.get(_digest(token))
         if tenant is None:
@@ -149,7 +146,6 @@ class Tokens:
             logger.warning("gateway.tokens", error=str(error))
 
     def _read(self, path: Path) -> None:
-        """Raises `SettingsError`."""
         try:
             found = path.stat()
             if (stamp := (found.st_mtime_ns, found.st_ino)) != self._stamp:
@@ -211,6 +207,5 @@ class RunNames:
         return text.replace(self._mark, "") if self._mark else text
 
     def of(self, state: Replay) -> Replay:
-        """A replay in the caller's words."""
         told = {name: self.given(getattr(state, name)) for name in ("run", "source", "reason")}
         return msgspec.structs.replace(state, **told)

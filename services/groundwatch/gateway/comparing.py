@@ -63,8 +63,6 @@ _IMAGES = msgspec.json.Decoder(_Images)
 
 
 class _Wanted(Filter, frozen=True):
-    """Which outcomes are compared."""
-
     @property
     def open(self) -> bool:
         """Whether the subject alone tells that an outcome is wanted."""
@@ -207,7 +205,6 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
 def _disjoint(
     small: str, large: str, mine: Collection[str], theirs: Collection[str], wanted: _Wanted, looked_up: bool
 ) -> str:
-    """Why nothing is in both runs."""
     if theirs and not set(mine) & set(theirs):
         return (
             f"runs {small} and {large} are not comparable: {small} is judged by {', '.join(sorted(mine))}, "
@@ -257,7 +254,6 @@ async def last_event(bus: Bus, stream: str, subject: str) -> Read | None:
 
 
 async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> AsyncGenerator[Read]:
-    """Of each subject the last, if there is one."""
     for some in (subjects[start : start + AT_ONCE] for start in range(0, len(subjects), AT_ONCE)):
         for read in await asyncio.gather(*(last_event(bus, stream, subject) for subject in some)):
             if read is not None:

@@ -45,7 +45,6 @@ class GatewayCore:
 
     @property
     def bounds(self) -> Limits:
-        """What one response may hold."""
         return limits(self.settings.intake)
 
     async def record(self, read: Callable[[], Submission | Refused]) -> Recorded | Refused:

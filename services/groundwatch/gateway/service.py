@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 
 class GatewayService:
-    """The outside world's way in, and its view of the scores."""
-
     name = "gateway"
 
     def __init__(
@@ -132,7 +130,6 @@ class GatewayService:
                 await part.stop()
 
     def problems(self) -> list[str]:
-        """Why responses are not taken, or would not be judged."""
         found = self._bus.problems()
         if self._server is None:
             found.append("not started")

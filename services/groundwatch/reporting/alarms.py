@@ -59,7 +59,6 @@ class Alarms:
         self._open: dict[tuple[str, str, str, str, str], Raised] = {}
 
     def add(self, event: ResponseScored) -> list[Raised]:
-        """Take in one outcome: the alarms that it raises or ends."""
         if event.outcome is not OutcomeKind.SCORED or not representative(event.drawn, event.key):
             return []
         decided, refuted = decisions(event)
@@ -83,7 +82,6 @@ class Alarms:
         return self._names.folded
 
     def models(self) -> Collection[tuple[str, str]]:
-        """Each model that is watched, and its protocol."""
         return self._of_model.keys()
 
     def alarmed(self) -> set[str]:

@@ -109,7 +109,6 @@ class Breakdown:
         self._sums.setdefault(group, Sums()).merge(sums)
 
     def rows(self) -> list[BreakdownRow]:
-        """In the order of what it is by."""
         return [
             BreakdownRow(
                 **{name: getattr(group, name) for name in ("run", "protocol", "fingerprint")},

@@ -42,7 +42,6 @@ class ModelLine:
 
     @property
     def recent_rate(self) -> float | None:
-        """Facts not in the image by decided facts, over the latest responses."""
         return _rate(list(self.history)[-RECENT:])
 
     def sparkline(self) -> str:

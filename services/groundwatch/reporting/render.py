@@ -16,14 +16,12 @@ def number(interval: Interval | None) -> Text:
 
 
 def rate(interval: Interval | None) -> Text:
-    """The same in percent."""
     if interval is None:
         return lines("–")
     return lines(f"{interval.value:.1%}", f"{100 * interval.low:.1f}–{100 * interval.high:.1f}")
 
 
 def rate_in_a_line(interval: Interval | None) -> str:
-    """The same in one line."""
     return "–" if interval is None else "{} ({})".format(*rate(interval).plain.split("\n"))
 
 
@@ -125,7 +123,6 @@ def _breakdown(
     models: Sequence[ModelReport],
     labels: Sequence[str],
 ) -> Iterator[Table]:
-    """A row for each bin and a column for each model, a few models to a table."""
     found = [
         (label, {one.name: one for one in pick(model)}) for model, label in zip(models, labels, strict=True)
     ]

@@ -183,13 +183,10 @@ class WeightedMean(RunningSums):
 
     @property
     def mean(self) -> float | None:
-        """None of nothing."""
         return self.total / self.weights if self.n else None
 
 
 class Bin(RunningSums):
-    """Responses that have something in common, such as their length."""
-
     responses: int = 0
     score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
     facts: WeightedSums = msgspec.field(default_factory=WeightedSums)
@@ -279,7 +276,6 @@ class Tally:
         self.unscored -= Counter([event.reason])
 
     def merge(self, other: Tally) -> None:
-        """Take in the outcomes of another tally: one whose judges say nothing else than these."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in _SUMS:

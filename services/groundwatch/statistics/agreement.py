@@ -111,7 +111,6 @@ def krippendorff_alpha(items: Sequence[Counts], *, seed: int = 0, resamples: int
 
 
 def _agreeing(counts: Counts) -> float:
-    """The item's part in the diagonal of the coincidence matrix."""
     pairs: int = sum(count * (count - 1) for count in counts)
     return pairs / (sum(counts) - 1)
 

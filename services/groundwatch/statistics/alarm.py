@@ -47,8 +47,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(StrEnum):
-    """What a series is doing."""
-
     LEARNING = "learning"
     WATCHING = "watching"
     RAISED = "raised"

@@ -222,5 +222,4 @@ def student_quantile(share: float, degrees: int) -> float:
 
 
 def student(degrees: int) -> float:
-    """Student's quantile of `LEVEL`."""
     return student_quantile((1 + LEVEL) / 2, degrees)

@@ -180,7 +180,6 @@ class Budgets:
         return self._unknown or next((task.problem for task in self._tasks if task.problem), "")
 
     def state(self, tenant: str, model: str, protocol: str) -> BudgetState | None:
-        """The budget that decides; None where none does."""
         if not self._states:
             return None
         key = (tenant, model, protocol)
@@ -212,7 +211,6 @@ class Budgets:
             state.charge(event, sequence)
 
     def forget(self) -> None:
-        """The outcomes are another stream's, whose numbers begin anew."""
         for state in self._states.values():
             state.spent = msgspec.structs.replace(state.spent, sequence=0)
 

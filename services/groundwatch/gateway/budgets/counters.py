@@ -141,7 +141,6 @@ class LeasedCounter:
             self._held = _sum(self._held, granted)
 
     async def publish(self) -> None:
-        """Put what was seen here into the shared count. Raises `TransientError`."""
         if any(self._fresh.values()) or any(self._late.values()):
             await self._change(lambda count, limit: {})
 

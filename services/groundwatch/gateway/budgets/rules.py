@@ -49,7 +49,6 @@ class Budget(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
     @property
     def by_day(self) -> bool:
-        """Whether it limits what is spent in a day."""
         return self.tokens_per_day is not None or self.cost_per_day is not None
 
 
@@ -83,7 +82,6 @@ class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
     sequence: int = 0
 
     def turned(self, day: int) -> Spent:
-        """The beginning of a later day."""
         return Spent(
             day=day,
             usual_tokens=self.tokens / self.judged if self.judged else self.usual_tokens,
@@ -164,7 +162,6 @@ async def bucket(js: JetStreamContext) -> KeyValue:
 
 
 async def in_use(js: JetStreamContext, now: float | None = None) -> list[BudgetUse]:
-    """Every budget with its use, by name."""
     moment = time.time() if now is None else now
     held: dict[str, bytes] = {}
     await bucket(js)

@@ -167,7 +167,6 @@ def _fields(descriptor: Descriptor) -> dict[str, Callable[[Any], Any]]:
 
 
 def _writer(field: FieldDescriptor) -> Callable[[Any], Any]:
-    """What makes a field's value of one of ours."""
     if field.enum_type is not None:
         prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
         return lambda value: prefix + value.upper()

@@ -68,8 +68,6 @@ def _answered(
 
 
 class Monitor(MonitorServiceServicer):
-    """Every call of `groundwatch.v1.MonitorService`."""
-
     def __init__(self, core: GatewayCore) -> None:
         self._core = core
         self._settings = core.settings.grpc
@@ -195,7 +193,6 @@ class Monitor(MonitorServiceServicer):
     async def FollowReplay(  # noqa: N802
         self, request: pb.FollowReplayRequest, context: Context
     ) -> AsyncIterator[pb.FollowReplayResponse]:
-        """Its state now and after each change, until it is over."""
         clock = asyncio.get_running_loop().time
         told: Replay | None = None
         at = 0.0

@@ -87,7 +87,6 @@ class GrpcServer:
         return self._telling.problem if self._server is not None else ""
 
     async def stop(self, timeout: float) -> None:
-        """Take no more calls, finish those that are open within `timeout` seconds."""
         await self._telling.stop()
         await self._health.enter_graceful_shutdown()
         self._monitor.close()
@@ -96,7 +95,6 @@ class GrpcServer:
         await self._monitor.finished()
 
     async def _tell_health(self) -> None:
-        """Serving while the gateway is ready."""
         answer = health_pb2.HealthCheckResponse
         while True:
             status = answer.NOT_SERVING if self._core.problems() else answer.SERVING
@@ -163,7 +161,6 @@ class Admission(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """The handler, with this before it."""
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(self._prefix):
             return handler

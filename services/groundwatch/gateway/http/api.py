@@ -69,8 +69,6 @@ class _Watching(StreamingResponse):
 
 
 class HttpApi:
-    """Every endpoint."""
-
     def __init__(self, core: GatewayCore) -> None:
         self._core = core
         self._bounds = core.bounds
@@ -78,7 +76,6 @@ class HttpApi:
         self._page = Page()
 
     def app(self) -> Guard:
-        """The application, with every failure answered in one line of JSON."""
         app = _Application(
             routes=[
                 Route("/", self.page),
@@ -111,7 +108,6 @@ class HttpApi:
         return Guard(guarded)
 
     async def post_responses(self, request: Request) -> Response:
-        """One response as JSON, or many as lines of JSON."""
         if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
             return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
         kind = _media_type(request)
@@ -143,7 +139,6 @@ class HttpApi:
         return json(ended, 202 if ended.status == "recorded" else 200)
 
     async def get_response(self, request: Request) -> Response:
-        """A recorded response with its outcomes."""
         name = request.path_params["id"]
         tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
         found = await look_up(self._core.bus, tenant, name)
@@ -190,7 +185,6 @@ class HttpApi:
         )
 
     async def scores(self, request: Request) -> Response:
-        """Live scores as server-sent events."""
         query = request.query_params
         tenant = caller_of(request).tenant(query.get("tenant", ""))
         # A browser that reconnects asks the same address again: the header knows better than `since`.

@@ -47,7 +47,6 @@ class Lines:
 
     @property
     def held(self) -> int:
-        """Bytes of the line that has not ended yet."""
         return 0 if self._skipping else self._size
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes | TooLarge]]:

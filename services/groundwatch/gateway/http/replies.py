@@ -37,18 +37,15 @@ STATUS: dict[Reason | Denial | Literal["slow"], int] = {
 
 
 def json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Anything that msgspec encodes."""
     return Response(ENCODER.encode(content), status, headers, "application/json")
 
 
 def problem(status: int, message: str, *, headers: dict[str, str] | None = None, **more: Any) -> Response:
-    """An error on one line, and what else is known of it."""
     told = {name: value for name, value in more.items() if value}
     return json({"error": one_line(message), **told}, status, headers)
 
 
 def refused(refusal: Refused) -> Response:
-    """A refusal in the terms of HTTP."""
     return problem(
         STATUS[refusal.reason],
         refusal.message,
@@ -115,7 +112,6 @@ class AuthMiddleware:
 
 
 def not_allowed(error: NotAllowed, headers: dict[str, str] | None = None) -> Response:
-    """The refusal in the terms of HTTP."""
     return problem(
         STATUS[error.reason], error.message, headers=headers, reason=error.reason, field=error.field
     )

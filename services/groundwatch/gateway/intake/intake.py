@@ -58,8 +58,6 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intake:
-    """Checks, samples and publishes responses."""
-
     def __init__(
         self,
         settings: GatewaySettings,

@@ -51,7 +51,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passing(self) -> bool:
-        """Whether sending the same again later may succeed."""
         return self.reason in PASSING
 
     @property

@@ -36,8 +36,6 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]{1,20}:", re.IGNORECASE)
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of an image as base64 text."""
-
     base64: str
 
 
@@ -149,8 +147,6 @@ def _refused(refusal: Refusal) -> Refused:
 
 
 class Attachments:
-    """The way of an image into the store."""
-
     def __init__(self, store: ImageStore, limits: IntakeSettings, metrics: Metrics, erased: Erased) -> None:
         self._store = store
         self._erased = erased

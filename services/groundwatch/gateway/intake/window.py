@@ -123,7 +123,6 @@ class Window:
                     self._waiting[place] = Waiting(one.number, one.size, None, asyncio.ensure_future(again))
 
     async def _wait(self) -> None:
-        """Wait for a full backlog, and give up when the time is spent."""
         began = time.monotonic()
         if refusal := await self._backlog.room(began + self._timeout):
             self.given_up = refusal
@@ -145,8 +144,6 @@ MAX_ERRORS = 100
 
 
 class LineError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why one line was refused. Lines count from 1."""
-
     line: int
     error: str
     reason: str
@@ -179,8 +176,6 @@ class CutShort(Exception):
 
 
 class Bulk(Window):
-    """One bulk request."""
-
     def __init__(self, core: GatewayCore, caller: Caller, hold: Callable[[int], None]) -> None:
         """`hold` is told how many bytes it holds."""
         super().__init__(core, caller)

@@ -55,11 +55,9 @@ class AlarmPublisher(SupervisedTask):
 
     @property
     def problem(self) -> str:
-        """Why alarms are not announced; empty while they are."""
         return super().problem or self._unannounced
 
     def reset(self) -> None:
-        """Begin anew: the outcomes are another stream's."""
         self.alarms = self._new_alarms()
 
     def take(self, event: ResponseScored, *, new: bool) -> None:

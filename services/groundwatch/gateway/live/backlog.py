@@ -38,12 +38,10 @@ class Backlog(SupervisedTask):
         self._closing = True
 
     def sent(self) -> None:
-        """Count what was recorded since the last look."""
         self._sent += 1
 
     @property
     def problem(self) -> str:
-        """Why it is not known what waits; empty while it is."""
         return self._unseen or super().problem
 
     def refusal(self) -> Refused | None:
@@ -86,16 +84,12 @@ class Backlog(SupervisedTask):
 
 
 class Gauges(Protocol):
-    """What looks at the streams again and again, and tells Prometheus."""
-
     def start(self) -> None: ...
 
     async def stop(self) -> None: ...
 
     @property
-    def problem(self) -> str:
-        """Why nobody looks; empty while somebody does."""
-        ...
+    def problem(self) -> str: ...
 
 
 class StreamGauges(SupervisedTask):

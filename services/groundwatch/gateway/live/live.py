@@ -165,7 +165,6 @@ class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
     def __init__(self, bus: Bus, alarms: AlarmPublisher, budgets: Budgets, most: int | None) -> None:
-        """`most`: so many models have rows of their own in the report."""
         self._bus = bus
         self._alarms = alarms
         self._budgets = budgets
@@ -183,7 +182,6 @@ class Live:
         """Up to where outcomes were shown to those who watch, or lie in the stream for them to be read."""
 
     def start(self) -> None:
-        """Begin to read, from the beginning of the stream."""
         self._alarms.start()
         self._counting.start()
 
@@ -200,7 +198,6 @@ class Live:
 
     @property
     def problem(self) -> str:
-        """Why outcomes are not shown or counted; empty while they are."""
         ahead = self._showing_ahead.problem if self._showing_ahead is not None else ""
         return self._unread or self._counting.problem or ahead or self._alarms.problem
 
@@ -221,7 +218,6 @@ class Live:
         }
 
     async def frames(self, wanted: Filter, since: int | None) -> AsyncIterator[bytes]:
-        """`watch` as server-sent events."""
         yield b"retry: 2000\n: groundwatch\n\n"
         async with contextlib.aclosing(self.watch(wanted, since)) as watched:
             async for several in watched:
@@ -314,7 +310,6 @@ class Live:
             await self._begin_anew()
 
     async def _begin_anew(self) -> None:
-        """The stream is not the one that was read so far."""
         await self._stop_ahead()
         self.position = self._counted = 0
         self._alarms.reset()

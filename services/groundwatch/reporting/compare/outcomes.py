@@ -20,8 +20,6 @@ _REFUTED = _CODES[Decision.REFUTED]
 
 
 class SaidClaim(msgspec.Struct, frozen=True, gc=False):
-    """Of a judged claim, what is compared."""
-
     text: str
     category: str
     decision: Decision = Decision.UNDECIDED
@@ -110,7 +108,6 @@ class OutcomeTable:
         )
 
     def within(self, name: str, other: str) -> bool:
-        """Whether the judges of the set `name` are all in the set `other`."""
         mine, others = self.judges.get(name, {}), self.judges.get(other, {})
         return all(others.get(stage) == judge for stage, judge in mine.items())
 
@@ -193,7 +190,6 @@ def change_of(pair: Pair) -> float:
 
 
 def differs(pair: Pair) -> bool:
-    """Whether the two runs say something else of the response."""
     return pair.first.score != pair.second.score or sorted(pair.first.claims) != sorted(pair.second.claims)
 
 

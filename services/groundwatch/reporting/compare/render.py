@@ -122,7 +122,6 @@ def signed(one: Difference | None, scale: float, digits: int) -> tuple[str, str]
 
 
 def p_value(p: float) -> str:
-    """A p-value with as many digits as mean something."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -216,7 +215,6 @@ def _rounded(count: int) -> str:
 
 
 def _reach(largest: float) -> float:
-    """A round number of points that holds the largest."""
     return next((step for step in (1, 2, 4, 10, 20, 40, 60) if largest <= step), 100)
 
 

@@ -13,8 +13,6 @@ from groundwatch.protocols.registry import methods
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the numbers are printed."""
-
     paper: str
     table: str
 
@@ -86,7 +84,6 @@ class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def protocols(self) -> frozenset[str]:
-        """The protocols whose outcomes have a place in this table."""
         return frozenset(column.protocol for column in self.columns if column.protocol)
 
 

@@ -101,7 +101,6 @@ class PublishedComparison:
         self._entries[who].add(event)
 
     def tables(self) -> tuple[ComparedTable, ...]:
-        """The tables; raises `UsageError` when no outcome of the protocol has a score."""
         if not self._entries:
             others = f" ({', '.join(self._told_others())})" if self._others else ""
             raise UsageError(
@@ -168,8 +167,6 @@ class PublishedComparison:
 
 
 class _Image(msgspec.Struct):
-    """The answers about one image."""
-
     values: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
     weights: float = 0.0
 
