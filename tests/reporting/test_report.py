@@ -149,7 +149,7 @@ def test_a_history_takes_16_bytes_a_response(make):
         history.add(float(-number), number, number + 1)
     assert len(history) == 100
     assert next(iter(history.pairs())) == (99, 100)
-    assert sum(a.itemsize for a in (history._recorded_at, history._refuted, history._decided)) == 16
+    assert sum(a.itemsize for a in (history._recorded_at, history._facts)) == 16
 
 
 def test_a_tag_parts_a_models_answers_and_tells_the_difference(make):

@@ -90,7 +90,7 @@ class Sender:
         batch: list[tuple[int, bytes]] = []
         done = 0
         for number, line in self._lines():
-            ready = await self._with_images(number, line)
+            ready = await self._prepared(number, line)
             done += 1
             if isinstance(ready, LineError):
                 self.result.refused += 1
@@ -106,7 +106,7 @@ class Sender:
         yield done
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Every line with its number, in the gateway's format."""
+        """Every line with its number."""
         if self._published is not None:
             for number, response in enumerate(self._published, start=1):
                 if self._model:
@@ -119,17 +119,16 @@ class Sender:
             return
         lines = converted(self._path)
         if lines is not None:
-            for number, line in lines:
-                yield number, self._adapted(number, line)
+            yield from lines
             return
         with self._path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if stripped := line.strip():
-                    yield number, self._adapted(number, stripped)
+                    yield number, stripped
 
-    def _adapted(self, number: int, line: bytes) -> bytes:
-        """Give a line what the command line knows of it; captions as POPE publishes them become responses."""
-        if not (self._model or self._tenant or b'"image_id"' in line):
+    async def _prepared(self, number: int, line: bytes) -> bytes | LineError:
+        """Give a line what the command line knows of it, and upload images that it names by file."""
+        if not (self._model or self._tenant or b'"image_id"' in line or b'"images"' in line):
             return line
         try:
             record = msgspec.json.decode(line)
@@ -138,6 +137,7 @@ class Sender:
         if not isinstance(record, dict):
             return line
         if {"image_id", "text"} <= record.keys() and "answer" not in record:
+            # Captions as POPE publishes them become responses.
             model = self._model or self._path.stem
             record = {
                 "id": f"{model}-{record['image_id']}-{number}",
@@ -146,30 +146,17 @@ class Sender:
                 "answer": record["text"],
                 "tags": {"image": str(record["image_id"])},
             }
-        if self._model:
-            record.setdefault("model", self._model)
-        if self._tenant:
-            record.setdefault("tenant", self._tenant)
-        return _ENCODER.encode(record)
-
-    async def _with_images(self, number: int, line: bytes) -> bytes | LineError:
-        """Upload images that the line names by file, relative to its own file, and name them by hash."""
-        if b'"images"' not in line:
-            return line
-        try:
-            record = msgspec.json.decode(line)
-        except UNDECODED:
-            return line
-        images = record.get("images") if isinstance(record, dict) else None
-        if not isinstance(images, list) or not any(map(_names_file, images)):
-            return line
-        try:
-            for index, image in enumerate(images):
+        for name, value in (("model", self._model), ("tenant", self._tenant)):
+            if value:
+                record.setdefault(name, value)
+        images = record.get("images")
+        for index, image in enumerate(images if isinstance(images, list) else ()):
+            try:
                 if _names_file(image):
                     images[index] = await self._upload(image)
-        except InputError as error:
-            name = str(record.get("id", ""))
-            return LineError(line=number, id=name, field=f"images[{index}]", error=str(error))
+            except InputError as error:
+                name = str(record.get("id", ""))
+                return LineError(line=number, id=name, field=f"images[{index}]", error=str(error))
         return _ENCODER.encode(record)
 
     async def _upload(self, name: str) -> str:

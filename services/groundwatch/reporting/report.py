@@ -208,7 +208,7 @@ class Report:
             decided=tally.decided,
             coverage=tally.decided / tally.eligible if tally.eligible else None,
             scored_share=tally.scored / judged if judged else None,
-            answer_words=tally.words.mean,
+            answer_words=tally.words.numerator / tally.words.denominator if judged else None,
             cost=tally.cost,
             categories=tuple(_bin(name, found) for name, found in sorted(tally.categories.items())),
             by_answer_words=_bins(tally.lengths, LENGTH_STARTS),

@@ -16,7 +16,7 @@ import msgspec
 
 from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
 from groundwatch.statistics.intervals import RunningSums
-from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, representative, weight
+from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, representative, weight
 
 OTHER = "other"
 """The name under which all are counted that are not told apart."""
@@ -106,13 +106,12 @@ class History:
         self.forgotten = 0
         self._removed: Counter[float] = Counter()
         self._recorded_at = array("d")
-        self._refuted = array("I")
-        self._decided = array("I")
+        self._facts = array("Q")
+        """Refuted facts in the upper half, decided ones in the lower."""
 
     def add(self, recorded_at: float, refuted: int, decided: int) -> None:
         self._recorded_at.append(recorded_at)
-        self._refuted.append(refuted)
-        self._decided.append(decided)
+        self._facts.append(refuted << 32 | decided)
         self._forget()
 
     def remove(self, recorded_at: float) -> None:
@@ -122,8 +121,7 @@ class History:
     def merge(self, other: History) -> None:
         other._sweep()
         self._recorded_at.extend(other._recorded_at)
-        self._refuted.extend(other._refuted)
-        self._decided.extend(other._decided)
+        self._facts.extend(other._facts)
         self.forgotten += other.forgotten
         self._forget()
 
@@ -134,7 +132,7 @@ class History:
         """(refuted, decided) in the order of recording; equal times keep their order of arrival."""
         self._sweep()
         for index in self._order():
-            yield self._refuted[index], self._decided[index]
+            yield divmod(self._facts[index], 1 << 32)
 
     def _order(self) -> list[int]:
         return sorted(range(len(self._recorded_at)), key=self._recorded_at.__getitem__)
@@ -153,7 +151,7 @@ class History:
             return
         kept = []
         for index, recorded_at in enumerate(self._recorded_at):
-            if not self._decided[index] and self._removed.get(recorded_at, 0) > 0:
+            if not self._facts[index] and self._removed.get(recorded_at, 0) > 0:
                 self._removed[recorded_at] -= 1
             else:
                 kept.append(index)
@@ -164,26 +162,7 @@ class History:
 
     def _keep(self, kept: Sequence[int]) -> None:
         self._recorded_at = array("d", (self._recorded_at[index] for index in kept))
-        self._refuted = array("I", (self._refuted[index] for index in kept))
-        self._decided = array("I", (self._decided[index] for index in kept))
-
-
-class WeightedMean(RunningSums):
-    """A mean that values can be taken out of again: exact, but for rounding where weights are no integers."""
-
-    n: int = 0
-    total: float = 0.0
-    weights: float = 0.0
-
-    def add(self, value: float, weight: float = 1.0, times: int = 1) -> None:
-        """With `times` -1 take the value out again."""
-        self.n += times
-        self.total += times * weight * value
-        self.weights += times * weight
-
-    @property
-    def mean(self) -> float | None:
-        return self.total / self.weights if self.n else None
+        self._facts = array("Q", (self._facts[index] for index in kept))
 
 
 class Bin(RunningSums):
@@ -212,7 +191,7 @@ class Tally:
         self.whole = Bin()
         self.without_chance = 0
         self.sentence_level = WeightedMoments()
-        self.words = WeightedMean()
+        self.words = Linear()
         self.cost = 0.0
         self.categories: dict[str, Bin] = {}
         self.lengths: dict[int, Bin] = {}
@@ -246,7 +225,7 @@ class Tally:
         self.cost += event.usage.cost
         score = event.score if scored else None
         self.lengths.setdefault(_start(LENGTH_STARTS, event.answer_words), Bin()).add(score, *pair, each)
-        self.words.add(event.answer_words, each)
+        self.words.add(event.answer_words, 1, each)
         if not scored:
             self.unscored[event.reason] += 1
             return
@@ -268,7 +247,7 @@ class Tally:
         self.eligible -= event.eligible
         self.decided -= event.decided
         self.cost -= event.usage.cost
-        self.words.add(event.answer_words, each, -1)
+        self.words.add(event.answer_words, 1, -each)
         start = _start(LENGTH_STARTS, event.answer_words)
         self.lengths[start].responses -= 1
         if not self.lengths[start].responses:

@@ -7,8 +7,7 @@ for incomplete labels is under the GPL, which this package's licence does not go
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from groundwatch.errors import MissingExtraError
 from groundwatch.statistics.intervals import Interval, bootstrap, wilson
@@ -16,7 +15,7 @@ from groundwatch.statistics.intervals import Interval, bootstrap, wilson
 Counts = Sequence[int]
 """One item: how many annotators gave it each label, the labels in the same order for every item."""
 
-COEFFICIENTS = ("pearson", "spearman", "kendall")
+COEFFICIENTS = {"pearson": "pearsonr", "spearman": "spearmanr", "kendall": "kendalltau"}
 """Pearson's r, Spearman's rho and Kendall's tau-b, the three of FaithScore's table 3."""
 
 
@@ -33,10 +32,21 @@ def correlation(
     None where it is undefined: fewer than three pairs, or a side that never varies. Raises
     `MissingExtraError` without scipy, `ValueError` for sequences of different length or an unknown name.
     """
-    coefficient = _coefficient(name)
+    try:
+        from scipy import stats
+    except ImportError:
+        raise MissingExtraError("scipy", "embedded") from None
+    if name not in COEFFICIENTS:
+        raise ValueError(f"no coefficient {name}; there are {', '.join(COEFFICIENTS)}")
+    coefficient = getattr(stats, COEFFICIENTS[name])
 
     def statistic(pairs: Sequence[tuple[float, float]]) -> float | None:
-        return coefficient([a for a, _ in pairs], [b for _, b in pairs])
+        sides = [list(side) for side in zip(*pairs, strict=True)]
+        if any(min(side) == max(side) for side in sides):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return float(coefficient(*sides)[0])
 
     pairs = list(zip(first, second, strict=True))
     if len(pairs) < 3:
@@ -96,7 +106,12 @@ def krippendorff_alpha(items: Sequence[Counts], *, seed: int = 0, resamples: int
     may have different numbers of labels; one with fewer than two says nothing of agreement and is left
     out, so `n` counts the others. None where α is undefined: no such item, or one label everywhere.
     """
-    pairable = [(_agreeing(counts), counts) for counts in items if sum(counts) > 1]
+    pairable = [
+        # Of an item its part in the diagonal of the coincidence matrix.
+        (sum(count * (count - 1) for count in counts) / (sum(counts) - 1), counts)
+        for counts in items
+        if sum(counts) > 1
+    ]
 
     def statistic(drawn: Sequence[tuple[float, Counts]]) -> float | None:
         totals = [sum(column) for column in zip(*(counts for _, counts in drawn), strict=True)]
@@ -108,30 +123,3 @@ def krippendorff_alpha(items: Sequence[Counts], *, seed: int = 0, resamples: int
         return 1.0 - (labels - 1) * observed / expected
 
     return bootstrap(pairable, statistic, seed=seed, resamples=resamples)
-
-
-def _agreeing(counts: Counts) -> float:
-    pairs: int = sum(count * (count - 1) for count in counts)
-    return pairs / (sum(counts) - 1)
-
-
-def _coefficient(name: str) -> Callable[[Sequence[float], Sequence[float]], float | None]:
-    try:
-        from scipy import stats
-    except ImportError:
-        raise MissingExtraError("scipy", "embedded") from None
-    if name not in COEFFICIENTS:
-        raise ValueError(f"no coefficient {name}; there are {', '.join(COEFFICIENTS)}")
-    function: Any = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}[
-        name
-    ]
-
-    def compute(first: Sequence[float], second: Sequence[float]) -> float | None:
-        if min(first) == max(first) or min(second) == max(second):
-            return None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = float(function(first, second)[0])
-        return found if math.isfinite(found) else None
-
-    return compute

@@ -427,7 +427,7 @@ async def take(watching: AsyncIterator[tuple[int, str]], number: int) -> list[tu
 async def watched(gateway: Any) -> None:
     """Wait until somebody watches."""
     for _ in range(500):
-        if gateway.service._live.watchers:
+        if len(gateway.service._live.watchers):
             return
         await asyncio.sleep(0.01)
     raise AssertionError("nobody watches")

@@ -55,14 +55,14 @@ class Events:
 
 @contextlib.asynccontextmanager
 async def watching(gateway, **options: Any) -> AsyncIterator[Events]:
-    before = gateway.service._live.watchers
+    before = len(gateway.service._live.watchers)
     async with gateway.http.stream("GET", "/v1/scores", **options) as reply:
         assert reply.status_code == 200
         assert reply.headers["content-type"].startswith("text/event-stream")
         events = Events(reply.aiter_lines())
         await events.next()
         for _ in range(100):
-            if gateway.service._live.watchers > before or "since" in options.get("params", {}):
+            if len(gateway.service._live.watchers) > before or "since" in options.get("params", {}):
                 break
             await asyncio.sleep(0.02)
         yield events
@@ -208,12 +208,12 @@ async def test_a_slow_watcher_does_not_hold_up_the_others(gateway_factory, publi
 
 async def test_watchers_that_leave_are_forgotten(gateway):
     async with watching(gateway):
-        assert gateway.service._live.watchers == 1
+        assert len(gateway.service._live.watchers) == 1
     for _ in range(100):
-        if not gateway.service._live.watchers:
+        if not len(gateway.service._live.watchers):
             break
         await asyncio.sleep(0.02)
-    assert gateway.service._live.watchers == 0
+    assert len(gateway.service._live.watchers) == 0
 
 
 async def until(gateway, sequence: int) -> dict[str, Any]:

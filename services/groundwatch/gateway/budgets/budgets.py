@@ -17,11 +17,11 @@ import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.gateway.budgets.counters import FAULTS, LeasedCounter, Limit
+from groundwatch.gateway.budgets.counters import LeasedCounter, Limit
 from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
 from groundwatch.gateway.budgets.signals import Signals
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import follow_stream
+from groundwatch.runtime.delivery.streams import FAULTS, follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -172,7 +172,7 @@ class Budgets:
                 await self._synchronise()
                 for state in self._states.values():
                     for counter in state.counters:
-                        await self._tried(counter.give_back(counter.withdraw()))
+                        await self._tried(counter.give_back())
 
     @property
     def problem(self) -> str:
@@ -277,7 +277,7 @@ class Budgets:
         logger.info("budgets.changed", budget=name, removed=budget is None)
 
     def _return(self, counter: LeasedCounter) -> None:
-        task = asyncio.ensure_future(self._tried(counter.give_back(counter.withdraw())))
+        task = asyncio.ensure_future(self._tried(counter.give_back()))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 

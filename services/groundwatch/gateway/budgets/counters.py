@@ -7,15 +7,15 @@ limit, whoever dies: a lease that is not given back is lost until its window end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import TransientError
 from groundwatch.gateway.budgets.rules import Count
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.statistics.sampling import pace
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ LEASES = 50
 MAX_LEASE = 1_000
 RACES = 50
 """How often to try again after another gateway was faster."""
-
-FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -107,12 +105,13 @@ class LeasedCounter:
             now / self._period - window,
         )
 
-    def see(self, stratum: str) -> None:
+    def count(self, stratum: str, now: float, *, taken: bool) -> int:
+        """Count a response, and with `taken` use one of what is held; the window that it counts in."""
+        window = self.turn(now)
         self._fresh[stratum] = self._fresh.get(stratum, 0) + 1
-
-    def take(self, stratum: str) -> None:
-        """Use one response of what is held."""
-        self._held[stratum] -= 1
+        if taken:
+            self._held[stratum] -= 1
+        return window
 
     def undo(self, stratum: str, window: int, *, taken: bool) -> None:
         """The response had been there before: it neither came nor used anything."""
@@ -144,14 +143,12 @@ class LeasedCounter:
         if any(self._fresh.values()) or any(self._late.values()):
             await self._change(lambda count, limit: {})
 
-    def withdraw(self) -> tuple[int, dict[str, int]]:
-        """Hold nothing any more; what was held, with its window, is for `give_back`."""
+    def give_back(self) -> Coroutine[Any, Any, None]:
+        """Hold nothing from now on; awaited, others can use what was held, else it is lost (`TransientError`)."""
         held, self._held = self._held, {}
-        return self._window, held
+        return self._return(self._window, held)
 
-    async def give_back(self, withdrawn: tuple[int, dict[str, int]]) -> None:
-        """Return what was withdrawn, so that others can use it. Raises `TransientError`: it is lost then."""
-        window, held = withdrawn
+    async def _return(self, window: int, held: dict[str, int]) -> None:
         if window == self._window and any(held.values()):
             await self._change(lambda count, limit: {name: -number for name, number in held.items()})
 

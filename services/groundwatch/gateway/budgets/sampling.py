@@ -84,11 +84,6 @@ def decide(
         taken = place < chance
         if not taken:
             declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
-        windows = []
-        for counter in state.counters:
-            windows.append((counter, counter.turn(now)))
-            counter.see(stratum)
-            if taken:
-                counter.take(stratum)
+        windows = ((counter, counter.count(stratum, now, taken=taken)) for counter in state.counters)
         held.append(Held(stratum, taken, tuple(windows)))
     return Decided(declined=declined, drawn=drawn, held=tuple(held))

@@ -40,46 +40,40 @@ class Lines:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: list[bytes] = []
+        self._pieces: list[bytes] = []
         self._size = 0
-        self._skipping = False
         self.number = 0
 
     @property
     def held(self) -> int:
-        return 0 if self._skipping else self._size
+        return self._size if self._size <= self._limit else 0
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes | TooLarge]]:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             yield from self._end(piece)
-        if rest:
-            self._hold(rest)
+        self._hold(rest)
 
     def finish(self) -> Iterator[tuple[int, bytes | TooLarge]]:
-        if self._size or self._skipping:
+        if self._size:
             yield from self._end(b"")
 
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
+        self._pieces.append(piece)
         if self._size > self._limit:
-            self._skipping = True
-            self._held.clear()
-        elif not self._skipping:
-            self._held.append(piece)
+            self._pieces.clear()
 
     def _end(self, piece: bytes) -> Iterator[tuple[int, bytes | TooLarge]]:
         self._hold(piece)
         self.number += 1
-        skipped, line = self._skipping, b"".join(self._held)
-        self._held.clear()
-        self._size, self._skipping = 0, False
-        if skipped:
-            yield self.number, TooLarge(self._limit)
-            return
+        size, line = self._size, b"".join(self._pieces)
+        self._size, self._pieces = 0, []
         if self.number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
-        if line.strip():
+        if size > self._limit:
+            yield self.number, TooLarge(self._limit)
+        elif line.strip():
             yield self.number, line
 
 

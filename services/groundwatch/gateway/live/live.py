@@ -168,7 +168,7 @@ class Live:
         self._bus = bus
         self._alarms = alarms
         self._budgets = budgets
-        self._watchers: set[Watcher] = set()
+        self.watchers: set[Watcher] = set()
         self._new_board = partial(Board, most, lambda: alarms.alarms.alarmed())
         self._board = self._new_board()
         self._counting = SupervisedTask("gateway-live", self._count)
@@ -187,7 +187,7 @@ class Live:
 
     def close(self) -> None:
         self._closing = True
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             watcher.awake.set()
 
     async def stop(self) -> None:
@@ -200,10 +200,6 @@ class Live:
     def problem(self) -> str:
         ahead = self._showing_ahead.problem if self._showing_ahead is not None else ""
         return self._unread or self._counting.problem or ahead or self._alarms.problem
-
-    @property
-    def watchers(self) -> int:
-        return len(self._watchers)
 
     async def report(self) -> dict[str, Any]:
         """The report of live traffic. `sequence` is how far it goes, `complete` whether all was read."""
@@ -236,7 +232,7 @@ class Live:
                 position = position if past is None else past.sequence
                 yield [past or Heartbeat(position)]
         watcher = Watcher(wanted, after)
-        self._watchers.add(watcher)
+        self.watchers.add(watcher)
         try:
             while not self._closing:
                 if found := await watcher.next(HEARTBEAT_SECONDS):
@@ -244,7 +240,7 @@ class Live:
                 elif not self._closing:
                     yield [Heartbeat(max(self.position, watcher.after))]
         finally:
-            self._watchers.discard(watcher)
+            self.watchers.discard(watcher)
 
     async def _ready(self) -> bool:
         """Wait until it is known from where on outcomes are shown, at most for a heartbeat."""
@@ -313,7 +309,7 @@ class Live:
         await self._stop_ahead()
         self.position = self._counted = 0
         self._alarms.reset()
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             watcher.after = 0
         self._budgets.forget()
         self._caught_up.clear()
@@ -359,7 +355,7 @@ class Live:
         if event is None:
             return
         shown = Shown(read.sequence, event, read.data)
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             if watcher.wanted.matches(event):
                 watcher.offer(shown)
 

@@ -107,13 +107,8 @@ def _ratios(
 
 
 def mcnemar(refuted_first: int, refuted_second: int) -> float:
-    """McNemar's exact two-sided p-value (1947) of two discordant counts; 1 where there are none.
-
-    Raises `MissingExtraError` without numpy.
-    """
-    if refuted_first < 0 or refuted_second < 0:
-        raise ValueError("counts are not below 0")
-    return _flipped({1: refuted_first + refuted_second}, abs(refuted_first - refuted_second))
+    """McNemar's exact two-sided p-value (1947) of two discordant counts; 1 where there are none."""
+    return sign_flip([-1] * refuted_first + [1] * refuted_second)
 
 
 def sign_flip(changes: Sequence[int]) -> float:
@@ -124,16 +119,12 @@ def sign_flip(changes: Sequence[int]) -> float:
     the sum is convolved. Where every change is 1 or -1 it is McNemar's exact test. Raises
     `MissingExtraError` without numpy.
     """
-    return _flipped(Counter(abs(change) for change in changes if change), abs(sum(changes)))
-
-
-def _flipped(sizes: Mapping[int, int], observed: int) -> float:
-    """The chance that a sum of so many changes of each size, with random signs, is as far from 0."""
+    observed = abs(sum(changes))
     if not observed:
         return 1.0
     np = _numpy()
     distribution = np.ones(1)
-    for size, number in sorted(sizes.items()):
+    for size, number in sorted(Counter(abs(change) for change in changes if change).items()):
         # The sum of `number` changes of this size is size · (2 · heads - number): steps of 2 · size.
         one = np.zeros(size * number + 1)
         one[::size] = _fair_heads(np, number)

@@ -1,7 +1,6 @@
 """A comparison for people: as tables, and as one HTML file with plots that fetches nothing."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -130,9 +129,6 @@ def _both(group: GroupComparison, name: str) -> Text:
     return lines(*(share(getattr(side, name, None)) for side in sides)) if any(sides) else lines("–")
 
 
-ROW, LEFT, WIDTH, RIGHT = 30, 190, 760, 180
-BARS = 130
-
 NAME = 24
 """Letters of a group's name that fit beside the axis."""
 
@@ -148,57 +144,9 @@ def html_report(found: Comparison) -> str:
         lstrip_blocks=True,
     )
     made.filters |= {"percent": percent, "rounded": _rounded, "middle_cut": _middle_cut}
-    made.globals |= {"forest": _forest, "histogram": _histogram, "marks": MARKS}
+    made.globals |= {"marks": MARKS, "reach_of": _reach}
     made.globals |= {one.__name__: one for one in (name_of, p_value, signed, summary)}
     return made.get_template("compare.html").render(found=found)
-
-
-def _forest(groups: Sequence[GroupComparison]) -> dict[str, Any] | None:
-    """Groups' differences on one axis with 0 in sight, in units of the plot; None when no group has one."""
-    rated = [(group, group.rate) for group in groups if group.rate is not None]
-    if not rated:
-        return None
-    ends = [abs(100 * end) for _, one in rated for end in (one.value, one.low, one.high) if end is not None]
-    reach = _reach(max(ends))
-
-    def x(points: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (points + reach) / (2 * reach), 1)
-
-    rows = []
-    for number, (group, one) in enumerate(rated):
-        value, interval = signed(one, 100.0, 1)
-        kind, low, high = "diff", None, None
-        if one.low is not None and one.high is not None:
-            kind += " worse" if one.low > 0 else " better" if one.high < 0 else ""
-            low, high = x(100 * one.low), x(100 * one.high)
-        rows.append(
-            {
-                "name": name_of(group),
-                "aside": f"{value} ({interval})" if interval else value,
-                "kind": kind,
-                "whole": group.dimension == "all",
-                "x": x(100 * one.value),
-                "y": 6 + ROW * number + ROW / 2,
-                "low": low,
-                "high": high,
-            }
-        )
-    ticks = [
-        {
-            "x": x(reach * step / 2),
-            "label": f"{reach * step / 2:+g}" if step else "0",
-            "kind": "grid" if step else "zero",
-        }
-        for step in range(-2, 3)
-    ]
-    return {
-        "height": ROW * len(rows) + 34,
-        "width": WIDTH,
-        "name_x": LEFT - 12,
-        "aside_x": WIDTH - RIGHT + 10,
-        "ticks": ticks,
-        "rows": rows,
-    }
 
 
 def _middle_cut(name: str) -> str:
@@ -214,46 +162,8 @@ def _rounded(count: int) -> str:
     return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
 
 
-def _reach(largest: float) -> float:
+def _reach(rated: Sequence[GroupComparison]) -> int:
+    """A round number of percentage points that holds every difference and its interval."""
+    ones = [group.rate for group in rated if group.rate is not None]
+    largest = max(abs(100 * end) for one in ones for end in (one.value, one.low, one.high) if end is not None)
     return next((step for step in (1, 2, 4, 10, 20, 40, 60) if largest <= step), 100)
-
-
-def _histogram(counts: Sequence[int]) -> dict[str, Any]:
-    """Responses by change of their share of facts not in the image; the unchanged are told, not drawn."""
-    half = len(counts) // 2
-    step = (WIDTH - 40) / len(counts)
-    most = max((count for place, count in enumerate(counts) if place != half), default=0)
-    bars = []
-    for place, count in enumerate(counts):
-        if place == half or not count:
-            continue
-        left, height = 20 + step * place, round(max(2.0, BARS * count / most), 1)
-        bars.append(
-            {
-                "kind": "better" if place < half else "worse",
-                "count": count,
-                "x": round(left + 1.5, 1),
-                "y": round(18 + BARS - height, 1),
-                "width": round(step - 3, 1),
-                "height": height,
-                "middle": round(left + step / 2, 1),
-            }
-        )
-    ticks = [
-        {
-            "x": round(20 + step * half + step / 2 + share * (step * half + step / 2), 1),
-            "label": "unchanged" if share == 0 else f"{100 * share:+.0f} points",
-            "kind": {-1.0: "first", 1.0: "last"}.get(share, ""),
-        }
-        for share in (-1.0, -0.5, 0.0, 0.5, 1.0)
-    ]
-    return {
-        "unchanged": counts[half],
-        "smaller": sum(counts[:half]),
-        "larger": sum(counts[half + 1 :]),
-        "width": WIDTH,
-        "height": BARS + 40,
-        "axis": BARS + 18,
-        "bars": bars,
-        "ticks": ticks,
-    }
