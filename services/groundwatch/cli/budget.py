@@ -8,8 +8,7 @@ import typer
 from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.cli.output import print_json, say
 from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.rules import Budget, BudgetUse
-from groundwatch.gateway.budgets.signals import SIGNALS
+from groundwatch.gateway.budgets.rules import SIGNALS, Budget, BudgetUse
 from groundwatch.system.connecting import on_bus
 from groundwatch.terminal import Console, Table, lines
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.gateway.budgets.signals import SIGNALS, Signals
+from groundwatch.gateway.budgets.rules import SIGNALS, Signals
 
 
 def response(answer: str = "A dog.", **fields) -> ResponseRecorded:

@@ -18,8 +18,7 @@ import nats.js.errors
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.budgets.counters import LeasedCounter, Limit
-from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Spent, matching
-from groundwatch.gateway.budgets.signals import Signals
+from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Signals, Spent, matching
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
@@ -126,10 +125,8 @@ class BudgetState:
         return {ORDINARY: 1 - reserve, SUSPICIOUS: reserve} if reserve else {"": 1.0}
 
     def _split(self, number: int) -> dict[str, int]:
-        if not self.budget.reserve:
-            return {"": number}
         kept = round(self.budget.reserve * number)
-        return {ORDINARY: number - kept, SUSPICIOUS: kept}
+        return {ORDINARY: number - kept, SUSPICIOUS: kept} if self.budget.reserve else {"": number}
 
 
 class Budgets:
@@ -142,7 +139,6 @@ class Budgets:
         self._metrics = metrics
         self._store: KeyValue | None = None
         self._raw: dict[str, tuple[bytes, int]] = {}
-        self._budgets: dict[str, Budget] = {}
         self._states: dict[str, BudgetState] = {}
         self._scopes: dict[Key, BudgetState | None] = {}
         self._known = asyncio.Event()
@@ -186,7 +182,8 @@ class Budgets:
         if key not in self._scopes:
             if len(self._scopes) >= MAX_SCOPES:
                 self._scopes.clear()
-            self._scopes[key] = self._states.get(matching(self._budgets, *key))
+            budgets = {name: state.budget for name, state in self._states.items()}
+            self._scopes[key] = self._states.get(matching(budgets, *key))
         return self._scopes[key]
 
     def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> list[LeasedCounter]:
@@ -255,31 +252,25 @@ class Budgets:
 
     def _set(self, name: str, budget: Budget | None) -> None:
         """Begin, change or end a budget. What was leased under the old one is given back at once."""
-        assert self._store is not None or budget is None
         state = self._states.get(name)
         if state is not None and state.budget != budget:
             for counter in state.counters:
-                self._return(counter)
-        if budget is None:
-            self._budgets.pop(name, None)
-            self._states.pop(name, None)
-            self._metrics.forget_budget(name)
+                task = asyncio.ensure_future(self._tried(counter.give_back()))
+                self._returning.add(task)
+                task.add_done_callback(self._returning.discard)
+        if budget is not None and state is None:
+            assert self._store is not None
+            state = self._states[name] = BudgetState(name, budget, self._store, self)
+            for kind in ("minute", "day", "spent"):
+                self._inform(state, kind)
         else:
-            self._budgets[name] = budget
-            if state is None and self._store is not None:
-                state = self._states[name] = BudgetState(name, budget, self._store, self)
-                for kind in ("minute", "day", "spent"):
-                    self._inform(state, kind)
-            elif state is not None:
-                state.budget = budget
-                self._metrics.forget_budget(name)
+            self._metrics.forget_budget(name)
+        if budget is None:
+            self._states.pop(name, None)
+        elif state is not None:
+            state.budget = budget
         self._scopes.clear()
         logger.info("budgets.changed", budget=name, removed=budget is None)
-
-    def _return(self, counter: LeasedCounter) -> None:
-        task = asyncio.ensure_future(self._tried(counter.give_back()))
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
 
     async def _tick(self) -> None:
         while True:
@@ -339,12 +330,11 @@ class Budgets:
                     self._metrics.budget(state.name, resource, limit, used)
 
     def _fault(self, problem: str) -> None:
-        if problem and not self._unknown:
-            logger.warning("budgets.unknown", problem=problem)
         if problem:
-            self._unknown = (
-                f"budgets: {problem}: run groundwatch admin provision if the bucket does not exist"
-            )
+            if not self._unknown:
+                logger.warning("budgets.unknown", problem=problem)
+            hint = "run groundwatch admin provision if the bucket does not exist"
+            self._unknown = f"budgets: {problem}: {hint}"
             self._known.set()
         elif self._known.is_set():
             self._unknown = ""

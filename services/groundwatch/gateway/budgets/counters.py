@@ -144,7 +144,7 @@ class LeasedCounter:
             await self._change(lambda count, limit: {})
 
     def give_back(self) -> Coroutine[Any, Any, None]:
-        """Hold nothing from now on; awaited, others can use what was held, else it is lost (`TransientError`)."""
+        """Hold nothing from now on. Awaited, others can use what was held; when that fails it is lost."""
         held, self._held = self._held, {}
         return self._return(self._window, held)
 

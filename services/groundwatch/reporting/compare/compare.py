@@ -15,7 +15,6 @@ from groundwatch.reporting.compare.numbers import RESAMPLES, bootstrap_ratios, s
 from groundwatch.reporting.compare.outcomes import (
     ChangedResponse,
     Coverage,
-    Facts,
     GroupComparison,
     OutcomeTable,
     Pair,
@@ -31,6 +30,9 @@ from groundwatch.statistics.intervals import wilson
 K = TypeVar("K")
 N = TypeVar("N", int, float)
 
+Pairs = Sequence[tuple[RunOutcome, RunOutcome]]
+"""The outcomes of the same responses in both runs."""
+
 CHANGED = 20
 """Responses that are told as the most changed, when nothing else is asked for."""
 
@@ -42,7 +44,7 @@ FEW = 20
 
 
 def compare_section(
-    pairs: Sequence[tuple[RunOutcome, RunOutcome]],
+    pairs: Pairs,
     sides: OutcomeTable,
     judges: tuple[str, str],
     *,
@@ -102,7 +104,7 @@ def _pair(first: RunOutcome, second: RunOutcome, sides: OutcomeTable, units: Map
 
 def _groups(
     both: Sequence[Pair],
-    pairs: Sequence[tuple[RunOutcome, RunOutcome]],
+    pairs: Pairs,
     *,
     testing: bool,
     seed: int,
@@ -117,7 +119,10 @@ def _groups(
     parts = [0] * len(names)
     for pair in both:
         rated, averaged = rates.setdefault(pair.unit, {}), scores.setdefault(pair.unit, {})
-        for name, one in _memberships(pair):
+        named = [(("all", ""), pair.total), (("model", pair.first.model), pair.total)]
+        named += [(("tenant", pair.first.tenant), pair.total)]
+        named += [(("category", category), one) for category, one in pair.facts.items()]
+        for name, one in named:
             if (at := index.get(name)) is None:
                 continue
             parts[at] += 1
@@ -129,7 +134,11 @@ def _groups(
             _add(flips[at], pair.unit, [one.both, one.only_first, one.only_second])
     rate = bootstrap_ratios(list(rates.values()), len(names), seed=seed, resamples=resamples)
     score = bootstrap_ratios(list(scores.values()), len(names), seed=seed, resamples=resamples)
-    covered = _coverages(pairs)
+    covered: dict[tuple[str, str, int], list[RunOutcome]] = {}
+    for sides in pairs:
+        for number, side in enumerate(sides):
+            for name in (("all", ""), ("model", side.model), ("tenant", side.tenant)):
+                covered.setdefault((*name, number), []).append(side)
     return tuple(
         GroupComparison(
             dimension=name[0],
@@ -138,16 +147,14 @@ def _groups(
             **dict(zip(("rate_first", "rate_second", "rate"), rate[at], strict=True)),
             **dict(zip(("score_first", "score_second", "score"), score[at], strict=True)),
             verdicts=verdicts(list(flips[at].values())) if testing else None,
-            first=covered.get((*name, 0)),
-            second=covered.get((*name, 1)),
+            first=_coverage(covered.get((*name, 0))),
+            second=_coverage(covered.get((*name, 1))),
         )
         for at, name in enumerate(names)
     ), left_out
 
 
-def _names(
-    both: Sequence[Pair], pairs: Sequence[tuple[RunOutcome, RunOutcome]]
-) -> tuple[list[tuple[str, str]], dict[str, int]]:
+def _names(both: Sequence[Pair], pairs: Pairs) -> tuple[list[tuple[str, str]], dict[str, int]]:
     found: list[tuple[str, str]] = [("all", "")]
     left_out: dict[str, int] = {}
     for dimension, counted in (
@@ -162,31 +169,15 @@ def _names(
     return found, left_out
 
 
-def _memberships(pair: Pair) -> Iterator[tuple[tuple[str, str], Facts]]:
-    total = pair.total
-    yield ("all", ""), total
-    yield ("model", pair.first.model), total
-    yield ("tenant", pair.first.tenant), total
-    for category, one in pair.facts.items():
-        yield ("category", category), one
-
-
 def _add(to: dict[K, list[N]], at: K, more: list[N]) -> None:
     if (before := to.setdefault(at, more)) is not more:
         for place, number in enumerate(more):
             before[place] += number
 
 
-def _coverages(pairs: Sequence[tuple[RunOutcome, RunOutcome]]) -> dict[tuple[str, str, int], Coverage]:
-    lists: dict[tuple[str, str, int], list[RunOutcome]] = {}
-    for pair in pairs:
-        for number, side in enumerate(pair):
-            for name in (("all", ""), ("model", side.model), ("tenant", side.tenant)):
-                lists.setdefault((*name, number), []).append(side)
-    return {name: _coverage(found) for name, found in lists.items()}
-
-
-def _coverage(found: Sequence[RunOutcome]) -> Coverage:
+def _coverage(found: Sequence[RunOutcome] | None) -> Coverage | None:
+    if found is None:
+        return None
     judged = [side for side in found if side.outcome is not OutcomeKind.DECLINED]
     declined = Counter(side.reason for side in found if side.outcome is OutcomeKind.DECLINED)
     scored = sum(side.scored for side in found)
@@ -252,7 +243,7 @@ def _judge(judge: Judge) -> str:
 
 
 def sections(
-    pairs: Mapping[str, Sequence[tuple[RunOutcome, RunOutcome]]],
+    pairs: Mapping[str, Pairs],
     sides: OutcomeTable,
     *,
     units: Mapping[str, str] | None = None,
@@ -275,7 +266,7 @@ def sections(
 
 
 def _by_judges(
-    pairs: Sequence[tuple[RunOutcome, RunOutcome]], sides: OutcomeTable
+    pairs: Pairs, sides: OutcomeTable
 ) -> list[tuple[tuple[str, str], list[tuple[RunOutcome, RunOutcome]]]]:
     scored: dict[tuple[str, str], list[tuple[RunOutcome, RunOutcome]]] = {}
     others: dict[tuple[str, str], list[tuple[RunOutcome, RunOutcome]]] = {}
