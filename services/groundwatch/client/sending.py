@@ -22,11 +22,7 @@ from groundwatch.runtime.stores.image_reading import ImageFolders
 BATCH = 250
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
-"""As gateways take them by default."""
-
 TOKEN_VARIABLE = "GROUNDWATCH_TOKEN"
-"""Says to a gateway who this is."""
-
 PATIENCE = 60.0
 """Seconds to keep trying while the gateway says that it is full."""
 

@@ -24,6 +24,9 @@ LOOK_SECONDS = 1.0
 SHORTEST = 16
 """Characters of a token: shorter ones are guessed."""
 
+LONGEST = 48
+"""Characters of a tenant's name for a run: with the mark it is a run's name like any other."""
+
 SETTING = "gateway.tokens_file"
 
 
@@ -98,9 +101,34 @@ class Caller(msgspec.Struct, frozen=True):
             message = f"{what} is about all tenants, and this token is good for tenant '{self.only}' alone"
             raise NotAllowed("all_tenants", message)
 
+    @property
+    def _mark(self) -> str:
+        """What ends the names of this tenant's runs. Who may act for all calls every run by its full name."""
+        return "" if self.only is None else f"-t{digest(self.only)[:12]}"
+
+    def check_run(self, name: str) -> str:
+        """What is wrong with a name for a new run; empty if nothing is, as far as is known here."""
+        if not name:
+            return "is missing: name the new run"
+        if self.only is not None and len(name) > LONGEST:
+            return f"has {len(name)} characters; at most {LONGEST} are taken"
+        return ""
+
+    def full_run(self, name: str) -> str:
+        """The run's own name; live traffic, and no name, are everybody's."""
+        return name if name in ("", LIVE) else name + self._mark
+
+    def in_words(self, text: str) -> str:
+        """A run's name, or a sentence with some, as the caller knows them."""
+        return text.replace(self._mark, "") if self._mark else text
+
+    def shown(self, state: Replay) -> Replay:
+        """A replay as the caller knows it."""
+        told = {name: self.in_words(getattr(state, name)) for name in ("run", "source", "reason")}
+        return msgspec.structs.replace(state, **told)
+
 
 EVERYBODY = Caller()
-"""Whoever calls a gateway that asks for no token."""
 
 
 class Tokens:
@@ -178,34 +206,3 @@ def _tenants(path: Path, lines: Sequence[str]) -> dict[bytes, str]:
     if not found:
         raise SettingsError(f"setting '{SETTING}': {path} has no token: nobody could call")
     return found
-
-
-LONGEST = 48
-"""Characters of a tenant's name for a run: with the mark it is a run's name like any other."""
-
-
-class RunNames:
-    """One caller's names. Somebody who may act for all tenants calls every run by its full name."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._mark = "" if caller.only is None else f"-t{digest(caller.only)[:12]}"
-
-    def check(self, name: str) -> str:
-        """What is wrong with a name for a new run; empty if nothing is, as far as is known here."""
-        if not name:
-            return "is missing: name the new run"
-        if self._mark and len(name) > LONGEST:
-            return f"has {len(name)} characters; at most {LONGEST} are taken"
-        return ""
-
-    def full(self, name: str) -> str:
-        """The run's own name; live traffic, and no name, are everybody's."""
-        return name if name in ("", LIVE) else name + self._mark
-
-    def given(self, text: str) -> str:
-        """A run's name, or a sentence with some, in the caller's words."""
-        return text.replace(self._mark, "") if self._mark else text
-
-    def of(self, state: Replay) -> Replay:
-        told = {name: self.given(getattr(state, name)) for name in ("run", "source", "reason")}
-        return msgspec.structs.replace(state, **told)

@@ -12,8 +12,6 @@ from groundwatch.terminal import Group, RenderableType, Table, Text, styled
 LATEST = 6
 WIDTH = 10
 RECENT = 40
-"""Responses over which the trend is shown."""
-
 BARS = " ▁▂▃▄▅▆▇█"
 
 

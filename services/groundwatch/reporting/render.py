@@ -43,8 +43,6 @@ def grid(title: str, names: Sequence[str], *headings: str, **options: Any) -> Ta
 
 
 ACROSS = 3
-"""Models side by side in a breakdown."""
-
 Pick = Callable[[ModelReport], Sequence[BinReport]]
 
 

@@ -89,8 +89,6 @@ ENTITY_STARTS = (0, 1, 2, 3, 4, 5, 6, 8, 11)
 """First numbers of entities of the bins of figure 4, which goes from 1 to 10."""
 
 CATEGORIES = 50
-"""Categories of facts that are told apart."""
-
 REMEMBERED = 50_000
 """Responses in which a change of rate is looked for; up to twice as many are held, at 16 bytes each."""
 

@@ -16,8 +16,6 @@ from typing import Self, TypeVar
 import msgspec
 
 LEVEL = 0.95
-"""The confidence level of every interval."""
-
 NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 T = TypeVar("T")

@@ -26,7 +26,6 @@ LEASES = 50
 
 MAX_LEASE = 1_000
 RACES = 50
-"""How often to try again after another gateway was faster."""
 
 
 class Limit(msgspec.Struct, frozen=True):

@@ -1,4 +1,9 @@
-"""Budgets as people set them: what may be spent on judging whom, in a bucket that all gateways watch."""
+"""Budgets as people set them: what may be spent on judging whom, in a bucket that all gateways watch.
+
+Signals say cheaply that a response may say what is not in the image: no model is asked. Each is a function
+from a response to a number from 0 (nothing speaks for it) to 1. They decide who is likelier to be judged,
+never what a rate is: weights make up for it, so a signal may be as crude as it likes.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +35,6 @@ HEDGES = frozenset(
 """Words with which an answer covers itself."""
 
 FULL_OF_HEDGES = 0.1
-"""The share of such words that counts as 1."""
-
 FAR = 4.0
 """How many standard deviations from the usual count as 1."""
 

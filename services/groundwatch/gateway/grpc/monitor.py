@@ -16,7 +16,7 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.events import LIVE
-from groundwatch.gateway.callers import Caller, Filter, NotAllowed, RunNames
+from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.grpc import messages
@@ -37,8 +37,6 @@ CLOSING_SECONDS = 2 * ANSWER_SECONDS
 """What calls still have when the gateway goes down: less than the drain."""
 
 LOOK_SECONDS = 0.5
-"""How often a replay that is followed is looked at."""
-
 HEARTBEAT_SECONDS = 15.0
 
 
@@ -163,10 +161,9 @@ class Monitor(MonitorServiceServicer):
             value = getattr(request, field)
             if not 0 <= value < float("inf"):
                 raise Failure("invalid", f"{value} is not a number of at least 0", field)
-        names = RunNames(caller)
-        if wrong := names.check(request.run):
+        if wrong := caller.check_run(request.run):
             raise Failure("invalid", wrong, "run")
-        if await replays.find(names.full(request.run)) is not None:
+        if await replays.find(caller.full_run(request.run)) is not None:
             raise Failure("run_exists", f"run '{request.run}' exists already", "run")
         if request.judge and caller.only is not None:
             raise Failure(
@@ -176,8 +173,8 @@ class Monitor(MonitorServiceServicer):
             )
         asked = {name: getattr(request, name) for name in Wanted.__struct_fields__}
         own = {
-            "run": names.full(request.run),
-            "source": names.full(request.source) or LIVE,
+            "run": caller.full_run(request.run),
+            "source": caller.full_run(request.source) or LIVE,
             "stage": request.stage or "extraction",
             "tenants": caller.tenants(request.tenants),
         }
@@ -187,8 +184,8 @@ class Monitor(MonitorServiceServicer):
             state = await replays.start(wanted, allow_gap=request.allow_gap)
         except UsageError as error:
             code = grpc.StatusCode.INVALID_ARGUMENT
-            raise Failure("refused", names.given(str(error)), code=code) from error
-        return pb.StartReplayResponse(replay=message(pb.Replay, names.of(state)))
+            raise Failure("refused", caller.in_words(str(error)), code=code) from error
+        return pb.StartReplayResponse(replay=message(pb.Replay, caller.shown(state)))
 
     async def FollowReplay(  # noqa: N802
         self, request: pb.FollowReplayRequest, context: Context
@@ -201,7 +198,7 @@ class Monitor(MonitorServiceServicer):
             while True:
                 state = await self._replay(request.run, caller)
                 if state != told or clock() - at > HEARTBEAT_SECONDS:
-                    yield pb.FollowReplayResponse(replay=message(pb.Replay, RunNames(caller).of(state)))
+                    yield pb.FollowReplayResponse(replay=message(pb.Replay, caller.shown(state)))
                     told, at = state, clock()
                 if state.status in OVER:
                     return
@@ -218,12 +215,11 @@ class Monitor(MonitorServiceServicer):
         if state.status in OVER:
             raise Failure("over", f"run '{request.run}' is {state.status}", "run")
         state = await self._replays.cancel(state.run)
-        return pb.CancelReplayResponse(replay=message(pb.Replay, RunNames(caller).of(state)))
+        return pb.CancelReplayResponse(replay=message(pb.Replay, caller.shown(state)))
 
     @_answered
     async def Compare(self, request: pb.CompareRequest, context: Context) -> pb.CompareResponse:  # noqa: N802
         caller = self._caller(context)
-        names = RunNames(caller)
         tenant = caller.tenant(request.tenant)
         for field in ("first", "second"):
             if not is_token(getattr(request, field)):
@@ -236,19 +232,19 @@ class Monitor(MonitorServiceServicer):
         try:
             found = await compare(
                 self._core.bus,
-                names.full(request.first),
-                names.full(request.second),
+                caller.full_run(request.first),
+                caller.full_run(request.second),
                 model=request.model,
                 tenant=tenant,
                 protocol=request.protocol,
                 listed=caller.only is None,
             )
         except UsageError as error:
-            error.args = (names.given(str(error)),)
+            error.args = (caller.in_words(str(error)),)
             raise
         finally:
             self._comparing -= 1
-        notes = tuple(map(names.given, found.notes))
+        notes = tuple(map(caller.in_words, found.notes))
         found = msgspec.structs.replace(found, first=request.first, second=request.second, notes=notes)
         answer = pb.CompareResponse()
         answer.comparison.update(msgspec.to_builtins(found))
@@ -268,7 +264,7 @@ class Monitor(MonitorServiceServicer):
     async def _replay(self, run: str, caller: Caller) -> Replay:
         if not run:
             raise Failure("invalid", "is missing", "run")
-        state = await self._replays.find(RunNames(caller).full(run))
+        state = await self._replays.find(caller.full_run(run))
         if state is None or (caller.only is not None and set(state.tenants) != {caller.only}):
             raise Failure("not_found", f"no run '{run[:64]}'", "run")
         return state

@@ -26,17 +26,12 @@ from groundwatch.runtime.telemetry.logs import logger
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
 HEALTH_SECONDS = 0.5
 STREAMS = 256
-"""Calls at once on one connection."""
-
 CALLS = 1_000
 """Calls at once besides those who watch; one that waits to be read holds some 64 KiB."""
 
 METADATA = 16 * 1024
-"""Bytes of a call's metadata."""
-
 HANDSHAKE_SECONDS = 10
 IDLE_SECONDS = 300
-"""How long a connection may be without a call."""
 
 
 class GrpcServer:

@@ -13,8 +13,6 @@ from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.runtime.delivery.bus import Receipt
 
 TOGETHER = 256
-"""Results in one message at most."""
-
 LINGER = 0.002
 """Seconds that results wait for others, where others are in the air."""
 

@@ -70,8 +70,6 @@ FOR_ALL = {
     "/v1/report": "the report",
     "/v1/alarms": "the list of alarms",
 }
-"""What shows all tenants beside each other."""
-
 READING = frozenset({"GET", "HEAD"})
 BEARER = 'Bearer realm="groundwatch"'
 BASIC = 'Basic realm="groundwatch", charset="UTF-8"'

@@ -26,8 +26,6 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ALARMS, alarm_subject
 
 PAUSE = 2.0
-"""Seconds until an announcement that failed is tried again."""
-
 QUIET = 86_400.0
 """A model without an outcome for so many seconds has no alarm raised in the metrics: it is not used."""
 

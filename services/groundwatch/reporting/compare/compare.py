@@ -31,8 +31,6 @@ K = TypeVar("K")
 N = TypeVar("N", int, float)
 
 Pairs = Sequence[tuple[RunOutcome, RunOutcome]]
-"""The outcomes of the same responses in both runs."""
-
 CHANGED = 20
 """Responses that are told as the most changed, when nothing else is asked for."""
 

@@ -11,8 +11,6 @@ from groundwatch.terminal import Console, Table, Text, lines, styled, visible
 
 SHOWN = 5
 CLAIMS = 4
-"""Changed claims that are shown of a response."""
-
 MARKS = {"refuted": "✗", "supported": "✓", "undecided": "?", "": "–"}
 
 

@@ -24,7 +24,6 @@ from groundwatch.statistics.sampling import (
 from groundwatch.terminal import Console, Table, Text, lines, styled
 
 Who = tuple[str, str]
-"""A model and the fingerprint of the judges that met it."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
