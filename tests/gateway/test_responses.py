@@ -287,7 +287,7 @@ async def test_a_missing_stream_is_503_and_told_by_readyz(gateway_factory, respo
     gateway = await gateway_factory(nats={"publish_timeout": 1.0})
     await bus.js.delete_stream("GW_RESPONSES")
     assert (await gateway.post(response())).status_code == 503
-    await gateway.service._backlog.look()
+    await gateway.service.core.backlog.look()
     reply = await gateway.http.get("/readyz")
     assert reply.status_code == 503
     assert "provision" in reply.text

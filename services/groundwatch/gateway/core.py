@@ -2,25 +2,26 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, response_key
+from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.comparing import last_event
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.results import Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Submission
-from groundwatch.gateway.live.backlog import Backlog
+from groundwatch.gateway.live.alarms import AlarmPublisher
+from groundwatch.gateway.live.backlog import Backlog, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.replays import Replays
-from groundwatch.records import Limits
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.recording import limits
-from groundwatch.runtime.settings import GatewaySettings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, RESPONSES, outcome_subject, recorded_subject
 
@@ -28,24 +29,32 @@ _RECORDED = msgspec.json.Decoder(ResponseRecorded)
 _SCORED = msgspec.json.Decoder(ResponseScored)
 
 
-@dataclass(frozen=True, kw_only=True)
 class GatewayCore:
     """The gateway without its servers. `problems` are why responses are not taken, or would not be judged."""
 
-    settings: GatewaySettings
-    bus: Bus
-    metrics: Metrics
-    store: ImageStore
-    intake: Intake
-    backlog: Backlog
-    live: Live
-    tokens: Tokens
-    replays: Replays | None
-    problems: Callable[[], list[str]]
-
-    @property
-    def bounds(self) -> Limits:
-        return limits(self.settings.intake)
+    def __init__(
+        self,
+        settings: Settings,
+        bus: Bus,
+        metrics: Metrics,
+        replays: Replays | None,
+        problems: Callable[[], list[str]],
+    ) -> None:
+        self.settings = settings.gateway
+        self.bus = bus
+        self.metrics = metrics
+        self.replays = replays
+        self.problems = problems
+        self.bounds = limits(self.settings.intake)
+        self.tokens = Tokens(self.settings.tokens_file)
+        self.store = ImageStore(bus.js)
+        self.erased = Erased(bus.js, on_image=self.store.forget)
+        self.budgets = Budgets(bus, metrics)
+        self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased)
+        self.backlog = Backlog(bus, self.settings.intake.max_backlog)
+        self.gauges = StreamGauges(bus, metrics)
+        most = settings.telemetry.max_labels
+        self.live = Live(bus, AlarmPublisher(settings.alarm, bus, metrics, most), self.budgets, most)
 
     async def record(self, read: Callable[[], Submission | Refused]) -> Recorded | Refused:
         """Record, or ask, the one response of a request, if it may be: nobody waits for a full backlog."""

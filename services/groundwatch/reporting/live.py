@@ -4,10 +4,10 @@ from collections import deque
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
 from groundwatch.reporting.alarms import Alarms, Raised, tell
-from groundwatch.reporting.render import rate_in_a_line, share
+from groundwatch.reporting.render import grid, rate_in_a_line, share
 from groundwatch.statistics.alarm import Rule
 from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
-from groundwatch.terminal import Group, RenderableType, Table, Text, styled
+from groundwatch.terminal import Group, RenderableType, Text, styled
 
 LATEST = 6
 WIDTH = 10
@@ -83,12 +83,10 @@ class LiveView:
         return " · ".join(parts)
 
     def __rich__(self) -> RenderableType:
-        table = Table(
-            title=f"{self._title} · {self.seen:,} outcomes", title_justify="left", box=None, pad_edge=False
-        )
-        table.add_column("model", no_wrap=True)
-        for heading in ("scored", "unsc.", "score", "not in the image", f"last {RECENT}", "cov."):
-            table.add_column(heading, justify="right", no_wrap=True)
+        headings = ("scored", "unsc.", "score", "not in the image", f"last {RECENT}", "cov.")
+        title = f"{self._title} · {self.seen:,} outcomes"
+        table = grid(title, ["model"], *headings, box=None, pad_edge=False, padding=(0, 1))
+        table.columns[0].no_wrap = True
         table.add_column("trend", no_wrap=True)
         for (model, _), line in sorted(self._lines.items()):
             table.add_row(model, *_cells(line))

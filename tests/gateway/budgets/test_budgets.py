@@ -290,7 +290,7 @@ async def test_what_is_recorded_says_all_and_repeats_cost_nothing(gateway_factor
     first, second = await gateway_factory(), await gateway_factory()
     clock = Clock()
     for one in (first, second):
-        one.service.budgets.clock = clock
+        one.service.core.budgets.clock = clock
     bodies = [response(id=f"r{number}") for number in range(200)]
     lines = b"".join(msgspec.json.encode(body) + b"\n" for body in bodies)
     # The same lines through both doors at once: whoever is first decides.
@@ -305,7 +305,7 @@ async def test_what_is_recorded_says_all_and_repeats_cost_nothing(gateway_factor
         assert again["duplicates"] == 200
     assert {event.id: event for event in await first.events()} == events
     held = sum(
-        sum(one.service.budgets.state("default", "heron-7b", "faithscore").minute._held.values())
+        sum(one.service.core.budgets.state("default", "heron-7b", "faithscore").minute._held.values())
         for one in (first, second)
     )
     # All that was leased was used by what is recorded as judged, or is still there to be used.
@@ -321,7 +321,7 @@ async def test_what_is_recorded_says_all_and_repeats_cost_nothing(gateway_factor
 async def test_what_is_left_of_a_budget_is_shown(gateway_factory, bus, response):
     await rules.put(bus.js, "all", Budget(responses_per_minute=30, cost_per_day=2.5))
     one = await gateway_factory()
-    one.service.budgets.clock = Clock()
+    one.service.core.budgets.clock = Clock()
     await one.post(response())
     labels = {"budget": "all", "resource": "responses_per_minute"}
     await until(lambda: one.count("groundwatch_budget_limit", **labels) == 30)
@@ -338,13 +338,15 @@ async def test_outcomes_of_the_stream_are_charged(gateway_factory, bus, publish)
     await rules.put(bus.js, "all", Budget(tokens_per_day=10_000))
     one = await gateway_factory()
     await publish("after", usage=Usage(input_tokens=70, output_tokens=7))
-    await until(lambda: one.service.budgets.state("default", "heron-7b", "faithscore").spent.tokens == 77)
+    await until(
+        lambda: one.service.core.budgets.state("default", "heron-7b", "faithscore").spent.tokens == 77
+    )
     # A gateway that starts later reads all outcomes again, and counts none twice.
-    await until(lambda: not one.service.budgets.state("", "", "").changed)
+    await until(lambda: not one.service.core.budgets.state("", "", "").changed)
     await asyncio.sleep(0.1)
     later = await gateway_factory()
-    await until(lambda: later.service._live._caught_up.is_set())
-    assert later.service.budgets.state("default", "heron-7b", "faithscore").spent.tokens == 77
+    await until(lambda: later.service.core.live._caught_up.is_set())
+    assert later.service.core.budgets.state("default", "heron-7b", "faithscore").spent.tokens == 77
 
 
 async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):

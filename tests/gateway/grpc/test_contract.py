@@ -427,7 +427,7 @@ async def take(watching: AsyncIterator[tuple[int, str]], number: int) -> list[tu
 async def watched(gateway: Any) -> None:
     """Wait until somebody watches."""
     for _ in range(500):
-        if len(gateway.service._live.watchers):
+        if len(gateway.service.core.live.watchers):
             return
         await asyncio.sleep(0.01)
     raise AssertionError("nobody watches")
@@ -462,13 +462,13 @@ async def test_nothing_seen_elsewhere_comes_again_from_a_gateway_that_has_not_re
 
     monkeypatch.setattr(live, "follow_stream", behind)
     gateway, door = await opened()
-    await gateway.service._live._caught_up.wait()
+    await gateway.service.core.live._caught_up.wait()
     for number in range(24):
         await publish(f"o{number}")
     async with contextlib.aclosing(door.watch(20)) as watching:
         taking = asyncio.create_task(take(watching, 5))
         await watched(gateway)
-        assert gateway.service._live.position == 0
+        assert gateway.service.core.live.position == 0
         reading.set()
         await publish("o24")
         assert await taking == [(number + 1, f"o{number}") for number in range(20, 25)]

@@ -120,7 +120,7 @@ async def test_watchers_are_bounded_and_a_wrong_position_is_told(gateway_factory
 async def test_a_gateway_that_goes_down_tells_its_watchers(gateway, stub):
     call = stub.WatchScores(pb.WatchScoresRequest(after=0))
     for _ in range(500):
-        if len(gateway.service._live.watchers):
+        if len(gateway.service.core.live.watchers):
             break
         await asyncio.sleep(0.02)
     ended = asyncio.create_task(code_of(anext(aiter(call))))

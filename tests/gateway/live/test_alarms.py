@@ -138,7 +138,7 @@ async def test_the_page_shows_alarms(gateway):
 async def test_a_label_that_goes_leaves_the_gauges_of_others(gateway_factory, publish, settings):
     """Invented models have all labels at first; the bad one earns its own, and its alarm is then shown."""
     gateway = await gateway_factory(alarm=settings)
-    gateway.service._live._alarms._metrics = metrics = Metrics(max_labels=3)
+    gateway.service.core.live._alarms._metrics = metrics = Metrics(max_labels=3)
     for number in range(5):
         await publish(f"i{number}", model=f"invented-{number}")
     for number in range(15):

@@ -55,14 +55,14 @@ class Events:
 
 @contextlib.asynccontextmanager
 async def watching(gateway, **options: Any) -> AsyncIterator[Events]:
-    before = len(gateway.service._live.watchers)
+    before = len(gateway.service.core.live.watchers)
     async with gateway.http.stream("GET", "/v1/scores", **options) as reply:
         assert reply.status_code == 200
         assert reply.headers["content-type"].startswith("text/event-stream")
         events = Events(reply.aiter_lines())
         await events.next()
         for _ in range(100):
-            if len(gateway.service._live.watchers) > before or "since" in options.get("params", {}):
+            if len(gateway.service.core.live.watchers) > before or "since" in options.get("params", {}):
                 break
             await asyncio.sleep(0.02)
         yield events
@@ -208,12 +208,12 @@ async def test_a_slow_watcher_does_not_hold_up_the_others(gateway_factory, publi
 
 async def test_watchers_that_leave_are_forgotten(gateway):
     async with watching(gateway):
-        assert len(gateway.service._live.watchers) == 1
+        assert len(gateway.service.core.live.watchers) == 1
     for _ in range(100):
-        if not len(gateway.service._live.watchers):
+        if not len(gateway.service.core.live.watchers):
             break
         await asyncio.sleep(0.02)
-    assert len(gateway.service._live.watchers) == 0
+    assert len(gateway.service.core.live.watchers) == 0
 
 
 async def until(gateway, sequence: int) -> dict[str, Any]:
@@ -345,7 +345,7 @@ async def test_invented_models_are_folded_and_the_alarmed_one_stays(gateway_fact
 
 
 async def test_counting_that_fails_is_told_and_begins_again(gateway, publish, monkeypatch):
-    take, failed = gateway.service._live._alarms.take, []
+    take, failed = gateway.service.core.live._alarms.take, []
 
     def fails_once(event, *, new):
         if event.id == "b" and not failed:
@@ -353,7 +353,7 @@ async def test_counting_that_fails_is_told_and_begins_again(gateway, publish, mo
             raise ValueError("a bug")
         take(event, new=new)
 
-    monkeypatch.setattr(gateway.service._live._alarms, "take", fails_once)
+    monkeypatch.setattr(gateway.service.core.live._alarms, "take", fails_once)
     async with watching(gateway) as events:
         for name in "abc":
             await publish(name)

@@ -101,12 +101,7 @@ def _pair(first: RunOutcome, second: RunOutcome, sides: OutcomeTable, units: Map
 
 
 def _groups(
-    both: Sequence[Pair],
-    pairs: Pairs,
-    *,
-    testing: bool,
-    seed: int,
-    resamples: int,
+    both: Sequence[Pair], pairs: Pairs, *, testing: bool, seed: int, resamples: int
 ) -> tuple[tuple[GroupComparison, ...], dict[str, int]]:
     """Every group's numbers, the whole first, and how many groups of a dimension are left out."""
     names, left_out = _names(both, pairs)
