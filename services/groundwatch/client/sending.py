@@ -145,8 +145,9 @@ class Sender:
         for name, value in (("model", self._model), ("tenant", self._tenant)):
             if value:
                 record.setdefault(name, value)
-        images = record.get("images")
-        for index, image in enumerate(images if isinstance(images, list) else ()):
+        given = record.get("images")
+        images: list[Any] = given if isinstance(given, list) else []
+        for index, image in enumerate(images):
             try:
                 if _names_file(image):
                     images[index] = await self._upload(image)

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
-from groundwatch.gateway.callers import Caller, NotAllowed
+from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, read_body, share_of
 from groundwatch.gateway.http.replies import (
@@ -33,7 +33,6 @@ from groundwatch.gateway.http.replies import (
 from groundwatch.gateway.intake.results import Refused, bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk, CutShort
-from groundwatch.gateway.live.live import Filter
 from groundwatch.gateway.pages import Page
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
@@ -161,7 +160,7 @@ class HttpApi:
         if isinstance(data, Response):
             return data
         async with bounded():
-            image, _ = await self._core.intake.attachments.store(data, caller_of(request).sender)
+            image = await self._core.intake.attachments.store(data, caller_of(request).sender)
         # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
         return json({name: getattr(image, name) for name in ("sha256", "media_type", "width", "height")})
 
