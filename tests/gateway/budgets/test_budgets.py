@@ -52,7 +52,8 @@ class Replica:
 
     async def decide(self, name: str, *, protocols=("faithscore",), **fields):
         response = ResponseRecorded(**{"id": name, "model": "heron-7b", "answer": "A dog."} | fields)
-        await self.budgets.lease(self.budgets.dry(response.tenant, response.model, protocols))
+        if dry := self.budgets.dry(response.tenant, response.model, protocols):
+            await self.budgets.lease(dry)
         decided = decide(self.static, self.budgets, response, protocols, self.budgets.clock())
         self.judged += len(protocols) - len(decided.declined)
         return decided
