@@ -21,7 +21,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     `recorded_at` (seconds since the epoch, 0: no bound, `until` exclusive); empty `models`, `tenants`, `ids`
     and `protocols` mean all. `speed` is in times of the recorded pace, 0: as fast as possible. `max_tokens`
     and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and judgements on the
-    way into the streams too, so that another replay can begin there. `judge` is one that the settings name;
+    way into the streams too, so that another replay can begin there. With `allow_gap` what is left is taken
+    where retention has removed a part. `judge` is one that the settings name;
     empty: the judges in use.
     """
 
@@ -40,6 +41,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = 0
     max_cost: float = 0.0
     keep: bool = False
+    allow_gap: bool = False
     judge: str = ""
 
 
@@ -68,7 +70,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 class Replays(Protocol):
     """Whoever keeps the replays. Everything raises `UsageError` in one line, `TransientError` for later."""
 
-    async def start(self, wanted: Wanted, *, allow_gap: bool = False) -> Replay: ...
+    async def start(self, wanted: Wanted) -> Replay: ...
 
     async def find(self, run: str) -> Replay | None: ...
 

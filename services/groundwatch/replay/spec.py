@@ -25,7 +25,7 @@ class Spec(Wanted, frozen=True, kw_only=True, omit_defaults=True):
 
     Of the responses that are left, those with a hash below `below` are taken: `sample` says how many that
     are. `file` and `digest` name the exported file that its events came from. `settings` are those that
-    judge, and `judge` is the name that the settings give them, if any.
+    judge.
     """
 
     below: int = 0

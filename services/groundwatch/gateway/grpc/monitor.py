@@ -180,8 +180,7 @@ class Monitor(MonitorServiceServicer):
         }
         lists = {name: tuple(asked[name]) for name in ("models", "ids", "protocols")}
         try:
-            wanted = msgspec.convert(asked | lists | own, Wanted)
-            state = await replays.start(wanted, allow_gap=request.allow_gap)
+            state = await replays.start(msgspec.convert(asked | lists | own, Wanted))
         except UsageError as error:
             code = grpc.StatusCode.INVALID_ARGUMENT
             raise Failure("refused", caller.in_words(str(error)), code=code) from error
