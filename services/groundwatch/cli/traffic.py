@@ -21,9 +21,8 @@ from groundwatch.reporting import Breakdown, PublishedComparison, Report, render
 from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.reporting.breakdown import DIMENSIONS
 from groundwatch.reporting.compare.compare import CHANGED
-from groundwatch.reporting.compare.render import html_report
-from groundwatch.reporting.compare.render import render_comparison
 from groundwatch.reporting.compare.outcomes import Comparison
+from groundwatch.reporting.compare.render import html_report, render_comparison
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes

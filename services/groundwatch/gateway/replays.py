@@ -22,8 +22,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     and `protocols` mean all. `speed` is in times of the recorded pace, 0: as fast as possible. `max_tokens`
     and `max_cost` (US dollars) end in a pause; 0: no bound. `keep` writes the claims and judgements on the
     way into the streams too, so that another replay can begin there. With `allow_gap` what is left is taken
-    where retention has removed a part. `judge` is one that the settings name;
-    empty: the judges in use.
+    where retention has removed a part. `judge` is one that the settings name; empty: the judges in use.
     """
 
     run: str
