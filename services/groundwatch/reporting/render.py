@@ -32,9 +32,8 @@ def share(value: float | None) -> str:
 
 def grid(title: str, names: Sequence[str], *headings: str, **options: Any) -> Table:
     """A table whose first columns name a row, and whose others hold numbers."""
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, **{"padding": (0, 1, 0, 0)} | options
-    )
+    looks: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)} | options
+    table = Table(title=title, title_justify="left", **looks)
     for name in names:
         table.add_column(name, overflow="fold")
     for heading in headings:
