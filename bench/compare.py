@@ -21,9 +21,8 @@ from typing import Any
 
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.outcomes import outgoing
+from groundwatch.runtime.delivery.outcomes import outgoing, recorded
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.recording import recorded
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 

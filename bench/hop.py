@@ -19,6 +19,7 @@ import msgspec
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from groundwatch.events import Reference, ResponseRecorded
+from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.stage import Stage
@@ -130,16 +131,19 @@ async def runtime_round(settings: NatsSettings, count: int) -> float:
     bus = Bus(settings, name="bench-stage")
     await bus.connect()
     counting = Counting(count)
+    metrics = Metrics()
     stage: Stage[Any] = Stage(
         name="bench",
         consumer=ConsumerSpec(name="ours", stream=RESPONSES, filters=("gw.recorded.live.>",), description=""),
         event=ResponseRecorded,
         handler=counting,
         bus=bus,
-        metrics=Metrics(),
+        metrics=metrics,
         retries=RetrySettings(),
         batch=200,
         concurrency=2,
+        timeout=1_800.0,
+        judges=AwayJudges("bench", metrics),
     )
     began = time.process_time()
     await stage.start()

@@ -28,7 +28,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 import courtesy
 import hop
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec
@@ -37,7 +37,8 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_batches
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings, judging_sections
+from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.topology import RESPONSES
 
 SUBJECTS = "gw.recorded.live.>"

@@ -6,7 +6,7 @@ import sys
 import urllib.request
 
 from groundwatch.errors import SettingsError
-from groundwatch.runtime.settings import load
+from groundwatch.runtime.settings.reading import load
 
 SECONDS = 5.0
 

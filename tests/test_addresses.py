@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 
 from groundwatch.addresses import concealed, shown_address, without_secrets
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.runtime.settings import Settings, StageSettings, recorded_sections, with_run
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings.reading import recorded_sections, with_run
 from groundwatch.runtime.telemetry.logs import configure, logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_routes

@@ -11,8 +11,9 @@ from typing import Any
 from prometheus_client.metrics import MetricWrapperBase
 
 from groundwatch.gateway.http.replies import STATUS
+from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
-from groundwatch.runtime.settings import ChatSettings, Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.section import Section
 from groundwatch.topology import STREAMS
@@ -61,7 +62,7 @@ def test_every_metric_is_told_with_its_labels():
     made = Metrics()
     known = {
         f"{metric._name}{'_total' if metric._type == 'counter' else ''}": (metric._type, metric._labelnames)
-        for metric in (*vars(made).values(), *vars(made.cache).values(), *vars(made.replay).values())
+        for metric in (*vars(made).values(), *vars(made.replay).values())
         if isinstance(metric, MetricWrapperBase)
     }
     told = {

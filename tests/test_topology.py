@@ -208,10 +208,6 @@ def test_names_find_their_declarations():
     assert [consumer(spec.name) for spec in CONSUMERS] == list(CONSUMERS)
 
 
-def test_the_source_of_truth_forgets_nothing_to_make_room():
-    assert all(spec.refuse_when_full for spec in STREAMS)
-
-
 def test_a_stage_may_look_up_what_it_writes() -> None:
     """What comes again is looked up before anybody is asked for it again."""
     for channel in CHANNELS:

@@ -174,14 +174,14 @@ def _messages(channel: ChannelSpec) -> dict[str, dict[str, Any]]:
             }
         }
     return {
-        event.__name__: {
-            "name": event.__name__,
-            "title": _flowing(event.__doc__ or "").partition("\n")[0],
+        name: {
+            "name": name,
+            "title": _flowing(getattr(events, name).__doc__ or "").partition("\n")[0],
             "contentType": "application/json",
             **shared,
-            "payload": {"$ref": f"#/components/schemas/{event.__name__}"},
+            "payload": {"$ref": f"#/components/schemas/{name}"},
         }
-        for event in channel.events
+        for name in channel.events
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from groundwatch.runtime.settings import JUDGING, Settings
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import JUDGING
 
 Schema = dict[str, Any]
 

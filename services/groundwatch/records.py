@@ -289,11 +289,6 @@ def _lone_surrogate(line: bytes) -> Refusal | None:
     return None
 
 
-def _instead(field: str, values: Mapping[str, Any]) -> str:
-    called = [key for key in values if field and _meant(key, (field,)) == field]
-    return f"; is it '{called[0][:40]}'?" if called else ""
-
-
 def _refuse(name: str, field: str, message: str) -> Refusal:
     return Refusal(field=field, message=message, id=name)
 
@@ -312,7 +307,8 @@ def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
     message, path = _where(error)
     if message == "is missing":
         with contextlib.suppress(*UNDECODED):
-            message += _instead(path, _KEYS.decode(line))
+            called = [key for key in _KEYS.decode(line) if path and _meant(key, (path,)) == path]
+            message += f"; is it '{called[0][:40]}'?" if called else ""
     try:
         name = _NAMED.decode(line).id
     except UNDECODED:

@@ -29,12 +29,10 @@ def read(path: Path) -> dict[str, Any]:
     """The tables of a file. Raises `OSError`, and `NotToml`."""
     try:
         return parse(path.read_text("utf-8"))
-    except UnicodeDecodeError as error:
-        raise NotToml(str(error)) from error
+    except NotToml:
+        raise
     except ValueError as error:
-        if isinstance(error, NotToml):
-            raise
-        # A path with a NUL in it.
+        # No text, or a path with a NUL in it.
         raise NotToml(str(error)) from error
 
 

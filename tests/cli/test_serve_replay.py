@@ -17,7 +17,7 @@ from tests.replay.conftest import Replays, record, response, settings_of
 from tests.support.command_line import CommandLine
 
 from groundwatch.extraction.engines.base import NoopExtractionEngine
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.nats_server import NatsServer

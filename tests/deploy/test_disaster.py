@@ -19,7 +19,7 @@ import pytest
 from nats.js.api import StreamConfig
 
 from groundwatch.demo.shared import settled
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.nats_server import find_binary
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings, Settings, StageSettings

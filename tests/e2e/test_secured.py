@@ -23,8 +23,7 @@ from groundwatch.events import AlarmRaised, response_key
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.security.certificates import CA_CERTIFICATE
-from groundwatch.runtime.security.users import seed_file
+from groundwatch.runtime.security.users import CA_CERTIFICATE, seed_file
 from groundwatch.runtime.services.run import running
 from groundwatch.runtime.settings import (
     ArchiveSettings,

@@ -30,8 +30,8 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.transfer import export
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.recording import recorded
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import NatsSettings

@@ -28,8 +28,9 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings import RetentionSettings, judging_sections
-from groundwatch.runtime.stores.cache_keys import keys_of, scope_of
+from groundwatch.runtime.settings import RetentionSettings
+from groundwatch.runtime.settings.reading import judging_sections
+from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import CACHE_BUCKET
 

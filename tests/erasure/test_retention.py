@@ -23,8 +23,8 @@ from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScor
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Stored
+from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.recording import recorded
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import Ages, NatsSettings, RetentionSettings, Settings

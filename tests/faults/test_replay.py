@@ -17,8 +17,7 @@ import pytest
 from tests.faults.harness import Child
 
 from groundwatch.events import NoAnswer, ResponseRecorded, ResponseScored
-from groundwatch.ledger.ledger import Ledger
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks

@@ -23,7 +23,7 @@ PNG = {"Content-Type": "image/png"}
 async def until_known(gateway, kind: str, *what: str) -> None:
     """Wait until the gateway has heard of a tombstone, or of its end."""
     name = tombstones.tombstone_name(kind, *what)
-    there = name in await tombstones.names(gateway.bus.js)
+    there = name in {stone.name async for stone in tombstones.tombstones(gateway.bus.js)}
     while (name in gateway.service.core.erased._names) is not there:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 

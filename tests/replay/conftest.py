@@ -15,7 +15,8 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings, judging_sections
+from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
 
 NOW = time.time()

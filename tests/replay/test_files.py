@@ -16,7 +16,7 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 
 from groundwatch.errors import UsageError
 from groundwatch.events import NoAnswer, ResponseRecorded
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record
 from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Runs
@@ -24,7 +24,8 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.transfer import begin_file, export, verify
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.settings import IntakeSettings, Settings, judging_sections
+from groundwatch.runtime.settings import IntakeSettings, Settings
+from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import BUCKETS, STREAMS
 

@@ -10,7 +10,7 @@ from groundwatch.replay import planning
 from groundwatch.replay.running import dry_run
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.stores.cache_keys import cache_key
+from groundwatch.runtime.stores.cache import cache_key
 from groundwatch.topology import CACHE_BUCKET
 
 JUDGE = Judge(engine="llm", model="judge")

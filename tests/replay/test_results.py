@@ -10,7 +10,7 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import OutcomeKind
 from groundwatch.extraction.engines.base import NoopExtractionEngine
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay.results import Retried, faults, retry
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus

@@ -12,15 +12,14 @@ import pytest
 from tests.replay.conftest import Replays, outcomes, record, response, settings_of
 from tests.runtime.conftest import eventually
 
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import cancel, delete, pause
 from groundwatch.replay.runs import Page, Runs, this_worker
 from groundwatch.replay.service import ReplayService
-from groundwatch.replay.watching import Board, RunGauges, show, state_of
+from groundwatch.replay.watching import MOST, Board, RunGauges, show, state_of
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.runtime.telemetry.replay_metrics import MOST
 from groundwatch.verification.engines.base import NoopVerificationEngine
 
 

@@ -12,7 +12,7 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, ClaimsVerified, Drawn, NoAnswer, OutcomeKind, Usage
 from groundwatch.extraction.engines.base import NoopExtractionEngine
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay import worker
 from groundwatch.replay.results import changed, judgement, paired
 from groundwatch.replay.running import cancel, delete, pause, resume

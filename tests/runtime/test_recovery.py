@@ -23,6 +23,7 @@ Works = Sequence[Work[ResponseRecorded]]
 HOLDS = """
 import asyncio, sys
 from groundwatch.events import ResponseRecorded
+from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.settings import NatsSettings, RetrySettings
@@ -38,8 +39,10 @@ async def main(url, name, ack_wait):
     await bus.connect()
     spec = ConsumerSpec(name=name, stream=RESPONSES, filters=("gw.recorded.live.>",), description="",
                         ack_wait=ack_wait)
+    metrics = Metrics()
     stage = Stage(name="extraction", consumer=spec, event=ResponseRecorded, handler=hold, bus=bus,
-                  metrics=Metrics(), retries=RetrySettings(), batch=5, concurrency=1)
+                  metrics=metrics, retries=RetrySettings(), batch=5, concurrency=1, timeout=1_800.0,
+                  judges=AwayJudges("extraction", metrics))
     await stage.start()
     await asyncio.Event().wait()
 

@@ -17,7 +17,6 @@ import msgspec
 
 from groundwatch.archive.place import SWITCHED_OFF, place
 from groundwatch.errors import UNDECODED, SettingsError
-from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Read, follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -272,7 +271,7 @@ class ArchiveService:
         told = " ".join((str(error) or repr(error)).split())
         self._problem = f"cannot write to {self._url}: {told}"
         logger.error("archive.failed", reason=reason, url=self._url, error=told)
-        await self._pause(min(LONGEST_PAUSE, retry.delay(attempt, self._settings.retry)))
+        await self._pause(min(LONGEST_PAUSE, self._settings.retry.delay(attempt)))
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -14,8 +14,8 @@ from groundwatch.models.replies import Text
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
-from groundwatch.runtime.services.chains import ChainService
 from groundwatch.runtime.services.service import next_stage
+from groundwatch.runtime.services.stages import ChainService
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics

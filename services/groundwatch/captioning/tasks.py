@@ -16,11 +16,10 @@ from groundwatch.events import Strategy as Name
 from groundwatch.models.replies import Text
 from groundwatch.protocols import prompts
 from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.runtime.delivery.outcomes import MAX_DETAIL
-from groundwatch.runtime.delivery.recording import recorded
+from groundwatch.runtime.delivery.outcomes import MAX_DETAIL, recorded
 from groundwatch.runtime.delivery.work import Publication, Result
-from groundwatch.runtime.services.chains import ChainService
 from groundwatch.runtime.services.service import next_stage
+from groundwatch.runtime.services.stages import ChainService
 
 PACKAGE = "groundwatch.captioning"
 TAG = "strategy"

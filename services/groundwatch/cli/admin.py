@@ -14,7 +14,7 @@ from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.repository import write_repository
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
-from groundwatch.runtime.settings import read
+from groundwatch.runtime.settings.reading import read
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import on_bus, run
 from groundwatch.system.models import named_models

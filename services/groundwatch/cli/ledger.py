@@ -12,7 +12,7 @@ from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
 from groundwatch.ledger.auditing import AuditMetrics, audit_periodically
 from groundwatch.ledger.ledger import Ledger
-from groundwatch.ledger.runs import audit as count_ledger
+from groundwatch.ledger.ledger import audit as count_ledger
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.services.run import stopping

@@ -28,7 +28,8 @@ from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.spec import Spec, pace
 from groundwatch.replay.throttle import prefer_others
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import Settings, recorded_sections, with_file
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import recorded_sections, with_file
 from groundwatch.system.connecting import MODELS, data_dir, on_bus
 from groundwatch.system.models import named_models, serving
 from groundwatch.terminal import Console, TaskProgressColumn, progress

@@ -19,7 +19,8 @@ from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
-from groundwatch.runtime.settings import Settings, with_file
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import with_file
 from groundwatch.system.connecting import on_bus
 from groundwatch.terminal import Console, Table
 from groundwatch.times import shown_moment

@@ -15,7 +15,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import TallyRequest
 from groundwatch.reporting import PublishedComparison, Report, render
-from groundwatch.runtime.delivery.recording import limits
+from groundwatch.runtime.delivery.outcomes import limits
 from groundwatch.system.connecting import prepare, run
 from groundwatch.terminal import Console
 

@@ -17,7 +17,7 @@ from groundwatch.addresses import shown_address
 from groundwatch.client.formats import converted
 from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime.stores.image_reading import ImageFolders
+from groundwatch.image_files import ImageFolders
 
 BATCH = 250
 

@@ -23,8 +23,7 @@ from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.reporting.alarms import tell
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.outcomes import read_outcomes
-from groundwatch.runtime.local.triton_distribution import find_distribution
-from groundwatch.runtime.local.triton_server import TritonServer
+from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
 from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Settings
 from groundwatch.system.models import MINIATURE
 from groundwatch.system.up import System, whole_system

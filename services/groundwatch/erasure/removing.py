@@ -19,7 +19,7 @@ from groundwatch.erasure.finding import Subject, images_in, tenant_of
 from groundwatch.events import ResponseRecorded
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.stores.cache_keys import keys_of, scope_of
+from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
 from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET
 

@@ -11,12 +11,12 @@ import msgspec
 from groundwatch.client.formats import converted
 from groundwatch.errors import FileFormatError, InputError, UsageError
 from groundwatch.events import ResponseRecorded, ResponseScored
+from groundwatch.image_files import read_image_file
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file, read_record
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.runtime.settings import IntakeSettings, Settings
-from groundwatch.runtime.stores.image_reading import read_image_file
 from groundwatch.runtime.stores.images import check_image
 
 

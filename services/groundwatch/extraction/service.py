@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseRecorded, ResponseScored
+from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseRecorded
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.models.engines import attempt
@@ -12,8 +12,8 @@ from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Stage
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.work import Publication, Result, Work
-from groundwatch.runtime.services.chains import chain_of
 from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
+from groundwatch.runtime.services.stages import chain_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ASKED, EXTRACTED, chain_subject, extracted_subject
@@ -117,7 +117,7 @@ class ExtractionService(StageService):
     def _declined(self, work: Work[ResponseRecorded]) -> list[Publication]:
         response = work.event
         return [
-            self._outcome(outcomes.without_score(response, name, OutcomeKind.DECLINED, reason))
+            self.publication_of(outcomes.without_score(response, name, OutcomeKind.DECLINED, reason))
             for name, reason in response.declined.items()
             if name in (work.arrived.asked or response.protocols)
         ]
@@ -126,13 +126,7 @@ class ExtractionService(StageService):
         self, response: ResponseRecorded, protocol: str, error: Unscorable, judge: Judge | None = None
     ) -> Publication:
         judges = {self.name: judge} if judge else None
-        kind = OutcomeKind.UNSCORED
-        return self._outcome(
-            outcomes.without_score(response, protocol, kind, error.reason, detail=error.detail, judges=judges)
-        )
-
-    def _outcome(self, outcome: ResponseScored) -> Publication:
-        return Publication(outcomes.outgoing(outcome), lambda: self.metrics.outcome(outcome))
+        return self.publication_of(outcomes.unscored(response, protocol, error, judges=judges))
 
     def _extracted(
         self, response: ResponseRecorded, protocol: EvaluationProtocol, judge: Judge, found: Extraction

@@ -18,7 +18,7 @@ from groundwatch.gateway.live.backlog import Backlog, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.recording import limits
+from groundwatch.runtime.delivery.outcomes import limits
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased

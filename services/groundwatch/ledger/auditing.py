@@ -15,10 +15,10 @@ import nats.js.errors
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.ledger.ledger import Ledger
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import declare
 
 Connect = Callable[[], AbstractAsyncContextManager[Bus]]
 """A connection for one audit."""
@@ -44,38 +44,18 @@ STATES = (
 class AuditMetrics:
     """What the last complete audit found, for Prometheus."""
 
+    pairs: Gauge
+    unaccounted: Gauge
+    ended: Gauge
+    period: Gauge
+    seconds: Gauge
+    failed: Counter
+
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.pairs = Gauge(
-            "groundwatch_audit_pairs",
-            "Pairs of a response and a protocol, by what became of them",
-            ("run", "state"),
-            registry=registry,
-        )
-        self.unaccounted = Gauge(
-            "groundwatch_audit_unaccounted",
-            "How many the last complete audit knew to be missing or too many; 0 when it balanced",
-            ("run",),
-            registry=registry,
-        )
-        self.ended = Gauge(
-            "groundwatch_audit_end_time_seconds",
-            "When the last complete audit ended, in seconds since the epoch",
-            ("run",),
-            registry=registry,
-        )
-        self.period = Gauge(
-            "groundwatch_audit_period_seconds", "Time between two audits", ("run",), registry=registry
-        )
-        self.seconds = Gauge(
-            "groundwatch_audit_seconds", "How long the last complete audit took", ("run",), registry=registry
-        )
-        self.failed = Counter(
-            "groundwatch_audit_failed", "Audits that could not be done", ("run",), registry=registry
-        )
+        self.registry = CollectorRegistry()
+        declare(self, "audit", self.registry)
 
     def show(self, ledger: Ledger, seconds: float) -> None:
-        """Take over what an audit found."""
         for state in STATES:
             self.pairs.labels(ledger.run, state).set(getattr(ledger, state))
         self.unaccounted.labels(ledger.run).set(ledger.unaccounted)

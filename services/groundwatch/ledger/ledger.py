@@ -9,19 +9,21 @@ stage had acknowledged by then left its result where the later reading finds it.
 exact while traffic flows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import nats.js.errors
+from nats.js import JetStreamContext
 
-from groundwatch.errors import UNDECODED, UsageError
+from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
+from groundwatch.replay.runs import Run, Runs
+from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.streams import last_message, read_stream
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
 from groundwatch.topology import (
@@ -43,9 +45,6 @@ from groundwatch.topology import (
     recorded_subject,
     run_subjects,
 )
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
 
 Pair = tuple[str, str]
 """Key of a response, and protocol."""
@@ -78,8 +77,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     orphans: int
     expired: int
-    foreign: int
-    dead_letters: int
+    foreign: int = 0
+    dead_letters: int = 0
     reasons: dict[str, int]
     in_flight_at: dict[str, int]
     balanced: bool
@@ -90,13 +89,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unaccounted(self) -> int:
-        """How many are known to be missing or too many."""
         counted = self.scored + self.unscored + self.declined + self.in_flight
         return max(self.lost, abs(self.recorded - counted)) + self.orphans + self.questions_lost
 
     @property
     def standing(self) -> str:
-        """What the whole says, in a few words."""
         if self.balanced:
             return "balanced"
         if self.unaccounted:
@@ -104,16 +101,42 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return f"not settled yet: {self.unsettled:,} at most of those in flight may be lost"
 
 
-async def audit(js: JetStreamContext, run: str = LIVE, *, settle: float = 0.0) -> Ledger:
-    """Count one run. Raises `UsageError` when the streams do not exist.
+class _Outcomes:
+    """Outcomes by kind, and those without a score by their reason as well."""
 
-    What was recorded by now is counted again until nothing of it is unsettled, for `settle` seconds at most.
+    def __init__(self) -> None:
+        self._kinds: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+
+    def add(self, headers: Mapping[str, str]) -> None:
+        kind = headers.get(HEADER_OUTCOME, "")
+        self._kinds[kind] += 1
+        if reason := headers.get(HEADER_REASON):
+            self._reasons[f"{kind}: {reason}"] += 1
+
+    @property
+    def counted(self) -> int:
+        return sum(self._kinds[kind.value] for kind in OutcomeKind)
+
+    def ledger(self, **others: Any) -> Ledger:
+        """With what else there is to say."""
+        by_kind: dict[str, Any] = {kind.value: self._kinds[kind.value] for kind in OutcomeKind}
+        return Ledger(reasons=dict(self._reasons.most_common()), **by_kind, **others)
+
+
+async def audit(js: JetStreamContext, run: str = LIVE, *, settle: float = 0.0) -> Ledger:
+    """Count live traffic or a replay, by its name.
+
+    What was recorded of live traffic by now is counted again until nothing of it is unsettled, for `settle`
+    seconds at most. Raises `UsageError` when the streams do not exist, or no such run.
     """
+    if run != LIVE:
+        return await _audit_run(js, await (await Runs.open(js)).get(run))
     deadline = time.monotonic() + settle
     try:
         last_sequence = (await js.stream_info(RESPONSES)).state.last_seq
         while True:
-            ledger = await _audit(js, run, last_sequence)
+            ledger = await _audit(js, last_sequence)
             if not ledger.unsettled or time.monotonic() >= deadline:
                 return ledger
             await asyncio.sleep(SETTLE_PAUSE)
@@ -123,7 +146,7 @@ async def audit(js: JetStreamContext, run: str = LIVE, *, settle: float = 0.0) -
         ) from error
 
 
-async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:
+async def _audit(js: JetStreamContext, last_sequence: int) -> Ledger:
     positions = {spec.name: await _position(js, spec.stream, spec.name) for spec in CONSUMERS}
     oldest = await _oldest_time(js)
     gone = await _erased(js)
@@ -133,7 +156,7 @@ async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:
     async for message in read_stream(
         js,
         RESPONSES,
-        subjects=(run_subjects("recorded", run),),
+        subjects=(run_subjects("recorded", LIVE),),
         headers_only=True,
         last_sequence=last_sequence,
     ):
@@ -147,11 +170,10 @@ async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:
             waiting[address.key, protocol] = message.sequence
     recorded = len(waiting)
 
-    kinds: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
+    outcomes = _Outcomes()
     unknown: list[tuple[Pair, float]] = []
     async for message in read_stream(
-        js, OUTCOMES, subjects=(run_subjects("outcome", run),), headers_only=True
+        js, OUTCOMES, subjects=(run_subjects("outcome", LIVE),), headers_only=True
     ):
         address = parse_subject(message.subject)
         if address is None:
@@ -160,12 +182,9 @@ async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:
         if waiting.pop(pair, None) is None:
             unknown.append((pair, message.time))
             continue
-        kind = message.headers.get(HEADER_OUTCOME, "")
-        kinds[kind] += 1
-        if reason := message.headers.get(HEADER_REASON):
-            reasons[f"{kind}: {reason}"] += 1
+        outcomes.add(message.headers)
 
-    reached = await _reached(js, run, waiting)
+    reached = await _reached(js, waiting)
     in_flight: Counter[str] = Counter()
     held: dict[str, dict[int, list[Pair]]] = {}
     let_go: list[Pair] = []
@@ -186,13 +205,11 @@ async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:
         A retried dead letter's outcome takes the place of the old one, at the stream's end.
         """
         nonlocal recorded
-        found = await _last_headers(js, OUTCOMES, outcome_subject(run, pair[1], pair[0]))
+        found = await _last_headers(js, OUTCOMES, outcome_subject(LIVE, pair[1], pair[0]))
         if found is not None:
-            kinds[found.get(HEADER_OUTCOME, "")] += 1
-            if reason := found.get(HEADER_REASON):
-                reasons[f"{found.get(HEADER_OUTCOME, '')}: {reason}"] += 1
+            outcomes.add(found)
             return False
-        if tombstone_name("response", pair[0]) in gone or not await _recorded_since(js, run, *pair):
+        if tombstone_name("response", pair[0]) in gone or not await _recorded_since(js, *pair):
             recorded -= 1
             return False
         return True
@@ -211,28 +228,22 @@ async def _audit(js: JetStreamContext, run: str, last_sequence: int) -> Ledger:
         unsettled += position.unsettled(len(events))
     orphans = expired = 0
     for (key, protocol), when in unknown:
-        aged = oldest and (when < oldest or await _recorded_before(js, run, key, protocol, oldest))
-        if aged or await _erasing(js, run, key, protocol, gone):
+        if when < oldest or await _has_expired(js, key, protocol, oldest, gone):
             expired += 1
-        elif key in keys or not await _recorded_since(js, run, key, protocol):
+        elif key in keys or not await _recorded_since(js, key, protocol):
             orphans += 1
-    questions, questions_lost = await _questions(js, run, keys, positions["captioning"].floor, oldest)
-    counted = sum(kinds[kind.value] for kind in OutcomeKind)
-    complete = recorded == counted + in_flight.total() and orphans == questions_lost == 0
-    return Ledger(
-        run=run,
+    questions, questions_lost = await _questions(js, keys, positions["captioning"].floor, oldest)
+    complete = recorded == outcomes.counted + in_flight.total() and orphans == questions_lost == 0
+    return outcomes.ledger(
+        run=LIVE,
         responses=len(keys),
         recorded=recorded,
-        scored=kinds[OutcomeKind.SCORED.value],
-        unscored=kinds[OutcomeKind.UNSCORED.value],
-        declined=kinds[OutcomeKind.DECLINED.value],
         in_flight=in_flight.total(),
         lost=lost,
         orphans=orphans,
         expired=expired,
         foreign=foreign,
         dead_letters=(await js.stream_info(DEAD)).state.messages,
-        reasons=dict(reasons.most_common()),
         in_flight_at=dict(in_flight.most_common()),
         balanced=complete and not unsettled,
         questions=questions,
@@ -280,15 +291,13 @@ async def _oldest_time(js: JetStreamContext) -> float:
     return time.time()
 
 
-async def _reached(
-    js: JetStreamContext, run: str, waiting: dict[Pair, int]
-) -> dict[Pair, list[tuple[str, int]]]:
+async def _reached(js: JetStreamContext, waiting: dict[Pair, int]) -> dict[Pair, list[tuple[str, int]]]:
     """For each pair that waits, the later stages it was sent to, with the event's sequence there."""
     reached: dict[Pair, list[tuple[str, int]]] = {}
     if not waiting:
         return reached
     for stream, kind in ((EXTRACTED, "extracted"), (ASKED, "chain"), (JUDGED, "judged")):
-        async for message in read_stream(js, stream, subjects=(run_subjects(kind, run),), headers_only=True):
+        async for message in read_stream(js, stream, subjects=(run_subjects(kind, LIVE),), headers_only=True):
             address = parse_subject(message.subject)
             if address is not None and (pair := (address.key, address.protocol)) in waiting:
                 reached.setdefault(pair, []).append((address.stage, message.sequence))
@@ -296,14 +305,14 @@ async def _reached(
 
 
 async def _questions(
-    js: JetStreamContext, run: str, answered: set[str], position: int, oldest: float
+    js: JetStreamContext, answered: set[str], position: int, oldest: float
 ) -> tuple[int, int]:
     """How many questions wait for an answer, and how many will never get one.
 
     What was asked before the oldest response still kept may have had an answer that is gone.
     """
     unanswered: dict[str, tuple[str, int]] = {}
-    async for message in read_stream(js, ASKED, subjects=(run_subjects("asked", run),), headers_only=True):
+    async for message in read_stream(js, ASKED, subjects=(run_subjects("asked", LIVE),), headers_only=True):
         address = parse_subject(message.subject)
         if address is not None and address.key not in answered and message.time >= oldest:
             unanswered[address.key] = (message.subject, message.sequence)
@@ -322,25 +331,15 @@ async def _questions(
             }
         if subject in buried:
             waiting += 1
-        elif await _last_headers(js, RESPONSES, recorded_subject(run, key)) is None:
+        elif await _last_headers(js, RESPONSES, recorded_subject(LIVE, key)) is None:
             lost += 1
     return waiting, lost
 
 
-async def _recorded_since(js: JetStreamContext, run: str, key: str, protocol: str) -> bool:
+async def _recorded_since(js: JetStreamContext, key: str, protocol: str) -> bool:
     """Whether an outcome belongs to a response recorded after the reading began."""
-    found = await _last_headers(js, RESPONSES, recorded_subject(run, key))
+    found = await _last_headers(js, RESPONSES, recorded_subject(LIVE, key))
     return found is not None and protocol in found.get(HEADER_PROTOCOLS, "").split(",")
-
-
-async def _recorded_before(js: JetStreamContext, run: str, key: str, protocol: str, oldest: float) -> bool:
-    """Whether an outcome, judged late, is of a response older than the oldest still kept."""
-    found = await last_message(js, OUTCOMES, outcome_subject(run, protocol, key))
-    try:
-        outcome = msgspec.json.decode(found.data if found is not None else b"", type=ResponseScored)
-    except UNDECODED:
-        return False
-    return 0 < outcome.recorded_at <= oldest
 
 
 async def _erased(js: JetStreamContext) -> dict[str, Tombstone]:
@@ -351,28 +350,93 @@ async def _erased(js: JetStreamContext) -> dict[str, Tombstone]:
         return {}
 
 
-async def _erasing(
-    js: JetStreamContext, run: str, key: str, protocol: str, gone: dict[str, Tombstone]
+async def _has_expired(
+    js: JetStreamContext, key: str, protocol: str, oldest: float, gone: dict[str, Tombstone]
 ) -> bool:
-    """Whether an outcome has no response since that was erased, or removed by its tenant's retention."""
-    if not gone:
-        return False
+    """Whether an outcome has no response since that was erased, or removed by its stream's or its tenant's
+    retention; a late outcome may be of a response older than the oldest still kept.
+    """
     if tombstone_name("response", key) in gone:
         return True
-    found = await last_message(js, OUTCOMES, outcome_subject(run, protocol, key))
+    if not oldest and not gone:
+        return False
+    found = await last_message(js, OUTCOMES, outcome_subject(LIVE, protocol, key))
     if found is None:
         # Erased since it was read.
-        return True
+        return bool(gone)
     try:
         outcome = msgspec.json.decode(found.data, type=ResponseScored)
     except UNDECODED:
         return False
-    if tombstone_name("tenant", outcome.tenant) in gone:
-        return True
     cut = gone.get(tombstone_name("retention", outcome.tenant))
-    return cut is not None and 0 < outcome.recorded_at <= cut.at
+    until = max(oldest, cut.at if cut is not None else 0.0)
+    return tombstone_name("tenant", outcome.tenant) in gone or 0 < outcome.recorded_at <= until
 
 
 async def _last_headers(js: JetStreamContext, stream: str, subject: str) -> dict[str, str] | None:
     found = await last_message(js, stream, subject)
     return found.headers if found is not None else None
+
+
+async def _audit_run(js: JetStreamContext, run: Run) -> Ledger:
+    """Count one replay by the state read before: each event it is about has an outcome in it, or is to come.
+
+    What the replay says of itself is not believed: the source is read again, what the run is about is chosen
+    anew, and each pair is looked for among the run's outcomes. Only which pages are done is taken from the
+    run, and taken first: what a page had done by then has left its outcome where the later reading finds it.
+    Raises `UsageError` when the server goes away.
+    """
+    cut = int((await js.stream_info(run.stream)).state.first_seq)
+    try:
+        waiting, responses = await _selected(js, run)
+    except TransientError as error:
+        raise UsageError(f"the server went away while counting ({error}): try again") from error
+    recorded = len(waiting)
+    outcomes = _Outcomes()
+    orphans = expired = 0
+    async for message in read_stream(
+        js, OUTCOMES, subjects=(run_subjects("outcome", run.name),), headers_only=True
+    ):
+        address = parse_subject(message.subject)
+        if address is None:
+            continue
+        if waiting.pop((address.key, address.protocol), None) is None:
+            # An outcome of what the source no longer holds, or of what this run is not about.
+            if cut > run.first:
+                expired += 1
+            else:
+                orphans += 1
+            continue
+        outcomes.add(message.headers)
+    lost = sum(run.done(sequence) for sequence in waiting.values())
+    to_come = len(waiting) - lost
+    where = {"running": "replay", "paused": "replay (paused)"}.get(run.status, run.status)
+    if run.status in ("cancelled", "deleting"):
+        # Nobody is going to judge them: the run is about what it had come to.
+        recorded, to_come = recorded - to_come, 0
+    return outcomes.ledger(
+        run=run.name,
+        responses=responses,
+        recorded=recorded,
+        in_flight=to_come,
+        lost=lost,
+        orphans=orphans,
+        expired=expired,
+        in_flight_at={where: to_come} if to_come else {},
+        balanced=recorded == outcomes.counted + to_come and orphans == 0,
+    )
+
+
+async def _selected(js: JetStreamContext, run: Run) -> tuple[dict[Pair, int], int]:
+    """The pairs that the run is about, with their sequences in the source; and how many responses."""
+    spec = run.spec
+    choosing = Choosing(spec)
+    waiting: dict[Pair, int] = {}
+    keys: set[str] = set()
+    async for message in read_stream(
+        js, run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last
+    ):
+        for item in choosing.choose([message]).items:
+            waiting[item.key, item.protocol] = message.sequence
+            keys.add(item.key)
+    return waiting, len(keys)

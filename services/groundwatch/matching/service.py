@@ -9,7 +9,7 @@ from groundwatch.matching.engines.base import Matching, MatchingEngine
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
-from groundwatch.runtime.services.claims import ClaimService
+from groundwatch.runtime.services.stages import ClaimService
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 

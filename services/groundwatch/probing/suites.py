@@ -11,12 +11,12 @@ from pathlib import Path
 from random import Random
 
 from groundwatch.errors import UsageError
+from groundwatch.image_files import read_image_file
 from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import Images, Question
 from groundwatch.runtime.settings import IntakeSettings
-from groundwatch.runtime.stores.image_reading import read_image_file
 
 WORLD = "miniature"
 SEED = 4 * 10**9

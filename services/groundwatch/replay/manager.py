@@ -19,10 +19,10 @@ from groundwatch.replay.runs import FAULTS, Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.watching import seconds_left
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import (
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import (
     ENVIRONMENT_PREFIX,
     JUDGING,
-    Settings,
     as_variables,
     recorded_sections,
     with_judge,

@@ -22,12 +22,12 @@ from groundwatch.models.engines import LoadImage
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, response_of, so_far
 from groundwatch.runtime.delivery.work import InHand, Result, Work, handled
 from groundwatch.runtime.services.service import StageService, find_protocol
-from groundwatch.runtime.settings import Settings, with_run
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import with_run
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import stage_of
@@ -208,7 +208,7 @@ class Pipeline:
                         pair.fail(stage.value, error)
             if retryable:
                 settings = self._settings.retry
-                await asyncio.sleep(max(retry.delay(attempt, settings, error) for _, error in retryable))
+                await asyncio.sleep(max(settings.delay(attempt, error) for _, error in retryable))
             waiting = [pair for pair, _ in retryable]
 
     def _judging(self) -> list[StageService]:

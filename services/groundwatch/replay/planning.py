@@ -19,7 +19,7 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE
 from groundwatch.runtime.delivery.streams import last_message, read_batches, read_stream
-from groundwatch.runtime.stores.cache_keys import keys_in_reach
+from groundwatch.runtime.stores.cache import keys_in_reach
 from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
 

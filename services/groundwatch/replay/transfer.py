@@ -22,7 +22,7 @@ from groundwatch.replay.runs import Run, Runs, new_run
 from groundwatch.replay.spec import START, Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
-from groundwatch.runtime.delivery.recording import check_recorded, limits
+from groundwatch.runtime.delivery.outcomes import check_recorded, limits
 from groundwatch.runtime.delivery.streams import Read, read_batches
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.exports import register

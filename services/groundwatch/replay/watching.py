@@ -14,7 +14,7 @@ from groundwatch.runtime.delivery.outcomes import DEAD_LETTER
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.runtime.telemetry.replay_metrics import MOST, STATES, ReplayMetrics
+from groundwatch.runtime.telemetry.metrics import ReplayMetrics
 from groundwatch.topology import RUNS_BUCKET
 
 STREAM = f"KV_{RUNS_BUCKET}"
@@ -24,6 +24,12 @@ ENDED_SECONDS = 120.0
 """How long a run that is over still has series of its own, so that its last numbers are scraped."""
 
 FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError, TransientError)
+
+STATES = ("working", "unattended", "paused", "over_budget", "importing", "deleting", "done", "cancelled")
+"""Of a run; `unattended` is running, and nobody works at it."""
+
+MOST = 50
+"""Runs that have series of their own at once: the newest."""
 
 
 def state_of(run: Run, now: float) -> str:

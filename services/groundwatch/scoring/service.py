@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.events import ChainAdvanced, ClaimsMatched, ClaimsVerified, ResponseScored
+from groundwatch.events import ChainAdvanced, ClaimsMatched, ClaimsVerified
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.service import StageService, find_protocol
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -32,10 +32,6 @@ class ScoringService(StageService):
             if isinstance(protocol, GroundwatchError):
                 results.append(protocol)
                 continue
-            results.append(self._result(outcomes.outcome_of(event, protocol)))
+            outcome = outcomes.outcome_of(event, protocol)
+            results.append(Result(publications=(self.publication_of(outcome),)))
         return results
-
-    def _result(self, outcome: ResponseScored) -> Result:
-        return Result(
-            publications=(Publication(outcomes.outgoing(outcome), lambda: self.metrics.outcome(outcome)),)
-        )

@@ -17,7 +17,8 @@ from groundwatch.addresses import shown_address
 from groundwatch.errors import UNDECODED, OpenedFolderError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings import Settings, load
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import load
 from groundwatch.runtime.telemetry import logs
 from groundwatch.topology import COMMAND_LINE
 

@@ -11,8 +11,7 @@ import nats.errors
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing
-from groundwatch.runtime.services.observing import observed
-from groundwatch.runtime.services.run import running, until_told_to_stop
+from groundwatch.runtime.services.run import observed, running, until_told_to_stop
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings

@@ -15,16 +15,10 @@ from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.extraction import engines as extraction
 from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
-from groundwatch.runtime.security.connecting import security
-from groundwatch.runtime.settings import (
-    ASKING,
-    ChatSettings,
-    NatsSettings,
-    Problems,
-    Settings,
-    nats_servers,
-    with_judge,
-)
+from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.runtime.security.connecting import nats_servers, security
+from groundwatch.runtime.settings import ASKING, NatsSettings, Settings
+from groundwatch.runtime.settings.reading import Problems, with_judge
 from groundwatch.verification import engines as verification
 
 ENGINES: dict[str, tuple[str, Callable[[Settings], Any]]] = {

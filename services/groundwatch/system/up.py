@@ -21,8 +21,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
 from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
-from groundwatch.runtime.services.observing import observed
-from groundwatch.runtime.services.run import problems_of, running
+from groundwatch.runtime.services.run import observed, problems_of, running
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings

@@ -1,7 +1,6 @@
-"""Streams, subjects and durable consumers: declared here once, created by `groundwatch admin provision`.
+"""Streams, subjects and durable consumers: declared once, in `topology.toml`.
 
-Services only bind to what stands here. Two declarations of one stream overwrite each other silently in
-NATS, so there is no second one.
+`groundwatch admin provision` creates them; services only bind to what stands there.
 
 A subject names where its event goes next, so a consumer's filter never changes when a protocol is added:
 
@@ -21,150 +20,274 @@ message on this subject", which the server itself enforces for as long as the st
 duplicate window of message ids forgets after minutes.
 """
 
-from groundwatch.topology.buckets import (
-    BUCKETS,
-)
-from groundwatch.topology.channels import (
-    CHANNELS,
-)
-from groundwatch.topology.names import (
-    ALARMS,
-    ARCHIVE,
-    ASKED,
-    ATTEMPTS_BUCKET,
-    AUDITOR,
-    BUDGETS_BUCKET,
-    CACHE_BUCKET,
-    COMMAND_LINE,
-    DAY,
-    DEAD,
-    ERASE,
-    EXPORTS_BUCKET,
-    EXTRACTED,
-    GATEWAY,
-    HEADER_DIGEST,
-    HEADER_EXPECT_SEQUENCE,
-    HEADER_MESSAGE_ID,
-    HEADER_ORIGIN,
-    HEADER_OUTCOME,
-    HEADER_PROTOCOLS,
-    HEADER_REASON,
-    HEADER_RETRY,
-    HEADER_TRACE,
-    HEADERS,
-    IMAGES_BUCKET,
-    JUDGED,
-    OUTCOMES,
-    PREFIX,
-    PROVISIONER,
-    REPLAY,
-    RESPONSES,
-    RETRY,
-    RUNS_BUCKET,
-    STAGES,
-    TOMBSTONES_BUCKET,
-)
-from groundwatch.topology.permissions import (
-    Permissions,
-    inbox_prefix,
-    permissions,
-    streams_of,
-    users,
-)
-from groundwatch.topology.specs import (
-    BucketSpec,
-    ChannelSpec,
-    ConsumerSpec,
-    StreamSpec,
-)
-from groundwatch.topology.streams import (
-    CONSUMERS,
-    STREAMS,
-    consumer,
-    stream,
-)
-from groundwatch.topology.subjects import (
-    MAX_TOKEN,
-    Address,
-    alarm_subject,
-    asked_subject,
-    chain_subject,
-    dead_subject,
-    extracted_subject,
-    is_token,
-    judged_subject,
-    outcome_subject,
-    parse_subject,
-    recorded_subject,
-    retry_subject,
-    run_subjects,
-    stage_of,
+import re
+import tomllib
+from importlib.resources import files
+from typing import Literal, TypeVar
+
+import msgspec
+
+from groundwatch.errors import InvalidName
+
+PREFIX = "gw"
+
+HEADER_MESSAGE_ID = "Nats-Msg-Id"
+HEADER_EXPECT_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
+HEADER_PROTOCOLS = "Gw-Protocols"
+HEADER_DIGEST = "Gw-Digest"
+HEADER_OUTCOME = "Gw-Outcome"
+HEADER_REASON = "Gw-Reason"
+HEADER_ORIGIN = "Gw-Origin"
+HEADER_RETRY = "Gw-Retry"
+HEADER_TRACE = "traceparent"
+
+RESPONSES = "GW_RESPONSES"
+EXTRACTED = "GW_EXTRACTED"
+ASKED = "GW_ASKED"
+JUDGED = "GW_JUDGED"
+OUTCOMES = "GW_OUTCOMES"
+ALARMS = "GW_ALARMS"
+DEAD = "GW_DEAD"
+RETRY = "GW_RETRY"
+IMAGES_BUCKET = "gw-images"
+BUDGETS_BUCKET = "gw-budgets"
+RUNS_BUCKET = "gw-runs"
+EXPORTS_BUCKET = "gw-exports"
+TOMBSTONES_BUCKET = "gw-tombstones"
+CACHE_BUCKET = "gw-cache"
+ATTEMPTS_BUCKET = "gw-attempts"
+
+DAY = 86_400.0
+STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")
+GATEWAY = "gateway"
+COMMAND_LINE = "cli"
+REPLAY = "replay"
+ARCHIVE = "archive"
+ERASE = "erase"
+AUDITOR = "audit"
+PROVISIONER = "provision"
+
+
+class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stream as it must be. Ages in seconds, sizes in bytes; 0 means without limit."""
+
+    name: str
+    subjects: tuple[str, ...]
+    description: str
+    max_age: float = 30 * DAY
+    max_bytes: int = 0
+    max_per_subject: int = 0
+    work_queue: bool = False
+
+
+class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A durable pull consumer as it must be. `ack_wait` in seconds: so long after a process was killed, what
+    it held is given to another. Stages say every third of it that they work.
+
+    The server redelivers without end; giving up is the runtime's decision, since only it can write the
+    dead letter. `max_ack_pending` bounds what all replicas of a stage hold together.
+    """
+
+    name: str
+    stream: str
+    filters: tuple[str, ...]
+    description: str
+    ack_wait: float = 12.0
+    max_ack_pending: int = 5_000
+
+    @property
+    def service(self) -> str:
+        """The service that binds to it."""
+        return self.name.removesuffix("-retry")
+
+
+class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A family of subjects: what is on it, and who puts it there.
+
+    `address` has the variable tokens in braces. `events` are their names; none means the bytes of another
+    channel's event as they came, decodable or not. `readers` look without a durable consumer; those with
+    one are in `CONSUMERS`. `lookups` ask for single messages by their subjects: a reader that is among them
+    does nothing else. Every message carries `headers`, some carry `optional_headers`.
+    """
+
+    name: str
+    address: str
+    stream: str
+    description: str
+    publishers: tuple[str, ...]
+    readers: tuple[str, ...] = ()
+    lookups: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    headers: tuple[str, ...] = (HEADER_MESSAGE_ID, HEADER_EXPECT_SEQUENCE)
+    optional_headers: tuple[str, ...] = ()
+
+
+class BucketSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bucket of NATS' object store or key-value store, and who may use it.
+
+    `writers` may read as well, and replace or erase what others wrote; `readers` may also watch.
+    `drop_old`: what is oldest makes room for what is new, within `max_age` seconds and `max_bytes`; 0: what
+    settings say for the cache. Only for what can be had again, or is of no use later.
+    """
+
+    name: str
+    kind: Literal["objects", "key_value"]
+    description: str
+    writers: tuple[str, ...]
+    readers: tuple[str, ...] = ()
+    drop_old: bool = False
+    max_age: float = 0.0
+    max_bytes: int = 0
+
+    @property
+    def stream(self) -> str:
+        """The stream that NATS keeps it in."""
+        return f"{'OBJ' if self.kind == 'objects' else 'KV'}_{self.name}"
+
+
+_S = TypeVar("_S", bound=msgspec.Struct)
+_DECLARED = tomllib.loads(files(__name__).joinpath("topology.toml").read_text("utf-8"))
+
+
+def _declared(kind: str, form: type[_S]) -> tuple[_S, ...]:
+    return tuple(msgspec.convert({"name": name, **keys}, form) for name, keys in _DECLARED[kind].items())
+
+
+HEADERS: dict[str, str] = _DECLARED["header"]
+"""What every header means."""
+
+STREAMS = _declared("stream", StreamSpec)
+CHANNELS = _declared("channel", ChannelSpec)
+BUCKETS = _declared("bucket", BucketSpec)
+CONSUMERS: tuple[ConsumerSpec, ...] = (
+    *_declared("consumer", ConsumerSpec),
+    *(
+        ConsumerSpec(
+            name=f"{stage}-retry",
+            stream=RETRY,
+            filters=(f"{PREFIX}.retry.{stage}.>",),
+            description=f"Dead letters of {stage} that somebody sent again",
+        )
+        for stage in STAGES
+    ),
 )
 
-__all__ = [
-    "ALARMS",
-    "ARCHIVE",
-    "ASKED",
-    "ATTEMPTS_BUCKET",
-    "AUDITOR",
-    "BUCKETS",
-    "BUDGETS_BUCKET",
-    "CACHE_BUCKET",
-    "CHANNELS",
-    "COMMAND_LINE",
-    "CONSUMERS",
-    "DAY",
-    "DEAD",
-    "ERASE",
-    "EXPORTS_BUCKET",
-    "EXTRACTED",
-    "GATEWAY",
-    "HEADERS",
-    "HEADER_DIGEST",
-    "HEADER_EXPECT_SEQUENCE",
-    "HEADER_MESSAGE_ID",
-    "HEADER_ORIGIN",
-    "HEADER_OUTCOME",
-    "HEADER_PROTOCOLS",
-    "HEADER_REASON",
-    "HEADER_RETRY",
-    "HEADER_TRACE",
-    "IMAGES_BUCKET",
-    "JUDGED",
-    "MAX_TOKEN",
-    "OUTCOMES",
-    "PREFIX",
-    "PROVISIONER",
-    "REPLAY",
-    "RESPONSES",
-    "RETRY",
-    "RUNS_BUCKET",
-    "STAGES",
-    "STREAMS",
-    "TOMBSTONES_BUCKET",
-    "Address",
-    "BucketSpec",
-    "ChannelSpec",
-    "ConsumerSpec",
-    "Permissions",
-    "StreamSpec",
-    "alarm_subject",
-    "asked_subject",
-    "chain_subject",
-    "consumer",
-    "dead_subject",
-    "extracted_subject",
-    "inbox_prefix",
-    "is_token",
-    "judged_subject",
-    "outcome_subject",
-    "parse_subject",
-    "permissions",
-    "recorded_subject",
-    "retry_subject",
-    "run_subjects",
-    "stage_of",
-    "stream",
-    "streams_of",
-    "users",
-]
+
+def stream(name: str) -> StreamSpec:
+    """The declaration of a stream."""
+    return next(spec for spec in STREAMS if spec.name == name)
+
+
+def consumer(name: str) -> ConsumerSpec:
+    return next(spec for spec in CONSUMERS if spec.name == name)
+
+
+MAX_TOKEN = 128
+"""Characters of one part of a subject. NATS hangs up on a client whose line, subjects and all, is longer
+than 4,096 bytes; no subject of ours has more than seven parts."""
+
+_TOKEN = r"[_-]*[A-Za-z0-9][\w-]*"
+_is_plain_token = re.compile(_TOKEN, re.ASCII).fullmatch
+_is_plain = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*", re.ASCII).fullmatch
+
+
+def is_token(text: str) -> bool:
+    """Whether the text can stand between two dots of a subject, as every protocol's name must."""
+    return len(text) <= MAX_TOKEN and _is_plain_token(text) is not None
+
+
+def subject(*tokens: str) -> str:
+    """A subject of ours. Raises `InvalidName` for what cannot be part of one."""
+    name = ".".join((PREFIX, *tokens))
+    if _is_subject(name) and name.count(".") == len(tokens):
+        return name
+    token = next(token for token in tokens if not is_token(token))
+    shown = token if len(token) <= MAX_TOKEN else f"{token[:32]}…"
+    raise InvalidName(
+        f"'{shown}' cannot be part of a subject: use letters, digits, - and _, at most {MAX_TOKEN}"
+    )
+
+
+def _is_subject(name: str) -> bool:
+    """All at once: every event on its way makes and reads several."""
+    fits = len(name) <= MAX_TOKEN or all(len(token) <= MAX_TOKEN for token in name.split("."))
+    return fits and _is_plain(name) is not None
+
+
+def run_subjects(kind: str, run: str | None, *tokens: str) -> str:
+    """Every subject of a kind, such as `outcome`, of one run, or of all; `tokens` narrow it."""
+    if run is None:
+        return f"{PREFIX}.{kind}.*.>"
+    return f"{subject(kind, run, *tokens)}.>"
+
+
+def recorded_subject(run: str, key: str) -> str:
+    return subject("recorded", run, key)
+
+
+def asked_subject(run: str, stage: str, key: str) -> str:
+    return subject("asked", run, stage, key)
+
+
+def chain_subject(run: str, stage: str, protocol: str, key: str, step: int) -> str:
+    """Where a chain goes on its way to `stage` in round `step`, counted from 1."""
+    return subject("chain", run, stage, protocol, key, str(step))
+
+
+def extracted_subject(run: str, stage: str, protocol: str, key: str) -> str:
+    return subject("extracted", run, stage, protocol, key)
+
+
+def judged_subject(run: str, stage: str, protocol: str, key: str) -> str:
+    return subject("judged", run, stage, protocol, key)
+
+
+def outcome_subject(run: str, protocol: str, key: str) -> str:
+    return subject("outcome", run, protocol, key)
+
+
+def alarm_subject(run: str, protocol: str, key: str) -> str:
+    return subject("alarm", run, protocol, key)
+
+
+def dead_subject(stage: str, run: str, key: str) -> str:
+    """Where an event goes that `stage` could not process."""
+    return subject("dead", stage, run, key)
+
+
+def retry_subject(stage: str, run: str, key: str) -> str:
+    """Where a dead letter goes when it is sent again."""
+    return subject("retry", stage, run, key)
+
+
+class Address(msgspec.Struct, frozen=True):
+    """What a subject says: readable even when the event under it is not."""
+
+    kind: str
+    run: str
+    key: str
+    stage: str = ""
+    protocol: str = ""
+
+
+def parse_subject(subject: str) -> Address | None:
+    """Read a subject of ours; None when it is not one, or has parts that none of ours has."""
+    match subject.split(".") if _is_subject(subject) else ():
+        case [_, "recorded", run, key]:
+            return Address("recorded", run, key)
+        case [_, ("extracted" | "judged") as kind, run, stage, protocol, key]:
+            return Address(kind, run, key, stage, protocol)
+        case [_, "asked", run, stage, key]:
+            return Address("asked", run, key, stage)
+        case [_, "chain", run, stage, protocol, key, _]:
+            return Address("chain", run, key, stage, protocol)
+        case [_, ("outcome" | "alarm") as kind, run, protocol, key]:
+            return Address(kind, run, key, "", protocol)
+        case [_, ("dead" | "retry") as kind, stage, run, key]:
+            return Address(kind, run, key, stage)
+    return None
+
+
+def stage_of(subject: str) -> str:
+    """The stage that a subject of claims, of a chain or of a question leads to."""
+    return subject.split(".", 4)[3]

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 import msgspec
 
 from groundwatch.events import LIVE
-from groundwatch.topology.buckets import BUCKETS
-from groundwatch.topology.channels import CHANNELS
-from groundwatch.topology.names import (
+from groundwatch.topology import (
     AUDITOR,
+    BUCKETS,
+    CHANNELS,
     COMMAND_LINE,
+    CONSUMERS,
     DEAD,
     ERASE,
     EXTRACTED,
@@ -27,9 +28,10 @@ from groundwatch.topology.names import (
     REPLAY,
     RESPONSES,
     STAGES,
+    STREAMS,
+    BucketSpec,
+    ChannelSpec,
 )
-from groundwatch.topology.specs import BucketSpec, ChannelSpec
-from groundwatch.topology.streams import CONSUMERS, STREAMS, consumer
 
 API = "$JS.API"
 ACK = "$JS.ACK"
@@ -40,16 +42,19 @@ ONLY_LIVE = (GATEWAY,)
 NEVER_LIVE = (REPLAY,)
 """Users that write into any run but that of live traffic."""
 
-SEES_BACKLOG: dict[str, tuple[str, ...]] = {
-    GATEWAY: tuple(spec.name for spec in CONSUMERS),
-    COMMAND_LINE: tuple(spec.name for spec in CONSUMERS),
-    AUDITOR: tuple(spec.name for spec in CONSUMERS),
-    # Live traffic goes first: `replay.throttle`.
-    REPLAY: tuple(spec.name for spec in CONSUMERS),
-    # What a stage holds is erased when the stage has let go of it.
-    ERASE: tuple(spec.name for spec in CONSUMERS),
-}
-"""Consumers of others that a user asks about, by name: asking changes nothing."""
+SEES_BACKLOG = (GATEWAY, COMMAND_LINE, AUDITOR, REPLAY, ERASE)
+"""Users that ask about consumers of others, which changes nothing: live traffic goes before a replay, and
+what a stage holds is erased when the stage has let go of it."""
+
+ALL_STREAMS = (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS))
+
+
+def _reading(stream: str, family: str) -> Iterator[str]:
+    """Calls on a consumer of one's own, which has any name."""
+    yield f"{API}.CONSUMER.CREATE.{stream}.*.{family}.>"
+    for call in ("MSG.NEXT", "INFO", "DELETE"):
+        yield f"{API}.CONSUMER.{call}.{stream}.*"
+
 
 OTHERWISE: dict[str, tuple[str, ...]] = {
     # How many dead letters there are: `gateway.gauges`.
@@ -60,20 +65,12 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
     # It overwrites single messages wherever they lie, and looks for their bytes in every bucket.
     ERASE: (
+        *(f"{API}.STREAM.MSG.DELETE.{name}" for name in ALL_STREAMS),
         *(
-            f"{API}.STREAM.MSG.DELETE.{name}"
-            for name in (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS))
-        ),
-        *(
-            f"{API}.{call}.{bucket.stream}.{rest}"
+            call
             for bucket in BUCKETS
             if bucket.kind == "objects"
-            for call, rest in (
-                ("CONSUMER.CREATE", f"*.$O.{bucket.name}.>"),
-                ("CONSUMER.MSG.NEXT", "*"),
-                ("CONSUMER.INFO", "*"),
-                ("CONSUMER.DELETE", "*"),
-            )
+            for call in _reading(bucket.stream, f"$O.{bucket.name}")
         ),
     ),
 }
@@ -109,10 +106,9 @@ def permissions(user: str) -> Permissions:
     """The rights of one user. Raises `ValueError` for one that nothing names."""
     if user not in users():
         raise ValueError(f"no NATS user '{user}'; there are {', '.join(users())}")
-    allowed = list(_provisioning() if user == PROVISIONER else _working(user))
     return Permissions(
         user=user,
-        publish=tuple(dict.fromkeys(allowed)),
+        publish=tuple(dict.fromkeys(_provisioning() if user == PROVISIONER else _working(user))),
         publish_denied=tuple(dict.fromkeys(_denied(user))),
         subscribe=(f"{inbox_prefix(user)}.>",),
     )
@@ -120,21 +116,17 @@ def permissions(user: str) -> Permissions:
 
 def streams_of(user: str) -> tuple[str, ...]:
     """Streams that a user writes, reads or consumes: those whose state it may ask."""
-    named = [channel.stream for channel in CHANNELS if user in _concerned(channel)]
+    named = [one.stream for one in CHANNELS if user in (*one.publishers, *one.readers, *one.lookups)]
     named += [spec.stream for spec in CONSUMERS if spec.service == user]
     return tuple(spec.name for spec in STREAMS if spec.name in named)
 
 
-def written(channel: ChannelSpec, user: str) -> tuple[str, ...]:
-    """The subjects of a channel on which this publisher may write."""
-    run = LIVE if user in ONLY_LIVE else "*"
-    return tuple(_filled(channel, {"run": run, "stage": stage}) for stage in _stages_addressed(channel, user))
-
-
 def _working(user: str) -> Iterator[str]:
+    run = LIVE if user in ONLY_LIVE else "*"
     for channel in CHANNELS:
         if user in channel.publishers:
-            yield from written(channel, user)
+            for stage in _stages_addressed(channel, user):
+                yield _filled(channel, {"run": run, "stage": stage})
     for stream in streams_of(user):
         yield f"{API}.STREAM.INFO.{stream}"
     for spec in CONSUMERS:
@@ -146,12 +138,10 @@ def _working(user: str) -> Iterator[str]:
         if user in channel.lookups or _reads(channel, user):
             yield f"{API}.STREAM.MSG.GET.{channel.stream}"
         if _reads(channel, user):
-            family = channel.address.partition("{")[0]
-            yield f"{API}.CONSUMER.CREATE.{channel.stream}.*.{family}>"
-            for call in ("CONSUMER.MSG.NEXT", "CONSUMER.INFO", "CONSUMER.DELETE"):
-                yield f"{API}.{call}.{channel.stream}.*"
-    for name in SEES_BACKLOG.get(user, ()):
-        yield f"{API}.CONSUMER.INFO.{consumer(name).stream}.{name}"
+            yield from _reading(channel.stream, channel.address.partition(".{")[0])
+    if user in SEES_BACKLOG:
+        for spec in CONSUMERS:
+            yield f"{API}.CONSUMER.INFO.{spec.stream}.{spec.name}"
     for bucket in BUCKETS:
         yield from _bucket(bucket, user)
     yield from OTHERWISE.get(user, ())
@@ -159,23 +149,20 @@ def _working(user: str) -> Iterator[str]:
 
 def _denied(user: str) -> Iterator[str]:
     """Durable consumers on streams that the user reads by consumers of its own, which have any name."""
-    own = {spec.name for spec in CONSUMERS if spec.service == user}
-    seen = own | set(SEES_BACKLOG.get(user, ()))
     read = {channel.stream for channel in CHANNELS if _reads(channel, user)}
     for spec in CONSUMERS:
         if spec.stream not in read:
             continue
         yield f"{API}.CONSUMER.CREATE.{spec.stream}.{spec.name}.>"
         yield f"{API}.CONSUMER.DELETE.{spec.stream}.{spec.name}"
-        if spec.name not in own:
+        if spec.service != user:
             yield f"{API}.CONSUMER.MSG.NEXT.{spec.stream}.{spec.name}"
-        if spec.name not in seen:
+        if spec.service != user and user not in SEES_BACKLOG:
             yield f"{API}.CONSUMER.INFO.{spec.stream}.{spec.name}"
     if user in NEVER_LIVE:
         for channel in CHANNELS:
             if user in channel.publishers:
-                live = _filled(channel, {"run": LIVE, "stage": "*"})
-                yield live
+                yield _filled(channel, {"run": LIVE, "stage": "*"})
 
 
 def _bucket(bucket: BucketSpec, user: str) -> Iterator[str]:
@@ -196,9 +183,7 @@ def _bucket(bucket: BucketSpec, user: str) -> Iterator[str]:
             yield f"{API}.DIRECT.GET.{bucket.stream}"
             yield f"{API}.DIRECT.GET.{bucket.stream}.$KV.{bucket.name}.>"
             # It is followed as streams are, by a consumer of the follower's own.
-            yield f"{API}.CONSUMER.CREATE.{bucket.stream}.*.$KV.{bucket.name}.>"
-            for call in ("CONSUMER.MSG.NEXT", "CONSUMER.INFO", "CONSUMER.DELETE"):
-                yield f"{API}.{call}.{bucket.stream}.*"
+            yield from _reading(bucket.stream, f"$KV.{bucket.name}")
     if user in bucket.writers:
         yield from subjects
         # Replacing an object removes the pieces of the one before it.
@@ -207,7 +192,7 @@ def _bucket(bucket: BucketSpec, user: str) -> Iterator[str]:
 
 def _provisioning() -> Iterator[str]:
     """Makes and changes what is declared; reads and writes no event, deletes nothing."""
-    for name in (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS)):
+    for name in ALL_STREAMS:
         for call in ("INFO", "CREATE", "UPDATE"):
             yield f"{API}.STREAM.{call}.{name}"
     for spec in CONSUMERS:
@@ -218,10 +203,6 @@ def _provisioning() -> Iterator[str]:
 def _reads(channel: ChannelSpec, user: str) -> bool:
     """Whether the user reads the channel from end to end, and not single messages only."""
     return user in channel.readers and user not in channel.lookups
-
-
-def _concerned(channel: ChannelSpec) -> tuple[str, ...]:
-    return (*channel.publishers, *channel.readers, *channel.lookups)
 
 
 def _stages_addressed(channel: ChannelSpec, user: str) -> tuple[str, ...]:

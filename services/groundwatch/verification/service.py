@@ -8,7 +8,7 @@ from groundwatch.models.engines import LoadImage
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
-from groundwatch.runtime.services.claims import ClaimService
+from groundwatch.runtime.services.stages import ClaimService
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics

@@ -33,7 +33,7 @@ from tests.support.llm_server import running as llm_server
 from groundwatch.demo.shared import settled
 from groundwatch.gateway.budgets.rules import Budget, put
 from groundwatch.ledger.auditing import AuditMetrics
-from groundwatch.ledger.runs import audit
+from groundwatch.ledger.ledger import audit
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.probing import suites
 from groundwatch.probing.asking import Target
@@ -51,8 +51,8 @@ from groundwatch.runtime.settings import (
     SamplingRule,
     Settings,
     StageSettings,
-    judging_sections,
 )
+from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import recorded_subject
 

@@ -11,7 +11,7 @@ import pytest
 from tests.deploy.helm.charts import CASES, Object, containers, named, of_kind, pods, rendered
 
 from groundwatch.runtime.services.run import DRAIN_SECONDS
-from groundwatch.runtime.settings import load
+from groundwatch.runtime.settings.reading import load
 from groundwatch.topology import STAGES
 
 pytestmark = pytest.mark.slow

@@ -254,7 +254,7 @@ def test_a_missing_file_of_tokens_is_told(tmp_path):
 
 
 async def test_over_tls_with_a_certificate_of_ours(gateway_factory, tmp_path):
-    from groundwatch.runtime.security.certificates import certify
+    from groundwatch.runtime.security.users import certify
 
     certify(tmp_path, ["127.0.0.1"])
     files = {"tls_cert": str(tmp_path / "server.crt"), "tls_key": str(tmp_path / "server.key")}

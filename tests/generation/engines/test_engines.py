@@ -20,7 +20,8 @@ from groundwatch.generation.engines.base import GenerationEngine, cosine
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.replies import Generated
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings, load
+from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings
+from groundwatch.runtime.settings.reading import load
 from groundwatch.runtime.stores.images import check_image
 
 RED = "The cell in row 1, column 2 is red."

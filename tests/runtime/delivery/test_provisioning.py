@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from nats.js.api import DiscardPolicy
 from tests.runtime.conftest import eventually, record, response
 
 import groundwatch.runtime.delivery.provisioning as provisioning
@@ -143,11 +144,11 @@ async def test_refuses_what_would_lose_events_and_changes_nothing(
 
 async def test_grows_with_data_present(bus: Bus, clean_streams: None, declared) -> None:
     await record(bus, response("r"))
-    declared(RESPONSES, max_age=90 * DAY, duplicate_window=1_200.0, description="longer")
+    declared(RESPONSES, max_age=90 * DAY, description="longer")
     changes = {one.name: one.change for one in await provision(bus.js)}
     assert changes[RESPONSES] == "updated"
     config = (await bus.js.stream_info(RESPONSES)).config
-    assert (config.max_age, config.duplicate_window) == (90 * DAY, 1_200.0)
+    assert (config.max_age, config.discard) == (90 * DAY, DiscardPolicy.NEW)
     assert (await bus.js.stream_info(RESPONSES)).state.messages == 1
 
 

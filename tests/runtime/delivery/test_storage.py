@@ -17,10 +17,10 @@ from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.intake.submissions import Submission
-from groundwatch.runtime.delivery import storage
+from groundwatch.runtime.delivery import publisher
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.storage import StorageHealth
+from groundwatch.runtime.delivery.publisher import StorageHealth
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings
 from groundwatch.runtime.stores.images import ImageStore
@@ -45,7 +45,7 @@ def test_what_is_told_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "free space, then restart" in found.pausing(SUBJECT)
     found.stored(SUBJECT)
     assert len(found.problems()) == 1 and not found.pausing(SUBJECT)
-    monkeypatch.setattr(storage, "REMEMBER_SECONDS", 0.0)
+    monkeypatch.setattr(publisher, "REMEMBER_SECONDS", 0.0)
     assert found.problems() == []
 
 

@@ -14,8 +14,7 @@ from groundwatch.errors import WorkTimeout
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.delivery.dead_letters import dead_letters
 from groundwatch.runtime.delivery.stage import BUG_ATTEMPTS
-from groundwatch.runtime.delivery.timeouts import WorkClock
-from groundwatch.runtime.delivery.work import Work
+from groundwatch.runtime.delivery.work import Work, WorkClock
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 Works = Sequence[Work[ResponseRecorded]]
@@ -68,9 +67,9 @@ async def test_a_handler_that_hangs_once_is_done_in_the_end(stage_factory) -> No
 
 
 async def test_work_that_will_not_be_cancelled_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    from groundwatch.runtime.delivery import timeouts
+    from groundwatch.runtime.delivery import work
 
-    monkeypatch.setattr(timeouts, "CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(work, "CANCEL_SECONDS", 0.05)
     release = asyncio.Event()
 
     async def stubborn() -> None:

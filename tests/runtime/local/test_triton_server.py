@@ -12,8 +12,7 @@ import pytest
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel
-from groundwatch.runtime.local.triton_distribution import find_distribution
-from groundwatch.runtime.local.triton_server import TritonServer
+from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
 from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings
 from groundwatch.system.models import named_models, with_triton
 

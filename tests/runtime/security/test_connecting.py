@@ -16,9 +16,14 @@ from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.provisioning import missing
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.security.certificates import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
 from groundwatch.runtime.security.connecting import covers, explain
-from groundwatch.runtime.security.users import seed_file, write_auth
+from groundwatch.runtime.security.users import (
+    CA_CERTIFICATE,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    seed_file,
+    write_auth,
+)
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService

@@ -15,16 +15,20 @@ from cryptography import x509
 
 from groundwatch.errors import UsageError
 from groundwatch.runtime.local.nats_server import find_binary
-from groundwatch.runtime.security.certificates import CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY
 from groundwatch.runtime.security.users import (
     AUTH_FILE,
+    CA_CERTIFICATE,
+    CA_KEY,
     SECRETS_FILE,
+    SERVER_CERTIFICATE,
     SERVER_FILE,
+    SERVER_KEY,
     VALUES_FILE,
     seed_file,
     write_auth,
 )
-from groundwatch.topology import COMMAND_LINE, permissions, users
+from groundwatch.topology import COMMAND_LINE
+from groundwatch.topology.permissions import permissions, users
 
 
 def contents(folder: Path) -> dict[str, bytes]:

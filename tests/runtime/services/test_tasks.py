@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import nats.errors
 import pytest
 import structlog
 
+from groundwatch.runtime.services import tasks
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
 
 
@@ -42,8 +44,11 @@ async def test_what_has_ended_or_failed_is_no_matter() -> None:
     await cancelled([])
 
 
-def supervised(work) -> SupervisedTask:
-    return SupervisedTask("worker", work, first_delay=0.01, max_delay=0.02, steady=0.1)
+@pytest.fixture
+def supervised(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SupervisedTask]:
+    for name, seconds in (("FIRST_DELAY", 0.01), ("MAX_DELAY", 0.02), ("STEADY_SECONDS", 0.1)):
+        monkeypatch.setattr(tasks, name, seconds)
+    return lambda work: SupervisedTask("worker", work)
 
 
 async def until(true) -> None:
@@ -53,7 +58,7 @@ async def until(true) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), asyncio.CancelledError(), None])
-async def test_work_that_ends_is_started_again_and_tells_so_until_it_goes_on(error):
+async def test_work_that_ends_is_started_again_and_tells_so_until_it_goes_on(error, supervised):
     begun = 0
 
     async def work() -> None:
@@ -84,7 +89,7 @@ async def test_work_that_ends_is_started_again_and_tells_so_until_it_goes_on(err
     ("error", "whole"),
     [(ValueError("a bug"), True), (TimeoutError(), False), (nats.errors.TimeoutError(), False)],
 )
-async def test_only_a_bug_is_logged_with_its_traceback(error, whole):
+async def test_only_a_bug_is_logged_with_its_traceback(error, whole, supervised):
     async def work() -> None:
         raise error
 
@@ -97,7 +102,7 @@ async def test_only_a_bug_is_logged_with_its_traceback(error, whole):
     assert (logs[0]["exc_info"] is error) is whole
 
 
-async def test_work_that_is_told_to_end_returns_and_is_not_started_again():
+async def test_work_that_is_told_to_end_returns_and_is_not_started_again(supervised):
     told, begun, ended = asyncio.Event(), 0, 0
 
     async def work() -> None:
@@ -114,7 +119,7 @@ async def test_work_that_is_told_to_end_returns_and_is_not_started_again():
     assert (begun, ended, task.problem) == (1, 1, "")
 
 
-async def test_work_that_does_not_end_is_cancelled_after_the_timeout():
+async def test_work_that_does_not_end_is_cancelled_after_the_timeout(supervised):
     task = supervised(lambda: asyncio.sleep(60))
     task.start()
     await asyncio.sleep(0)

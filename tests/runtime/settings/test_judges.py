@@ -7,10 +7,9 @@ import pytest
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings import (
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings.reading import (
     JUDGING,
-    Settings,
-    StageSettings,
     as_variables,
     judging_sections,
     load,

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from groundwatch.errors import SettingsError
-from groundwatch.runtime.settings import Settings, load
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import load
 
 
 def written(tmp_path: Path, text: str) -> Path:

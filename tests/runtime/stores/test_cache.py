@@ -29,8 +29,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
 from groundwatch.runtime.settings import CacheSettings, NatsSettings, Settings, StageSettings, VisualSettings
 from groundwatch.runtime.stores import cache as caching
-from groundwatch.runtime.stores.cache import JudgementCache
-from groundwatch.runtime.stores.cache_keys import asked_with, cache_key, keys_of, scope_of, seen
+from groundwatch.runtime.stores.cache import JudgementCache, asked_with, cache_key, keys_of, scope_of, seen
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import BUCKETS, CACHE_BUCKET
 from groundwatch.verification.engines.base import NOT_JUDGED, Verification

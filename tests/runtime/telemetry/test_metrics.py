@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.runtime.conftest import response
 
 from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored, Usage
+from groundwatch.ledger.auditing import AuditMetrics
 from groundwatch.runtime.delivery.dead_letters import _kind
 from groundwatch.runtime.telemetry import metrics as metrics_module
 from groundwatch.runtime.telemetry.metrics import ENOUGH, MOMENTS, OTHER, SCOPES, BoundedLabel, Metrics
@@ -272,3 +273,11 @@ def test_combinations_of_invented_names_are_bounded() -> None:
     found = samples(metrics, "groundwatch_outcomes_total")
     assert len(found) <= 5 * SCOPES + 10
     assert sum(found.values()) == 3_000
+
+
+@pytest.mark.parametrize("holder", (Metrics(), Metrics().replay, AuditMetrics()))
+def test_declared_metrics_are_what_their_holders_say(holder: Any) -> None:
+    said = get_type_hints(type(holder))
+    kinds = (Counter, Gauge, Histogram)
+    assert {name: type(one) for name, one in vars(holder).items() if isinstance(one, kinds)} == said
+    assert len(said) > 5

@@ -13,7 +13,8 @@ from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Referen
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.runtime.settings import StageSettings, VisualSettings, load
+from groundwatch.runtime.settings import StageSettings, VisualSettings
+from groundwatch.runtime.settings.reading import load
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 

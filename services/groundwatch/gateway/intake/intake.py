@@ -22,7 +22,7 @@ from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
-from groundwatch.runtime.delivery.recording import digest_of, recorded
+from groundwatch.runtime.delivery.outcomes import digest_of, recorded
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from groundwatch.errors import InputError, TransientError, Unscorable, UsageError
 from groundwatch.events import Usage
+from groundwatch.image_files import read_image_file
 from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
@@ -29,7 +30,6 @@ from groundwatch.protocols.published import ImageGraph, json_images, read_scene_
 from groundwatch.protocols.trihe.files import Asked, read_benchmark
 from groundwatch.protocols.triplets import Triplet
 from groundwatch.runtime.settings import IntakeSettings, Settings
-from groundwatch.runtime.stores.image_reading import read_image_file
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.section import in_words
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import UNDECODED
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import ATTEMPTS_BUCKET
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 TIMEOUT = 2.0
 """Seconds that the bucket is waited for: an event is never held up for the sake of its count."""
-
-FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
 
 Kind = Literal["faults", "bugs", "released"]
 
@@ -44,7 +42,6 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
         return self.faults + self.bugs
 
     def plus(self, kind: Kind) -> Attempts:
-        """With one more of this kind."""
         return msgspec.structs.replace(self, **{kind: getattr(self, kind) + 1})
 
     def unanswered(self, delivered: int) -> int:
@@ -69,10 +66,10 @@ class AttemptCounts:
             found = await (await self._store()).get(self._key(arrived))
             return self._decoder.decode(found.value or b"{}")
         except nats.js.errors.KeyNotFoundError:
-            return Attempts()
+            pass
         except (*FAULTS, *UNDECODED) as error:
             logger.warning("attempts.unread", consumer=self._consumer, error=repr(error))
-            return Attempts()
+        return Attempts()
 
     async def put(self, arrived: Arrived, attempts: Attempts) -> None:
         """Remember it. A count that cannot be kept is lost, and its delivery then looks unanswered."""

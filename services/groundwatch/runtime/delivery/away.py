@@ -85,7 +85,6 @@ class AwayJudges:
                 self._back(judge)
 
     def problems(self) -> list[str]:
-        """Who is away since when, and why."""
         return [
             f"judge {judge} is away since {datetime.fromtimestamp(found.since, UTC):%Y-%m-%d %H:%M:%S} UTC, "
             f"events wait in the stream: {found.why}"

@@ -4,35 +4,28 @@
 subject, so a redelivered input adds nothing however late it comes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import msgspec
 import nats.errors
-import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch.addresses import concealed, shown_address
 from groundwatch.errors import ConnectionLost, InputError, TransientError, Unavailable, UsageError
 from groundwatch.events import Event, digest
 from groundwatch.runtime.delivery.connection import Broker, Connection
-from groundwatch.runtime.delivery.publisher import Publisher, Receipt, Stored, wait_acks
-from groundwatch.runtime.delivery.storage import StorageHealth
-from groundwatch.runtime.delivery.streams import last_message
-from groundwatch.runtime.security.connecting import Refusals, security, why_not_connected
-from groundwatch.runtime.settings import nats_servers
+from groundwatch.runtime.delivery.publisher import Publisher, Receipt, StorageHealth, Stored, wait_acks
+from groundwatch.runtime.delivery.streams import FAULTS, last_message
+from groundwatch.runtime.security.connecting import Refusals, nats_servers, security, why_not_connected
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-
-    from groundwatch.runtime.settings import NatsSettings
-    from groundwatch.runtime.telemetry.traces import Traces
+from groundwatch.runtime.telemetry.traces import Traces
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
+from groundwatch.topology.permissions import inbox_prefix
 
 __all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "wait_acks"]
 
@@ -63,8 +56,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     expect: int | None = 0
     whole: bool = False
 
-    def carrying(self, headers: Mapping[str, str]) -> Outgoing:
-        """With these headers too."""
+    def carrying(self, headers: Mapping[str, str]) -> Self:
         return msgspec.structs.replace(self, headers={**self.headers, **headers}) if headers else self
 
 
@@ -121,7 +113,6 @@ class Bus:
 
     @property
     def js(self) -> JetStreamContext:
-        """JetStream over the same connection."""
         if self._js is None:
             self._js = self.client.jetstream(timeout=self._settings.publish_timeout)
         return self._js
@@ -147,7 +138,6 @@ class Bus:
         raise ConnectionLost(self.lost or "the connection to NATS was closed")
 
     async def until_connected(self, timeout: float) -> None:
-        """Wait while it connects again, at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if self.connected or self.lost:
@@ -242,10 +232,7 @@ class Bus:
         return await (await self.start_create(outgoing))
 
     async def start_create(self, outgoing: Outgoing) -> Receipt:
-        """Like `create`, but return once the event is sent, with what waits for the acknowledgement.
-
-        Many can be in the air at once; the caller must await or `wait_acks` each.
-        """
+        """Like `create`, but return once it is sent; the caller must await the receipt, or `wait_acks`."""
         headers = dict(outgoing.headers)
         if name := outgoing.message_id:
             headers[HEADER_MESSAGE_ID] = name if isinstance(name, str) else digest(*name)[:32]
@@ -269,23 +256,20 @@ class Bus:
         """The headers of the stream's message on this subject; None when it has none there."""
         try:
             found = await last_message(self.js, stream, subject)
-        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+        except FAULTS as error:
             raise Unavailable(f"cannot look up {subject}: {error!r}") from error
         return found.headers if found is not None else None
 
     async def _on_error(self, error: Exception) -> None:
         self._trouble = concealed(str(error) or repr(error))
-        if self._closing or self._publisher is None:
-            # While connecting, the one line that `connect` raises tells it.
-            return
-        if self._refusals.add(self._trouble):
-            return
-        logger.warning("nats.error", service=self._name, error=repr(error))
+        # While connecting, the one line that `connect` raises tells it.
+        quiet = self._closing or self._publisher is None
+        if not quiet and not self._refusals.add(self._trouble):
+            logger.warning("nats.error", service=self._name, error=repr(error))
 
     async def _on_disconnected(self) -> None:
-        if self._closing:
-            return
-        logger.warning("nats.disconnected", service=self._name)
+        if not self._closing:
+            logger.warning("nats.disconnected", service=self._name)
 
     async def _on_reconnected(self) -> None:
         self.reconnects += 1

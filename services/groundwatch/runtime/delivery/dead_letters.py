@@ -66,8 +66,7 @@ class DeadLetters:
 
         A question has none yet: only its answer is recorded, and only what is recorded has outcomes.
         `failed` empty means: every protocol of the message. A message whose protocols end one after the other
-        leaves a letter for each time. Raises `Unavailable` when the streams
-        cannot be reached; the message is then still the server's.
+        leaves a letter for each time. Raises `Unavailable` when the streams cannot be reached.
         """
         address = arrived.address
         run = address.run if address else UNKNOWN
@@ -106,22 +105,13 @@ class DeadLetters:
             logger.error(
                 "dead_letter", stage=self._stage, subject=arrived.origin, reason=headers[HEADER_REASON]
             )
-        if address is not None and protocols and address.kind != "asked":
-            await self._outcomes(arrived, address.run, address.key, response, protocols, error)
-
-    async def _outcomes(
-        self,
-        arrived: Arrived,
-        run: str,
-        key: str,
-        response: ResponseRecorded | None,
-        protocols: tuple[str, ...],
-        error: Exception,
-    ) -> None:
-        response = response or await self._recorded(run, key)
+        if address is None or not protocols or address.kind == "asked":
+            return
+        response = response or await self._recorded(address.run, address.key)
         for protocol in protocols:
             outcome = dead(response, protocol, self._stage, error)
-            message = outgoing(outcome, key=key).carrying({**arrived.trace, HEADER_ORIGIN: arrived.origin})
+            message = outgoing(outcome, key=address.key)
+            message = message.carrying({**arrived.trace, HEADER_ORIGIN: arrived.origin})
             stored = await self._bus.create(message)
             if stored is Stored.EXISTED:
                 stored = await replace_dead(self._bus, message)

@@ -1,5 +1,6 @@
-"""Making and publishing the one outcome of a response for a protocol."""
+"""A response as a message: recorded, by the gateway or by captioning, and its one outcome for a protocol."""
 
+import hashlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
@@ -25,10 +26,21 @@ from groundwatch.events import (
     Verdict,
 )
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage, count_words
-from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
+from groundwatch.records import Limits, Refusal, read_record
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import Read, follow_stream, last_message, read_stream
+from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, outcome_subject, run_subjects
+from groundwatch.topology import (
+    HEADER_DIGEST,
+    HEADER_OUTCOME,
+    HEADER_PROTOCOLS,
+    HEADER_REASON,
+    OUTCOMES,
+    outcome_subject,
+    recorded_subject,
+    run_subjects,
+)
 
 DEAD_LETTER = "dead_letter"
 UNDECODABLE = "undecodable"
@@ -38,6 +50,7 @@ REPLACEABLE = (DEAD_LETTER, UNDECODABLE)
 MAX_DETAIL = 500
 
 _SCORED = msgspec.json.Decoder(ResponseScored)
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
 def without_score(
@@ -70,6 +83,26 @@ def without_score(
     )
 
 
+def unscored(
+    response: ResponseRecorded,
+    protocol: str,
+    error: Unscorable,
+    *,
+    judges: Mapping[str, Judge] | None = None,
+    usage: Usage | None = None,
+) -> ResponseScored:
+    """The outcome of what a judge could not judge."""
+    return without_score(
+        response,
+        protocol,
+        OutcomeKind.UNSCORED,
+        error.reason,
+        detail=error.detail,
+        judges=judges,
+        usage=usage,
+    )
+
+
 def dead(
     response: ResponseRecorded,
     protocol: str,
@@ -81,10 +114,8 @@ def dead(
 ) -> ResponseScored:
     """The outcome that stands for what `stage` could not process."""
     reason = UNDECODABLE if isinstance(error, DecodeError) else DEAD_LETTER
-    detail = f"{stage}: {error}"
-    return without_score(
-        response, protocol, OutcomeKind.UNSCORED, reason, detail=detail, judges=judges, usage=usage
-    )
+    why = Unscorable(reason, f"{stage}: {error}")
+    return unscored(response, protocol, why, judges=judges, usage=usage)
 
 
 def response_of(event: Event) -> ResponseRecorded:
@@ -125,36 +156,17 @@ def outcome_of(
     try:
         result = protocol.score(judged)
     except Unscorable as error:
-        bare = without_score(
-            response,
-            protocol.name,
-            OutcomeKind.UNSCORED,
-            error.reason,
-            detail=error.detail,
-            judges=judges,
-            usage=usage,
-        )
+        bare = unscored(response, protocol.name, error, judges=judges, usage=usage)
         return msgspec.structs.replace(bare, units=extracted.units, claims=claims, eligible=len(claims))
-    return ResponseScored(
-        id=response.id,
-        model=response.model,
-        tenant=response.tenant,
-        run=response.run,
-        protocol=protocol.name,
-        outcome=OutcomeKind.SCORED,
+    bare = without_score(response, protocol.name, OutcomeKind.SCORED, "", judges=judges, usage=usage)
+    return msgspec.structs.replace(
+        bare,
         score=result.score,
         values=result.values,
-        judges=judges,
         units=extracted.units,
         claims=claims,
         eligible=len(claims),
-        decided=len([claim for claim in claims if claim.decision is not Decision.UNDECIDED]),
-        answer_words=count_words(response.answer),
-        usage=usage,
-        drawn=response.drawn.get(protocol.name, Drawn()),
-        tags=response.tags,
-        recorded_at=response.recorded_at,
-        scored_at=time.time(),
+        decided=sum(claim.decision is not Decision.UNDECIDED for claim in claims),
     )
 
 
@@ -183,15 +195,8 @@ def unscored_chain(
     chain: ChainAdvanced, error: Unscorable, judges: Mapping[str, Judge] | None = None
 ) -> ResponseScored:
     """The outcome of a chain that cannot go on; `judges` where its rounds so far had none."""
-    return without_score(
-        chain.response,
-        chain.protocol,
-        OutcomeKind.UNSCORED,
-        error.reason,
-        detail=error.detail,
-        judges={**(judges or {}), **chain.judges},
-        usage=chain.usage,
-    )
+    judges = {**(judges or {}), **chain.judges}
+    return unscored(chain.response, chain.protocol, error, judges=judges, usage=chain.usage)
 
 
 def judged_claims(
@@ -279,3 +284,41 @@ async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
         for message in batch.messages:
             yield message
     raise UsageError("the stream of outcomes was made anew: begin again")
+
+
+def limits(settings: IntakeSettings) -> Limits:
+    """The gateway's limits, so that a response meets the same ones on every way in."""
+    return Limits(
+        line=settings.max_line,
+        answer=settings.max_answer,
+        prompt=settings.max_prompt,
+        images=settings.max_images,
+        reference=settings.max_reference_items,
+    )
+
+
+def digest_of(said: msgspec.Struct) -> str:
+    """Digest of what a caller said: 32 hex digits that tell a repeat from a contradiction."""
+    return hashlib.sha256(_CANONICAL.encode(said)).hexdigest()[:32]
+
+
+def recorded(response: ResponseRecorded, said_digest: str = "") -> Outgoing:
+    """The response on its way into the stream; `said_digest` where it is not of the response itself."""
+    return Outgoing(
+        subject=recorded_subject(response.run, response.key),
+        payload=ENCODER.encode(response),
+        message_id=(response.key, "recorded"),
+        headers={
+            HEADER_PROTOCOLS: ",".join(response.protocols),
+            HEADER_DIGEST: said_digest or digest_of(response),
+        },
+    )
+
+
+def check_recorded(response: ResponseRecorded, bounds: Limits) -> Refusal | None:
+    """What is wrong with a response that came as an event: the gateway's own rules, and images by digest."""
+    if response.unanswered is not None:
+        # A model under test that said nothing: only there an answer may be missing.
+        response = msgspec.structs.replace(response, answer=response.answer or "-")
+    read = read_record(ENCODER.encode(response), msgspec.structs.replace(bounds, digests=True))
+    return read if isinstance(read, Refusal) else None

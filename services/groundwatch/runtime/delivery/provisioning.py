@@ -1,35 +1,27 @@
 """Creating streams and consumers as `topology` declares them, and changing them without losing data."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Awaitable, Iterable
+from typing import Any, Literal
 
 import msgspec
 import nats.js.errors
+from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
     ConsumerConfig,
+    ConsumerInfo,
     DeliverPolicy,
     DiscardPolicy,
     RetentionPolicy,
     StorageType,
     StreamConfig,
+    StreamInfo,
 )
 
 from groundwatch.errors import ProvisionRefused
 from groundwatch.runtime.settings import CacheSettings
-from groundwatch.topology import (
-    BUCKETS,
-    CONSUMERS,
-    STREAMS,
-    BucketSpec,
-    ConsumerSpec,
-    StreamSpec,
-    streams_of,
-)
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
+from groundwatch.topology import BUCKETS, CONSUMERS, STREAMS, BucketSpec, ConsumerSpec, StreamSpec
+from groundwatch.topology.permissions import streams_of
 
 CACHE = CacheSettings()
 
@@ -49,19 +41,20 @@ async def provision(
 ) -> list[Provisioned]:
     """Make the server hold what `topology` declares. Safe to repeat and while services work.
 
-    `cache` says how much of what can be had again is kept, and for how long.
-
     Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
     recorded events or skip waiting ones.
     """
-    existing = {spec.name: await _stream_config(js, spec.name) for spec in STREAMS}
+    existing = {}
     for spec in STREAMS:
-        found = existing[spec.name]
+        found = existing[spec.name] = await _config(js.stream_info(spec.name))
         if found is not None:
             _refuse_loss(spec, found, messages=(await js.stream_info(spec.name)).state.messages)
     for consumer in CONSUMERS:
         await _refuse_skipping(js, consumer)
-    done = [await _put_stream(js, spec, existing[spec.name], replicas) for spec in STREAMS]
+    done = [
+        await _put_stream(js, "stream", spec.name, stream_config(spec, replicas), existing[spec.name])
+        for spec in STREAMS
+    ]
     done += [await _put_consumer(js, spec, replicas) for spec in CONSUMERS]
     done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
     return done
@@ -70,37 +63,36 @@ async def provision(
 async def missing(js: JetStreamContext, user: str = "") -> list[str]:
     """Names of declared streams, consumers and buckets that the server lacks: all, or those of one user."""
     streams = streams_of(user) if user else [spec.name for spec in STREAMS]
-    absent = [name for name in streams if await _stream_config(js, name) is None]
+    absent = [name for name in streams if await _config(js.stream_info(name)) is None]
     for spec in CONSUMERS:
-        if user in ("", spec.service) and await _consumer_config(js, spec) is None:
+        if user in ("", spec.service) and await _config(js.consumer_info(spec.stream, spec.name)) is None:
             absent.append(spec.name)
     for bucket in BUCKETS:
-        if user in ("", *bucket.writers) and await _stream_config(js, bucket.stream) is None:
+        if user in ("", *bucket.writers) and await _config(js.stream_info(bucket.stream)) is None:
             absent.append(bucket.name)
     return absent
 
 
 def stream_config(spec: StreamSpec, replicas: int) -> StreamConfig:
-    """The declaration as nats-py wants it."""
     return StreamConfig(
         name=spec.name,
         description=spec.description,
         subjects=list(spec.subjects),
         retention=RetentionPolicy.WORK_QUEUE if spec.work_queue else RetentionPolicy.LIMITS,
         storage=StorageType.FILE,
-        discard=DiscardPolicy.NEW if spec.refuse_when_full else DiscardPolicy.OLD,
+        # Writers are pushed back: what they were told is safe is never forgotten.
+        discard=DiscardPolicy.NEW,
         max_age=spec.max_age or None,
         max_bytes=spec.max_bytes or -1,
         max_msgs=-1,
         max_msgs_per_subject=spec.max_per_subject or -1,
-        duplicate_window=spec.duplicate_window,
+        duplicate_window=600.0,
         num_replicas=replicas,
         allow_direct=True,
     )
 
 
 def consumer_config(spec: ConsumerSpec, replicas: int) -> ConsumerConfig:
-    """The declaration as nats-py wants it."""
     return ConsumerConfig(
         durable_name=spec.name,
         description=spec.description,
@@ -114,17 +106,10 @@ def consumer_config(spec: ConsumerSpec, replicas: int) -> ConsumerConfig:
     )
 
 
-async def _stream_config(js: JetStreamContext, name: str) -> StreamConfig | None:
+async def _config(asked: Awaitable[StreamInfo | ConsumerInfo]) -> Any:
+    """Of the stream or consumer that was asked about; None where there is none."""
     try:
-        return (await js.stream_info(name)).config
-    except nats.js.errors.NotFoundError:
-        return None
-
-
-async def _consumer_config(js: JetStreamContext, spec: ConsumerSpec) -> ConsumerConfig | None:
-    try:
-        config: ConsumerConfig | None = (await js.consumer_info(spec.stream, spec.name)).config
-        return config
+        return (await asked).config
     except nats.js.errors.NotFoundError:
         return None
 
@@ -147,15 +132,14 @@ def _refuse_loss(spec: StreamSpec, found: StreamConfig, *, messages: int) -> Non
     gone = set(found.subjects or ()) - set(spec.subjects)
     if gone:
         raise ProvisionRefused(f"stream {spec.name}: would no longer keep {', '.join(sorted(gone))}")
-    retention = RetentionPolicy.WORK_QUEUE if spec.work_queue else RetentionPolicy.LIMITS
-    if found.retention != retention:
+    if found.retention != (RetentionPolicy.WORK_QUEUE if spec.work_queue else RetentionPolicy.LIMITS):
         raise ProvisionRefused(
             f"stream {spec.name}: retention cannot change while it holds {messages} events"
         )
 
 
 async def _refuse_skipping(js: JetStreamContext, spec: ConsumerSpec) -> None:
-    found = await _consumer_config(js, spec)
+    found = await _config(js.consumer_info(spec.stream, spec.name))
     if found is None:
         return
     filters = set(found.filter_subjects or ([found.filter_subject] if found.filter_subject else []))
@@ -166,41 +150,36 @@ async def _refuse_skipping(js: JetStreamContext, spec: ConsumerSpec) -> None:
         )
 
 
+_COMPARED = (
+    "description",
+    "subjects",
+    "discard",
+    "max_age",
+    "max_bytes",
+    "max_msgs_per_subject",
+    "duplicate_window",
+    "num_replicas",
+    "allow_direct",
+)
+"""Keys of a stream that can be changed while it works."""
+
+
 async def _put_stream(
-    js: JetStreamContext, spec: StreamSpec, found: StreamConfig | None, replicas: int
+    js: JetStreamContext, kind: str, name: str, wanted: StreamConfig, found: StreamConfig | None
 ) -> Provisioned:
-    wanted = stream_config(spec, replicas)
     if found is None:
         await js.add_stream(wanted)
-        return Provisioned("stream", spec.name, "created")
-    same = all(
-        _plain(getattr(found, field)) == _plain(getattr(wanted, field))
-        for field in (
-            "description",
-            "subjects",
-            "discard",
-            "max_age",
-            "max_bytes",
-            "max_msgs_per_subject",
-            "duplicate_window",
-            "num_replicas",
-            "allow_direct",
-        )
-    )
-    if same:
-        return Provisioned("stream", spec.name, "unchanged")
+        return Provisioned(kind, name, "created")
+    if _same(found, wanted, _COMPARED):
+        return Provisioned(kind, name, "unchanged")
     await js.update_stream(wanted)
-    return Provisioned("stream", spec.name, "updated")
+    return Provisioned(kind, name, "updated")
 
 
 async def _put_consumer(js: JetStreamContext, spec: ConsumerSpec, replicas: int) -> Provisioned:
-    found = await _consumer_config(js, spec)
+    found = await _config(js.consumer_info(spec.stream, spec.name))
     wanted = consumer_config(spec, replicas)
-    same = found is not None and all(
-        _plain(getattr(found, field)) == _plain(getattr(wanted, field))
-        for field in ("description", "ack_wait", "max_ack_pending", "max_deliver")
-    )
-    if same:
+    if found and _same(found, wanted, ("description", "ack_wait", "max_ack_pending", "max_deliver")):
         return Provisioned("consumer", spec.name, "unchanged")
     await js.add_consumer(spec.stream, wanted)
     return Provisioned("consumer", spec.name, "created" if found is None else "updated")
@@ -209,49 +188,38 @@ async def _put_consumer(js: JetStreamContext, spec: ConsumerSpec, replicas: int)
 async def _put_bucket(
     js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
 ) -> Provisioned:
+    found = await _config(js.stream_info(spec.stream))
     if spec.drop_old:
-        return await _put_dropping(js, spec, replicas, cache)
+        # The client library's own refuse when they are full.
+        max_age = spec.max_age or cache.ttl
+        wanted = StreamConfig(
+            name=spec.stream,
+            description=spec.description,
+            subjects=[f"$KV.{spec.name}.>"],
+            storage=StorageType.FILE,
+            discard=DiscardPolicy.OLD,
+            max_age=max_age,
+            max_bytes=spec.max_bytes or cache.max_bytes,
+            max_msgs=-1,
+            max_msgs_per_subject=1,
+            duplicate_window=min(120.0, max_age),
+            num_replicas=replicas,
+            allow_direct=True,
+            allow_rollup_hdrs=True,
+        )
+        return await _put_stream(js, "bucket", spec.name, wanted, found)
     kind = "images" if spec.kind == "objects" else "bucket"
-    try:
-        await js.stream_info(spec.stream)
-    except nats.js.errors.NotFoundError:
-        if spec.kind == "objects":
-            await js.create_object_store(spec.name, description=spec.description, replicas=replicas)
-        else:
-            await js.create_key_value(bucket=spec.name, description=spec.description, replicas=replicas)
-        return Provisioned(kind, spec.name, "created")
-    return Provisioned(kind, spec.name, "unchanged")
+    if found is not None:
+        return Provisioned(kind, spec.name, "unchanged")
+    if spec.kind == "objects":
+        await js.create_object_store(spec.name, description=spec.description, replicas=replicas)
+    else:
+        await js.create_key_value(bucket=spec.name, description=spec.description, replicas=replicas)
+    return Provisioned(kind, spec.name, "created")
 
 
-async def _put_dropping(
-    js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
-) -> Provisioned:
-    """A bucket that makes room: the client library's own refuse when they are full."""
-    max_age = spec.max_age or cache.ttl
-    wanted = StreamConfig(
-        name=spec.stream,
-        description=spec.description,
-        subjects=[f"$KV.{spec.name}.>"],
-        storage=StorageType.FILE,
-        discard=DiscardPolicy.OLD,
-        max_age=max_age,
-        max_bytes=spec.max_bytes or cache.max_bytes,
-        max_msgs=-1,
-        max_msgs_per_subject=1,
-        duplicate_window=min(120.0, max_age),
-        num_replicas=replicas,
-        allow_direct=True,
-        allow_rollup_hdrs=True,
-    )
-    found = await _stream_config(js, spec.stream)
-    if found is None:
-        await js.add_stream(wanted)
-        return Provisioned("bucket", spec.name, "created")
-    fields = ("description", "discard", "max_age", "max_bytes", "duplicate_window", "num_replicas")
-    if all(_plain(getattr(found, field)) == _plain(getattr(wanted, field)) for field in fields):
-        return Provisioned("bucket", spec.name, "unchanged")
-    await js.update_stream(wanted)
-    return Provisioned("bucket", spec.name, "updated")
+def _same(found: object, wanted: object, keys: Iterable[str]) -> bool:
+    return all(_plain(getattr(found, key)) == _plain(getattr(wanted, key)) for key in keys)
 
 
 def _plain(value: object) -> object:

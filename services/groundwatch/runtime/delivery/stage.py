@@ -30,19 +30,27 @@ from groundwatch.errors import (
 )
 from groundwatch.events import Event
 from groundwatch.models.asking import ASKED_FOR
-from groundwatch.runtime.delivery import retry
 from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
 from groundwatch.runtime.delivery.away import AwayJudges
-from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
+from groundwatch.runtime.delivery.outcomes import replace_dead
 from groundwatch.runtime.delivery.pull import PullSubscriber
-from groundwatch.runtime.delivery.storing import NATS_PAUSE, NATS_TRIES, Storing
-from groundwatch.runtime.delivery.timeouts import WorkClock
-from groundwatch.runtime.delivery.work import Arrived, Delivery, Handler, Heartbeat, Result, Work, handled
+from groundwatch.runtime.delivery.work import (
+    Arrived,
+    Delivery,
+    Handler,
+    Heartbeat,
+    Publication,
+    Result,
+    Work,
+    WorkClock,
+    handled,
+)
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ConsumerSpec
+from groundwatch.topology import HEADER_OUTCOME, ConsumerSpec, parse_subject
 
 E = TypeVar("E", bound=Event)
 
@@ -52,7 +60,11 @@ BUG_ATTEMPTS = 3
 BEATS = 3
 """How often in an acknowledgement wait the server is told that work goes on."""
 
-WORK_TIMEOUT = 1_800.0
+NATS_PAUSE = 10.0
+"""Longest pause in seconds before NATS is tried again."""
+
+NATS_TRIES = 50
+"""After so many, an event that NATS will not take the results of makes room for another."""
 
 
 class Stage(Generic[E]):
@@ -74,8 +86,8 @@ class Stage(Generic[E]):
         retries: RetrySettings,
         batch: int,
         concurrency: int,
-        timeout: float = WORK_TIMEOUT,
-        judges: AwayJudges | None = None,
+        timeout: float,
+        judges: AwayJudges,
     ) -> None:
         self.name = name
         self.consumer = consumer
@@ -87,8 +99,7 @@ class Stage(Generic[E]):
         self._dead = DeadLetters(bus, name, metrics)
         self._counts = AttemptCounts(bus, consumer.name)
         self._clock = WorkClock(name, metrics, timeout)
-        self._store = Storing(name, bus, retries, self._rest)
-        self._judges = judges or AwayJudges(name, metrics)
+        self._judges = judges
         self._in_flight: set[Arrived] = set()
         self._draining = asyncio.Event()
         self._progress = asyncio.Event()
@@ -131,14 +142,16 @@ class Stage(Generic[E]):
         return len(self._in_flight)
 
     def problems(self) -> list[str]:
-        """Work that ran out of its time lately."""
         return self._clock.problems()
 
     async def _consume(self, messages: list[Msg]) -> None:
         began = time.perf_counter()
         arrivals = [Arrived(message) for message in messages]
         self._in_flight.update(arrivals)
-        self._begin_spans(arrivals)
+        if (traces := self._bus.traces) is not None:
+            for arrived in arrivals:
+                arrived.span = traces.begin(f"{self.name} process", arrived.origin, arrived.headers)
+                arrived.trace = traces.headers(arrived.span)
         try:
             with Heartbeat(arrivals, self.consumer.ack_wait / BEATS):
                 works = await self._decode(arrivals)
@@ -160,18 +173,17 @@ class Stage(Generic[E]):
                 if arrived.span is not None:
                     arrived.span.end()
 
-    def _begin_spans(self, arrivals: list[Arrived]) -> None:
-        if (traces := self._bus.traces) is not None:
-            for arrived in arrivals:
-                arrived.span = traces.begin(f"{self.name} process", arrived.origin, arrived.headers)
-                arrived.trace = traces.headers(arrived.span)
-
     def _fail_span(self, arrived: Arrived, error: Exception) -> None:
         if self._bus.traces is not None and arrived.span is not None:
             self._bus.traces.fail(arrived.span, error)
 
     async def _decode(self, arrivals: list[Arrived]) -> list[Delivery[E]]:
-        await self._count_redeliveries([arrived for arrived in arrivals if arrived.delivered > 1])
+        if again := [arrived for arrived in arrivals if arrived.delivered > 1]:
+            self._metrics.redeliveries.labels(self.name).inc(len(again))
+            for arrived, attempts in zip(
+                again, await asyncio.gather(*map(self._counts.of, again)), strict=True
+            ):
+                arrived.attempts = attempts
         works = []
         for arrived in arrivals:
             try:
@@ -187,14 +199,6 @@ class Stage(Generic[E]):
                 continue
             works.append(Delivery(event, arrived))
         return works
-
-    async def _count_redeliveries(self, arrivals: list[Arrived]) -> None:
-        if not arrivals:
-            return
-        self._metrics.redeliveries.labels(self.name).inc(len(arrivals))
-        known = await asyncio.gather(*(self._counts.of(arrived) for arrived in arrivals))
-        for arrived, attempts in zip(arrivals, known, strict=True):
-            arrived.attempts = attempts
 
     async def _handle(self, works: Sequence[Work[E]]) -> Sequence[Result | GroundwatchError]:
         """Let the handler work at these, no longer than it may."""
@@ -219,7 +223,7 @@ class Stage(Generic[E]):
         failures = [
             dict(result.failures) if isinstance(result, Result) else {"": result} for result in results
         ]
-        await self._store.publications(results, failures)
+        await self._store(results, failures)
         waiting = []
         for work, failed in zip(works, failures, strict=True):
             if not failed:
@@ -234,6 +238,56 @@ class Stage(Generic[E]):
                 self._progress.set()
                 self._progress = asyncio.Event()
         return waiting
+
+    async def _store(
+        self, results: Sequence[Result | Exception], failures: list[dict[str, Exception]]
+    ) -> None:
+        """Store all that the results publish; what cannot be is added to the failures of its result.
+
+        While NATS is away the results are kept, so that no judge is asked for them twice.
+        """
+        left = [
+            (index, publication)
+            for index, result in enumerate(results)
+            if isinstance(result, Result)
+            for publication in result.publications
+        ]
+        tries = 0
+        going_on = True
+        while left:
+            sent = [(index, publication, await self._send(publication)) for index, publication in left]
+            await wait_acks(receipt for _, _, receipt in sent if isinstance(receipt, Receipt))
+            left = []
+            for index, publication, receipt in sent:
+                try:
+                    await self._stored(publication, receipt)
+                except GroundwatchError as error:
+                    if not isinstance(error, Unavailable) or not going_on or tries >= NATS_TRIES:
+                        address = parse_subject(publication.outgoing.subject)
+                        failures[index][address.protocol if address else ""] = error
+                        continue
+                    left.append((index, publication))
+                    why = str(error)
+            if left:
+                tries += 1
+                if tries == 1:
+                    logger.warning("stage.cannot_publish", stage=self.name, error=why)
+                going_on = await self._rest(min(self._retries.delay(tries), NATS_PAUSE))
+
+    async def _send(self, publication: Publication) -> Receipt | GroundwatchError:
+        try:
+            return await self._bus.start_create(publication.outgoing)
+        except GroundwatchError as error:
+            return error
+
+    async def _stored(self, publication: Publication, receipt: Receipt | GroundwatchError) -> None:
+        if isinstance(receipt, GroundwatchError):
+            raise receipt
+        stored = receipt.result()
+        if stored is Stored.EXISTED and HEADER_OUTCOME in publication.outgoing.headers:
+            stored = await replace_dead(self._bus, publication.outgoing)
+        if stored is Stored.NEW and publication.counted is not None:
+            publication.counted()
 
     async def _answer_failures(self, work: Delivery[E], failures: dict[str, Exception]) -> Unavailable | None:
         """Bury what fails for good, hand back what may yet pass; returns what is only to be waited for."""
@@ -291,7 +345,7 @@ class Stage(Generic[E]):
     def _pause(self, arrived: Arrived, error: Unavailable) -> float:
         if error.retry_after is not None:
             return error.retry_after * random.uniform(1.0, 1.1) + 0.01
-        pause = retry.delay(arrived.handled, self._retries)
+        pause = self._retries.delay(arrived.handled)
         return pause if error.judge else min(pause, NATS_PAUSE)
 
     def _turn(self, arrived: Arrived, error: Unavailable) -> float:
@@ -328,7 +382,7 @@ class Stage(Generic[E]):
                 wait = 0.0 if self._draining.is_set() else self._turn(arrived, error)
             case _:
                 kind, result = "faults" if isinstance(error, TransientError) else "bugs", "retried"
-                wait = retry.delay(arrived.attempts.failed + 1, self._retries)
+                wait = self._retries.delay(arrived.attempts.failed + 1)
                 logger.warning(
                     "stage.retry",
                     stage=self.name,

@@ -6,28 +6,22 @@ each message with a timer of its own and lingers on a batch that is not full, on
 messages come by callback, and another request goes out while earlier ones are still being answered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import nats.errors
 import nats.js.errors
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 
 from groundwatch.errors import TransientError
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import STREAMS
-
-if TYPE_CHECKING:
-    from nats.aio.msg import Msg
-    from nats.js import JetStreamContext
-    from nats.js.api import ConsumerInfo
 
 MOST = 2_000
 """So many messages, at most, lie here unread or are on their way."""
@@ -47,7 +41,8 @@ EXPIRED = "408"
 UNSENT = "Nats-Pending-Messages"
 """Header of a request's end: how many of the messages that it asked for did not come."""
 
-FAULTS = (nats.errors.Error, OSError, TimeoutError)
+FAULTS = (nats.errors.Error, OSError)
+"""What NATS' client raises when something is wrong with the server or the way to it; time that is up too."""
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,7 +285,8 @@ async def _ephemeral(
 
     A single filter stands in the request's subject, where the server's permissions see it.
     """
-    wanted = list(subjects) or _everything(stream)
+    declared = (list(spec.subjects) for spec in STREAMS if spec.name == stream)
+    wanted = list(subjects) or next(declared, [])
     return await js.add_consumer(
         stream,
         ConsumerConfig(
@@ -306,11 +302,6 @@ async def _ephemeral(
             num_replicas=1,
         ),
     )
-
-
-def _everything(name: str) -> list[str]:
-    """All subjects of a stream of ours."""
-    return next((list(spec.subjects) for spec in STREAMS if spec.name == name), [])
 
 
 def _unsent(status: Msg) -> int:

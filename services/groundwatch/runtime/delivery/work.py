@@ -1,9 +1,10 @@
-"""One message on its way through a stage."""
+"""One message on its way through a stage, and how long the stage may work at it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -11,7 +12,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, WorkTimeout
 from groundwatch.events import Event, digest
 from groundwatch.runtime.delivery.attempts import Attempts
 from groundwatch.runtime.delivery.bus import Outgoing
@@ -21,31 +22,37 @@ from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, HEADER_RETRY, 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from groundwatch.runtime.telemetry.metrics import Metrics
+
 E = TypeVar("E", bound=Event)
+T = TypeVar("T")
+
+CANCEL_SECONDS = 1.0
+"""How long work that was cancelled may take to end; after that its stage goes on without it."""
+
+TOLD_SECONDS = 900.0
+"""For how long work that ran out of time is told, unless it ends before."""
 
 
 class Envelope(Protocol):
-    """What a handler is told of how its event came."""
+    """What a handler is told of how its event came.
+
+    `first`: nobody can have worked at it before, so that nothing of what it leads to can be there.
+    `retried`: it is a dead letter that was sent again. `origin` is the subject that it first came on, and
+    `asked` are the protocols that it is about; empty: all that the event names.
+    """
 
     @property
-    def first(self) -> bool:
-        """Whether nobody can have worked at it before, so that nothing of what it leads to can be there."""
-        ...
+    def first(self) -> bool: ...
 
     @property
-    def retried(self) -> bool:
-        """Whether it is a dead letter that was sent again."""
-        ...
+    def retried(self) -> bool: ...
 
     @property
-    def origin(self) -> str:
-        """The subject that it first came on."""
-        ...
+    def origin(self) -> str: ...
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        """The protocols that it is about; empty: all that the event names."""
-        ...
+    def asked(self) -> tuple[str, ...]: ...
 
 
 class InHand(NamedTuple):
@@ -59,21 +66,6 @@ class InHand(NamedTuple):
 
 class Arrived:
     """A message with what its envelope says; readable even when its body is not."""
-
-    __slots__ = (
-        "attempts",
-        "delivered",
-        "handled",
-        "handled_at",
-        "headers",
-        "message",
-        "origin",
-        "sequence",
-        "span",
-        "stored_at",
-        "stream",
-        "trace",
-    )
 
     def __init__(self, message: Msg) -> None:
         self.message = message
@@ -97,12 +89,10 @@ class Arrived:
 
     @property
     def first(self) -> bool:
-        """See `Envelope`."""
         return self.delivered == 1 and self.handled <= 1
 
     @property
     def retried(self) -> bool:
-        """See `Envelope`."""
         return HEADER_RETRY in self.headers
 
     @property
@@ -171,7 +161,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     failures: dict[str, Exception] = {}
 
     def carrying(self, headers: Mapping[str, str]) -> Result:
-        """With these headers on all that it publishes."""
         publications = tuple(
             Publication(one.outgoing.carrying(headers), one.counted) for one in self.publications
         )
@@ -236,3 +225,64 @@ class Heartbeat:
             if not arrived.answered:
                 with contextlib.suppress(nats.errors.Error, OSError):
                     await arrived.message.in_progress()
+
+
+class WorkClock:
+    """Bounds each call of one stage's handler to `timeout` seconds."""
+
+    def __init__(self, stage: str, metrics: Metrics, timeout: float) -> None:
+        self._stage = stage
+        self._timeout = timeout
+        self._timeouts = metrics.stage_timeouts.labels(stage)
+        self._began: dict[object, float] = {}
+        self._late: dict[str, tuple[str, float]] = {}
+        metrics.longest_work(stage, self._longest)
+
+    async def within(self, work: Awaitable[T], arrivals: Sequence[Arrived]) -> T:
+        """The result of `work`. Raises `WorkTimeout` when there is none in time; it is cancelled then."""
+        task: asyncio.Future[T] = asyncio.ensure_future(work)
+        self._began[task] = time.monotonic()
+        try:
+            await asyncio.wait({task}, timeout=self._timeout)
+            if task.done():
+                return task.result()
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+        finally:
+            task.cancel()
+            task.add_done_callback(_forget)
+            del self._began[task]
+        self._timeouts.inc()
+        for arrived in arrivals:
+            self._late[arrived.key] = (arrived.origin, time.monotonic())
+        subjects = ", ".join(arrived.origin for arrived in arrivals[:3])
+        logger.error(
+            "stage.timeout", stage=self._stage, messages=len(arrivals), subjects=subjects, ended=task.done()
+        )
+        raise WorkTimeout(f"no result within {self._timeout:g} s")
+
+    def ended(self, arrived: Arrived) -> None:
+        """A message is done with: if it ran out of time before, that is over."""
+        if self._late:
+            self._late.pop(arrived.key, None)
+
+    def problems(self) -> list[str]:
+        """What ran out of time and has not ended since."""
+        now = time.monotonic()
+        self._late = {key: late for key, late in self._late.items() if now - late[1] < TOLD_SECONDS}
+        if not self._late:
+            return []
+        subject, when = next(reversed(self._late.values()))
+        return [
+            f"{len(self._late)} events had no result within {self._timeout:g} s, the last one "
+            f"{now - when:.0f} s ago: {subject}"
+        ]
+
+    def _longest(self) -> float:
+        return time.monotonic() - min(self._began.values()) if self._began else 0.0
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    """Whoever waited for it has gone on: what it raises is of no use to anybody."""
+    if not task.cancelled():
+        task.exception()

@@ -1,11 +1,14 @@
-"""What a server of our own takes on this machine: a folder for itself alone, and ports."""
+"""A server of our own on this machine: a child process that has a folder for itself alone, and ports."""
 
+import asyncio
 import contextlib
 import os
+import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
@@ -18,58 +21,70 @@ LOCK_FILE = "lock"
 
 def free_port() -> int:
     """A port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def is_taken(port: int) -> bool:
-    """Whether somebody on this machine listens there."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return True
     return False
 
 
-class FolderLock:
-    """One server for a folder: a second would destroy what the first writes there.
+class ChildServer:
+    """A server as a child process that has its folder, `data_dir`, to itself: a second would destroy what the
+    first writes there.
 
-    The server inherits the lock (`handles`), so that it is held for as long as either of us lives. A server
-    whose starter was killed is found by its `binary`, ended by `stop` and waited for, `timeout` seconds.
-    `refusal` is what to tell when somebody else has the folder.
+    The child inherits the folder's lock, so that it is held for as long as either of us lives. One whose
+    starter was killed is found by its `binary`, ended by `stop` and waited for; whoever is to end has
+    `timeout` seconds. `refusal` is what to tell when somebody else has the folder, `program` what messages
+    call the child.
     """
 
     def __init__(
         self,
-        folder: Path,
+        program: str,
+        data_dir: Path,
         *,
         binary: Callable[[], str],
         stop: Callable[[int], None],
         timeout: float,
         refusal: str,
     ) -> None:
-        self._folder = folder
+        self.data_dir = data_dir
+        self._program = program
         self._binary = binary
         self._stop = stop
         self._timeout = timeout
         self._refusal = refusal
-        self._handle: int | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._lock: int | None = None
 
     @property
-    def handles(self) -> tuple[int, ...]:
-        """What the server inherits."""
-        return () if self._handle is None else (self._handle,)
+    def log(self) -> Path:
+        return self.data_dir / f"{self._program}.log"
 
-    def take(self) -> None:
+    @property
+    def pid(self) -> int | None:
+        """The child's process id while it runs."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    def kill(self) -> None:
+        """Kill −9, for fault tests."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def wait(self) -> int:
+        return 0 if self._process is None else await self._process.wait()
+
+    def _lock_folder(self) -> None:
         """Make the folder, private, and lock it. Raises `UsageError` when somebody else has it."""
         import fcntl
 
-        make_private(self._folder)
-        handle = os.open(self._folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        make_private(self.data_dir)
+        handle = os.open(self.data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = 0.0
         while True:
             try:
@@ -83,21 +98,14 @@ class FolderLock:
                     continue
                 os.close(handle)
                 raise UsageError(
-                    f"{self._refusal} {self._folder}: stop it, or name another folder", "folder"
+                    f"{self._refusal} {self.data_dir}: stop it, or name another folder", "folder"
                 ) from error
-        self._handle = handle
+        self._lock = handle
 
-    def note(self, server: int | None) -> None:
-        """Write into the lock whose server this is, for whoever finds it after we were killed."""
-        if self._handle is not None and server is not None:
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, f"{os.getpid()} {server}".encode(), 0)
-
-    def release(self) -> None:
-        """Leave the folder to others, as far as we are concerned."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+    def _release_folder(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _stop_orphan(self, handle: int) -> bool:
         """Stop the server that holds the lock if whoever started it is gone; tells whether there was one."""
@@ -109,7 +117,50 @@ class FolderLock:
         except (ValueError, psutil.Error):
             return False
         if orphan:
-            logger.warning("server.orphan_stopped", folder=str(self._folder), pid=server)
+            logger.warning("server.orphan_stopped", folder=str(self.data_dir), pid=server)
             with contextlib.suppress(psutil.Error):
                 self._stop(server)
         return orphan
+
+    async def _start_subprocess(self, *command: str, **options: Any) -> None:
+        assert self._lock is not None
+        self._process = await asyncio.create_subprocess_exec(
+            *command,
+            # Ctrl-C in the terminal is ours to answer: services drain first, then the server stops.
+            start_new_session=True,
+            # It holds the lock with us: if we are killed, it goes on writing to the folder.
+            pass_fds=(self._lock,),
+            **options,
+        )
+        # Whose server this is, for whoever finds it after we were killed.
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()} {self._process.pid}".encode(), 0)
+
+    async def _until_ready(self, answers: Callable[[], Awaitable[bool]], seconds: float) -> None:
+        """Ask until it answers. Raises `UsageError` when it has ended, or does not answer in time."""
+        assert self._process is not None
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self._process.returncode is not None:
+                raise UsageError(
+                    f"{self._program} ended with status {self._process.returncode}; see {self.log}"
+                )
+            if await answers():
+                return
+            await asyncio.sleep(0.05)
+        raise UsageError(f"{self._program} did not become ready in {seconds:.0f} s; see {self.log}")
+
+    async def _end(self) -> int | None:
+        """Stop the child by its process id and wait for it; tells the id of one that was there."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), self._timeout)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        return process.pid

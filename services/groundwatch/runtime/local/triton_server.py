@@ -11,11 +11,14 @@ server also needs a key, made anew for each server.
 import asyncio
 import contextlib
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import secrets
 import shutil
 import signal
+import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,13 +31,7 @@ import psutil  # type: ignore[import-untyped]
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel, missing_checkpoints, write_model, write_repository
-from groundwatch.runtime.local.ownership import FolderLock, free_port, is_taken
-from groundwatch.runtime.local.triton_distribution import (
-    environment,
-    find_distribution,
-    package_paths,
-    write_backend,
-)
+from groundwatch.runtime.local.ownership import ChildServer, free_port, is_taken
 from groundwatch.runtime.telemetry.logs import logger
 
 READY_SECONDS = 60.0
@@ -52,6 +49,7 @@ LONGEST_FOLDER = 64
 RESTRICTED = ("shared-memory", "model-repository", "statistics", "trace", "logging")
 """Parts of Triton's gRPC that only this process may use. The others ask about models, and ask models."""
 
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _BINARY = "tritonserver"
 _KEY = "groundwatch-key"
 _HEADER = f"triton-grpc-protocol-{_KEY}"
@@ -72,13 +70,7 @@ class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
 OnProgress = Callable[[LoadProgress], None]
 
 
-def _temporary_folder() -> Path:
-    """Where a folder for sockets may lie: their paths must be short, and TMPDIR may not be."""
-    folder = Path(tempfile.gettempdir())
-    return folder if len(os.fsencode(folder)) <= LONGEST_FOLDER else Path("/tmp")
-
-
-class TritonServer:
+class TritonServer(ChildServer):
     """One tritonserver that serves `models` to processes of this user; its files are under `data_dir`.
 
     `metrics_port` is its only port, on loopback, and only shows metrics.
@@ -92,21 +84,23 @@ class TritonServer:
         cache_bytes: int = 64 * 1024 * 1024,
         metrics_port: int = 0,
     ) -> None:
-        self.data_dir = data_dir
-        self.models = dict(models)
-        self.metrics_port = metrics_port or free_port()
-        self._socket_folder = _temporary_folder() / f"groundwatch-{secrets.token_hex(8)}"
-        self._key = secrets.token_urlsafe(32)
-        self._cache_bytes = cache_bytes
-        self._process: asyncio.subprocess.Process | None = None
-        self._connected: Any = None
-        self._lock = FolderLock(
+        super().__init__(
+            _BINARY,
             data_dir,
             binary=lambda: _BINARY,
             stop=_kill_group,
             timeout=STOP_SECONDS,
             refusal="another groundwatch already serves models from",
         )
+        self.models = dict(models)
+        self.metrics_port = metrics_port or free_port()
+        folder = Path(tempfile.gettempdir())
+        if len(os.fsencode(folder)) > LONGEST_FOLDER:
+            folder = Path("/tmp")
+        self._socket_folder = folder / f"groundwatch-{secrets.token_hex(8)}"
+        self._key = secrets.token_urlsafe(32)
+        self._cache_bytes = cache_bytes
+        self._connected: Any = None
         self._started = False
 
     @property
@@ -116,23 +110,11 @@ class TritonServer:
 
     @property
     def metrics_url(self) -> str:
-        """Where Prometheus finds the server's metrics."""
         return f"http://127.0.0.1:{self.metrics_port}/metrics"
 
     @property
     def repository(self) -> Path:
-        """The folder of the model repository."""
         return self.data_dir / "repository"
-
-    @property
-    def log(self) -> Path:
-        """The server's log, with that of its models."""
-        return self.data_dir / "tritonserver.log"
-
-    @property
-    def pid(self) -> int | None:
-        """The child's process id while it runs."""
-        return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self, *, on_progress: OnProgress | None = None) -> None:
         """Start the child, and load every model, telling `on_progress` of each.
@@ -144,13 +126,13 @@ class TritonServer:
             raise MissingExtraError("tritonclient", "models")
         if absent := missing_checkpoints(self.models):
             raise UsageError(f"there is no checkpoint {absent[0]}")
-        self._lock.take()
+        self._lock_folder()
         try:
             write_repository(self.repository, self.models, paths=package_paths())
             self._clear_shared_memory()
             await self._wait_for_port()
             await self._launch(root)
-            await self._wait_ready()
+            await self._until_ready(self._answers, READY_SECONDS)
             await self._load_all(on_progress)
         except BaseException:
             await self.stop()
@@ -158,10 +140,7 @@ class TritonServer:
         logger.info("triton.started", url=self.url, metrics=self.metrics_url, pid=self.pid)
 
     async def load(self, name: str) -> None:
-        """Load the model that the repository holds under this name, or load it anew.
-
-        Raises `UsageError` with the reason when that fails.
-        """
+        """Load the repository's model of this name, or load it anew. Raises `UsageError` with the reason."""
         await self._manage(name, "load")
 
     async def _load_all(self, on_progress: OnProgress | None) -> None:
@@ -170,12 +149,8 @@ class TritonServer:
 
         def tell(name: str, *, loaded: bool) -> None:
             if on_progress is not None:
-                seconds = time.monotonic() - began
-                on_progress(
-                    LoadProgress(
-                        model=name, loaded=loaded, done=done, total=len(self.models), seconds=seconds
-                    )
-                )
+                total, seconds = len(self.models), time.monotonic() - began
+                on_progress(LoadProgress(model=name, loaded=loaded, done=done, total=total, seconds=seconds))
 
         async def load_in_turn(name: str) -> None:
             nonlocal done
@@ -188,7 +163,6 @@ class TritonServer:
         await asyncio.gather(*map(load_in_turn, self.models))
 
     async def unload(self, name: str) -> None:
-        """Take a model out of service."""
         await self._manage(name, "unload")
 
     async def replace(self, name: str, model: ServedModel) -> None:
@@ -199,7 +173,6 @@ class TritonServer:
         self.models[name] = model
 
     async def retire(self, name: str) -> None:
-        """Serve a model no more."""
         self.models.pop(name, None)
         await self.unload(name)
 
@@ -235,40 +208,20 @@ class TritonServer:
     async def stop(self) -> None:
         """Stop the child and the models' processes by their ids, and wait for them."""
         of_models = self.processes()
-        process, self._process = self._process, None
-        if process is not None:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGTERM)
-                try:
-                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-            _kill_group(process.pid)
+        if (leader := await self._end()) is not None:
+            _kill_group(leader)
             await _gone(of_models)
             self._clear_shared_memory()
         if self._connected is not None:
             await self._connected.close()
             self._connected = None
         shutil.rmtree(self._socket_folder, ignore_errors=True)
-        self._lock.release()
+        self._release_folder()
 
     async def restart(self) -> None:
         """Start again on the same ports, after the child has died."""
         await self.stop()
         await self.start()
-
-    def kill(self) -> None:
-        """Kill −9, for fault tests."""
-        if self._process is not None:
-            self._process.kill()
-
-    async def wait(self) -> int:
-        """Wait until the child ends, and return its status."""
-        if self._process is None:
-            return 0
-        return await self._process.wait()
 
     async def look_after(self) -> None:
         """Start the server again when it dies, and load a model again whose process died. Never ends."""
@@ -276,7 +229,11 @@ class TritonServer:
             with contextlib.suppress(TimeoutError):
                 status = await asyncio.wait_for(self.wait(), LOOK_SECONDS)
                 logger.error("triton.died", status=status, log=str(self.log))
-                await self._again()
+                try:
+                    await self.restart()
+                except UsageError as error:
+                    logger.error("triton.not_restarted", error=str(error))
+                    await asyncio.sleep(RESTART_PAUSE)
                 continue
             for name in tuple(self.models):
                 if self.pid is not None and await self._died(name):
@@ -285,13 +242,6 @@ class TritonServer:
                         # Triton would not load anew what it takes for loaded.
                         await self.unload(name)
                         await self.load(name)
-
-    async def _again(self) -> None:
-        try:
-            await self.restart()
-        except UsageError as error:
-            logger.error("triton.not_restarted", error=str(error))
-            await asyncio.sleep(RESTART_PAUSE)
 
     async def _manage(self, name: str, action: str) -> None:
         from tritonclient.utils import InferenceServerException
@@ -350,7 +300,7 @@ class TritonServer:
             f"stub-timeout-seconds={LOAD_SECONDS:.0f}",
         )
         with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
+            await self._start_subprocess(
                 str(root / "bin" / _BINARY),
                 *(f"--{key}={value}" for key, value in options.items()),
                 *(f"--backend-config=python,{setting}" for setting in settings),
@@ -358,25 +308,14 @@ class TritonServer:
                 stdout=log,
                 stderr=log,
                 env=environment(root),
-                # Ctrl-C in the terminal is ours to answer; and the models' processes are found by the group.
-                start_new_session=True,
-                pass_fds=self._lock.handles,
             )
-        self._lock.note(self.pid)
 
-    async def _wait_ready(self) -> None:
+    async def _answers(self) -> bool:
         from tritonclient.utils import InferenceServerException
 
-        assert self._process is not None
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline:
-            if self._process.returncode is not None:
-                raise UsageError(f"tritonserver ended with status {self._process.returncode}; see {self.log}")
-            with contextlib.suppress(InferenceServerException):
-                if await self._client().is_server_live(client_timeout=CALL_SECONDS):
-                    return
-            await asyncio.sleep(0.05)
-        raise UsageError(f"tritonserver did not become ready in {READY_SECONDS:.0f} s; see {self.log}")
+        with contextlib.suppress(InferenceServerException):
+            return bool(await self._client().is_server_live(client_timeout=CALL_SECONDS))
+        return False
 
     @property
     def _prefix(self) -> str:
@@ -414,3 +353,54 @@ async def _gone(processes: list[int]) -> None:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     break
                 await asyncio.sleep(0.02)
+
+
+def find_distribution() -> Path:
+    """Where nvidia-pytriton's tritonserver lies. Raises `UsageError` where it cannot work here."""
+    package = importlib.util.find_spec("pytriton")
+    if package is None or not package.submodule_search_locations:
+        if sys.version_info >= (3, 13):
+            raise UsageError(
+                "the embedded Triton needs Python 3.11 or 3.12: use one, or set triton.url to another Triton"
+            )
+        raise MissingExtraError("nvidia-pytriton, the embedded Triton,", "models")
+    root = Path(package.submodule_search_locations[0]) / "tritonserver"
+    if not (root / "python_backend_stubs" / _VERSION).is_dir():
+        raise UsageError(f"the embedded Triton has no backend for Python {_VERSION}: use 3.11 or 3.12")
+    for needed in ("torch", "transformers", "diffusers", "sentence_transformers"):
+        if importlib.util.find_spec(needed) is None:
+            raise MissingExtraError(f"{needed}, which the embedded Triton's models need,", "models")
+    if int((numpy := importlib.metadata.version("numpy")).partition(".")[0]) >= 2:
+        raise UsageError(
+            f"the embedded Triton's backend needs numpy below 2, and {numpy} is installed: "
+            "run pip install 'groundwatch[models]'"
+        )
+    return root
+
+
+def write_backend(root: Path, folder: Path) -> None:
+    """The Python backend as Triton looks for it, with the process for models of this Python's version."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for source in (
+        *(root / "backends" / "python").glob("*.*"),
+        root / "python_backend_stubs" / _VERSION / "triton_python_backend_stub",
+    ):
+        (folder / source.name).symlink_to(source)
+
+
+def package_paths() -> list[str]:
+    """Where this Python finds packages: the models' process looks at no environment variable."""
+    return [str(Path(path).absolute()) for path in sys.path if path]
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Where the server finds its own libraries and this Python's."""
+    own = os.environ.copy()
+    libraries = (
+        str(root.parents[1] / "nvidia_pytriton.libs"),
+        sysconfig.get_config_var("LIBDIR"),
+        own.get("LD_LIBRARY_PATH"),
+    )
+    own["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    return own | {"TOKENIZERS_PARALLELISM": "false"}

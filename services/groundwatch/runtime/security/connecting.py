@@ -1,7 +1,5 @@
 """How a connection proves who it is, and what to say when NATS will not have it."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re
@@ -9,18 +7,20 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
 
 from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError
+from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import permissions, users
-
-if TYPE_CHECKING:
-    from groundwatch.runtime.settings import NatsSettings
+from groundwatch.topology.permissions import permissions, users
 
 FORGET_SECONDS = 120.0
 """A refusal that has not come again for so long no longer keeps a service from being ready."""
+
+NATS_SCHEMES = ("nats", "tls", "ws", "wss")
+_WEBSOCKET = ("ws", "wss")
 
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 
@@ -47,7 +47,6 @@ class Refusals:
         return True
 
     def problems(self) -> list[str]:
-        """What is refused, one line each."""
         since = time.monotonic() - FORGET_SECONDS
         self._seen = {why: when for why, when in self._seen.items() if when > since}
         return list(self._seen)
@@ -227,3 +226,26 @@ def _read(path: Path, setting: str) -> bytes:
     except OSError as error:
         reason = "no file" if isinstance(error, FileNotFoundError) else f"cannot read ({error.strerror})"
         raise SettingsError(f"setting '{setting}': {reason} at {path}") from error
+
+
+def nats_servers(url: str) -> list[str]:
+    """The addresses in the setting `nats.url`, in its order; any of them can be connected to.
+
+    Raises `SettingsError` for one that is none, and where WebSocket and other addresses are mixed.
+    """
+    found = [one.strip() for one in url.split(",") if one.strip()]
+    schemes = set()
+    for one in found:
+        try:
+            parts = urlsplit(one if "://" in one else f"nats://{one}")
+            right = parts.scheme in NATS_SCHEMES and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            right = False
+        if not right:
+            # A comma may belong to a password.
+            shown = shown_address(url if "@" in url else one)
+            raise SettingsError(f"setting 'nats.url': '{shown}' is no address such as nats://host:4222")
+        schemes.add(parts.scheme in _WEBSOCKET)
+    if len(schemes) > 1:
+        raise SettingsError("setting 'nats.url': addresses with ws:// or wss:// do not go with others")
+    return found

@@ -20,14 +20,18 @@ def make_folders(folder: Path) -> None:
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, all of it or nothing."""
+def write_private(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
+    """Write a file that only its owner can read, or never by more than `mode` says; all of it or nothing."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(handle)
+        # Whatever the mask of the process takes away.
+        draft.chmod(mode)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -57,12 +57,10 @@ class Hosts:
         self._suffixes = tuple(pattern[1:] for pattern in wanted if pattern.startswith("*."))
 
     def named(self, name: str) -> bool:
-        """Whether this is one of the names that were given."""
         name = name.lower().rstrip(".")
         return self._all or name in self._names or name.endswith(self._suffixes)
 
     def served(self, name: str) -> bool:
-        """Whether requests to this name are answered."""
         if self.named(name):
             return True
         name = name.lower().rstrip(".")
@@ -80,7 +78,6 @@ class SameOrigin:
         self._told: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,35 +1,48 @@
 """Users, seeds and the server's configuration as files: what `groundwatch admin auth DIR` writes.
 
 A seed is a secret and stands in a file of its own that only its owner can read; everything else holds
-public keys and names.
+public keys and names. Certificates are of an authority of our own, for development and for clusters without
+one.
 """
 
+from __future__ import annotations
+
+import datetime
+import ipaddress
 import os
 import shlex
 import stat
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import nkeys
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from groundwatch.errors import UsageError
-from groundwatch.runtime.security.certificates import (
-    CA_CERTIFICATE,
-    SERVER_CERTIFICATE,
-    SERVER_KEY,
-    Change,
-    certify,
-)
-from groundwatch.topology import COMMAND_LINE, permissions, users
+from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.runtime.security.private_files import write_private
+from groundwatch.topology import COMMAND_LINE
+from groundwatch.topology.permissions import permissions, users
+
+if TYPE_CHECKING:
+    import trustme
 
 AUTH_FILE = "auth.conf"
 SERVER_FILE = "server.conf"
 VALUES_FILE = "values-auth.yaml"
 SECRETS_FILE = "secrets.sh"
 
-SECRET_NAMES = "groundwatch-nats"
-"""What the names of the Secrets begin with."""
+CA_CERTIFICATE = "ca.crt"
+CA_KEY = "ca.key"
+SERVER_CERTIFICATE = "server.crt"
+SERVER_KEY = "server.key"
+
+SERVER_DAYS = 365
+RENEW_DAYS = 30
+"""A server's certificate that ends within so many days is made anew."""
+
+Change = Literal["created", "updated", "unchanged"]
 
 
 class Wrote(msgspec.Struct, frozen=True):
@@ -40,7 +53,6 @@ class Wrote(msgspec.Struct, frozen=True):
 
 
 def seed_file(folder: Path, user: str) -> Path:
-    """Where a user's seed is."""
     return folder / f"{user}.nk"
 
 
@@ -69,117 +81,31 @@ def write_auth(
             wrote += _seed(folder, user, rotate=user in rotate, retire=user in retire)
             keys[user] = [_public_key(seed_file(folder, user)), *_former(folder, user)]
         if hosts:
-            wrote += [Wrote(str(path), change) for path, change in certify(folder, hosts)]
-        tls = (folder / SERVER_CERTIFICATE).is_file()
-        wrote.append(_put(folder / AUTH_FILE, server_users(keys)))
-        wrote.append(_put(folder / SERVER_FILE, _server(folder, tls=tls)))
-        wrote.append(_put(folder / VALUES_FILE, chart_values(tls=tls)))
-        wrote.append(_put(folder / SECRETS_FILE, _commands(folder, tls=tls), mode=0o700))
+            wrote += certify(folder, hosts)
+        here = folder.resolve()
+        known = {
+            "users": [(user, key, permissions(user)) for user, public in keys.items() for key in public],
+            "services": [user for user in users() if user != COMMAND_LINE],
+            "tls": (folder / SERVER_CERTIFICATE).is_file(),
+            "here": str(here),
+            "quoted": shlex.quote(str(here)),
+        }
+        templates = Environment(
+            loader=PackageLoader("groundwatch.runtime.security"),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            keep_trailing_newline=True,
+        )
+        for name in (AUTH_FILE, SERVER_FILE, VALUES_FILE, SECRETS_FILE):
+            text = templates.get_template(f"{name}.jinja").render(known)
+            wrote.append(_put(folder / name, text, mode=0o700 if name == SECRETS_FILE else 0o644))
     except OSError as error:
         raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
     return wrote
 
 
-def server_users(keys: dict[str, list[str]]) -> str:
-    """The `authorization` block: every user with its public keys and exactly its rights."""
-    blocks = [_user(user, key) for user, public in keys.items() for key in public]
-    return (
-        "# Written by groundwatch admin auth: public keys and rights, no secrets.\n"
-        "authorization {\n  users = [\n" + "\n".join(blocks) + "\n  ]\n}\n"
-    )
-
-
-def chart_values(*, tls: bool) -> str:
-    """Values for the chart: names of Secrets, never what is in them."""
-    lines = [
-        "# Written by groundwatch admin auth: names of Secrets, which secrets.sh makes.",
-        "nats:",
-        "  auth:",
-        "    enabled: true",
-        f"    serverConfigSecret: {SECRET_NAMES}-auth",
-        *([f"    caSecret: {SECRET_NAMES}-ca"] if tls else []),
-        "    secrets:",
-        *(f"      {user}: {SECRET_NAMES}-{user}" for user in users() if user != COMMAND_LINE),
-        *(["  tls:", f"    secret: {SECRET_NAMES}-tls"] if tls else []),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _user(user: str, key: str) -> str:
-    rights = permissions(user)
-
-    def listed(subjects: Sequence[str]) -> str:
-        inner = "".join(f'\n          "{one}"' for one in subjects)
-        return f"[{inner}\n        ]" if subjects else "[]"
-
-    denied = f"\n        deny = {listed(rights.publish_denied)}" if rights.publish_denied else ""
-    return (
-        f"    # {user}\n"
-        f"    {{\n"
-        f"      nkey = {key}\n"
-        f'      allowed_connection_types = ["STANDARD"]\n'
-        f"      permissions = {{\n"
-        f"       publish = {{\n"
-        f"        allow = {listed(rights.publish)}{denied}\n"
-        f"       }}\n"
-        f"       subscribe = {{\n"
-        f"        allow = {listed(rights.subscribe)}\n"
-        f"       }}\n"
-        f"      }}\n"
-        f"    }}"
-    )
-
-
-def _server(folder: Path, *, tls: bool) -> str:
-    lines = [
-        "# Written by groundwatch admin auth. Include this file in the configuration of nats-server.",
-        f"include ./{AUTH_FILE}",
-    ]
-    if tls:
-        here = folder.resolve()
-        lines += [
-            "tls {",
-            f'  cert_file: "{here / SERVER_CERTIFICATE}"',
-            f'  key_file: "{here / SERVER_KEY}"',
-            '  min_version: "1.2"',
-            "  timeout: 5",
-            "}",
-        ]
-    else:
-        lines += [
-            "# TLS: groundwatch admin auth can write certificates of an authority of its own; or name yours.",
-            '# tls { cert_file: "server.crt", key_file: "server.key", min_version: "1.2" }',
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _commands(folder: Path, *, tls: bool) -> str:
-    """A script for kubectl: secrets go from the files into the cluster, and nowhere else."""
-    here = shlex.quote(str(folder.resolve()))
-    apply = "--dry-run=client -o yaml | kubectl apply -f -"
-
-    def secret(name: str, *files: str) -> str:
-        given = " ".join(f"--from-file={one}" for one in files)
-        return f"kubectl create secret generic {SECRET_NAMES}-{name} {given} {apply}"
-
-    lines = [
-        "#!/bin/sh",
-        "# Written by groundwatch admin auth. Makes the Secrets that values-auth.yaml names, in the",
-        "# namespace that kubectl works in; safe to repeat.",
-        "set -eu",
-        f"cd {here}",
-        *(secret(user, f"seed={user}.nk") for user in users() if user != COMMAND_LINE),
-        secret("auth", AUTH_FILE),
-    ]
-    if tls:
-        lines.append(secret("ca", CA_CERTIFICATE))
-        named = (f"tls.crt={SERVER_CERTIFICATE}", f"tls.key={SERVER_KEY}", CA_CERTIFICATE)
-        lines.append(secret("tls", *named))
-    return "\n".join(lines) + "\n"
-
-
 def _seed(folder: Path, user: str, *, rotate: bool, retire: bool) -> list[Wrote]:
-    path, former = seed_file(folder, user), _former_file(folder, user)
+    path, former = seed_file(folder, user), folder / f"{user}.former"
     wrote = []
     if retire and former.exists():
         former.unlink()
@@ -196,12 +122,8 @@ def _seed(folder: Path, user: str, *, rotate: bool, retire: bool) -> list[Wrote]
     return [*wrote, Wrote(str(path), "updated" if there else "created")]
 
 
-def _former_file(folder: Path, user: str) -> Path:
-    return folder / f"{user}.former"
-
-
 def _former(folder: Path, user: str) -> list[str]:
-    path = _former_file(folder, user)
+    path = folder / f"{user}.former"
     return path.read_text().split() if path.exists() else []
 
 
@@ -219,12 +141,90 @@ def _put(path: Path, text: str, *, mode: int = 0o644) -> Wrote:
     there = path.exists()
     if there and path.read_text() == text and stat.S_IMODE(path.stat().st_mode) == mode:
         return Wrote(str(path), "unchanged")
-    scratch = path.with_name(f".{path.name}.new")
-    scratch.unlink(missing_ok=True)
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.chmod(mode)
-    scratch.replace(path)
+    write_private(path, text.encode(), mode=mode)
     return Wrote(str(path), "updated" if there else "created")
+
+
+def certify(folder: Path, hosts: Sequence[str]) -> list[Wrote]:
+    """Make the authority unless it is there, and a certificate for servers of these names and addresses.
+
+    Raises `UsageError` for a name that cannot be one, `MissingExtraError` without the package trustme.
+    """
+    try:
+        import trustme
+    except ImportError as error:
+        raise MissingExtraError("trustme", "embedded") from error
+    hosts = list(dict.fromkeys(map(_checked, hosts)))
+    certificate, key = folder / CA_CERTIFICATE, folder / CA_KEY
+    made = not certificate.exists() and not key.exists()
+    if made:
+        authority = trustme.CA(
+            path_length=0, organization_name="groundwatch", organization_unit_name="NATS authority"
+        )
+        write_private(key, authority.private_key_pem.bytes())
+        certificate.write_bytes(authority.cert_pem.bytes())
+    else:
+        authority = _authority(certificate, key)
+    done = [Wrote(str(certificate), "created" if made else "unchanged")]
+    server = folder / SERVER_CERTIFICATE
+    there = server.exists() and (folder / SERVER_KEY).exists()
+    if there and not made and _holds(server, certificate, hosts):
+        return [*done, Wrote(str(server), "unchanged")]
+    now = datetime.datetime.now(datetime.UTC)
+    issued = authority.issue_cert(
+        *hosts,
+        organization_name="groundwatch",
+        organization_unit_name="NATS server",
+        # Clocks differ a little between machines.
+        not_before=now - datetime.timedelta(minutes=5),
+        not_after=now + datetime.timedelta(days=SERVER_DAYS),
+    )
+    write_private(folder / SERVER_KEY, issued.private_key_pem.bytes())
+    server.write_bytes(issued.cert_chain_pems[0].bytes())
+    return [*done, Wrote(str(server), "updated" if there else "created")]
+
+
+def _checked(host: str) -> str:
+    """The name or address of a server. Raises `UsageError` for anything else."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        plain = host.removeprefix("*.").replace("-", "").replace(".", "")
+        if plain.isascii() and plain.isalnum():
+            return host
+    raise UsageError(f"'{host}' is no server's name or address; give it without scheme and port", "tls")
+
+
+def _authority(certificate: Path, key: Path) -> trustme.CA:
+    """The one that is there. Raises `UsageError` when half of it is missing, or is another's."""
+    import trustme
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    for path in (certificate, key):
+        if not path.is_file():
+            raise UsageError(f"{path} is missing beside its other half: restore it, or remove both")
+    try:
+        public = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+        own = load_pem_private_key(key.read_bytes(), None).public_key() == public
+        authority = trustme.CA.from_pem(certificate.read_bytes(), key.read_bytes())
+    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+        raise UsageError(f"{certificate} or its {CA_KEY} cannot be read: {error}") from error
+    if not own:
+        raise UsageError(f"{key} is not the key of {CA_CERTIFICATE}")
+    return authority
+
+
+def _holds(certificate: Path, authority: Path, hosts: Sequence[str]) -> bool:
+    """Whether the certificate is of this authority, names all these servers and lasts."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        found.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    ends = found.not_valid_after_utc - datetime.timedelta(days=RENEW_DAYS)
+    return {str(name.value) for name in names} == set(hosts) and datetime.datetime.now(datetime.UTC) < ends

@@ -1,4 +1,4 @@
-"""The run loop of a process: start services, wait for the end, drain."""
+"""The run loop of a process: start services, watch their connection, wait for the end, drain."""
 
 import asyncio
 import contextlib
@@ -6,12 +6,20 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 
 import nats.errors
+from faststream.message import StreamMessage
+from faststream.nats.prometheus.provider import BatchNatsMetricsSettingsProvider
+from faststream.prometheus import ConsumeAttrs, PrometheusMiddleware
+from nats.aio.msg import Msg
+from prometheus_client import CollectorRegistry
 
 from groundwatch import termination
 from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.traces import Traces
 
 DRAIN_SECONDS = 25.0
 """Below Kubernetes' default of 30 seconds between SIGTERM and SIGKILL."""
@@ -41,39 +49,69 @@ async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
         await bus.close()
 
 
+class _ByConsumer(BatchNatsMetricsSettingsProvider):
+    """FastStream's label is the subject of a message, and here every response has one of its own."""
+
+    def get_consume_attrs_from_message(self, msg: StreamMessage[list[Msg]]) -> ConsumeAttrs:
+        messages = msg.raw_message
+        return {
+            "destination_name": messages[0].metadata.consumer,
+            "message_size": sum(len(message.data) for message in messages),
+            "messages_count": len(messages),
+        }
+
+
+def broker_metrics(registry: CollectorRegistry, app_name: str) -> PrometheusMiddleware:
+    """The middleware, with a label for each durable consumer."""
+    return PrometheusMiddleware(
+        settings_provider_factory=lambda _: _ByConsumer(), registry=registry, app_name=app_name
+    )
+
+
+@contextlib.asynccontextmanager
+async def observed(bus: Bus, name: str, settings: Settings, metrics: Metrics) -> AsyncIterator[None]:
+    """What a process tells of its connection while its services run: metrics of the broker, and traces.
+
+    To be entered before services are made, so that they end first.
+    """
+    metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
+    bus.broker.add_middleware(broker_metrics(metrics.registry, name))
+    if not settings.telemetry.traces:
+        yield
+        return
+    bus.traces = Traces(name, settings.telemetry.traces)
+    try:
+        yield
+    finally:
+        await bus.traces.close()
+
+
 async def until_told_to_stop() -> None:
     """Return on SIGTERM or Ctrl-C."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    stop_listening = termination.listen(lambda: loop.call_soon_threadsafe(stop.set))
-    loop.add_signal_handler(signal.SIGINT, stop.set)
-    try:
-        await stop.wait()
-    except BaseException:
-        # Only here: once told, a second SIGTERM must not cut short what the first one began.
-        stop_listening()
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
+    async with stopping() as stopped:
+        await stopped.wait()
 
 
 @contextlib.asynccontextmanager
 async def stopping() -> AsyncIterator[asyncio.Event]:
     """An event that is set on SIGTERM or Ctrl-C."""
+    loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
 
-    async def listen() -> None:
-        await until_told_to_stop()
+    def stop() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
         stopped.set()
 
-    listener = asyncio.create_task(listen())
+    stop_listening = termination.listen(lambda: loop.call_soon_threadsafe(stop))
+    loop.add_signal_handler(signal.SIGINT, stop)
     try:
         yield stopped
     finally:
-        listener.cancel()
-        await asyncio.gather(listener, return_exceptions=True)
+        loop.remove_signal_handler(signal.SIGINT)
+        if not stopped.is_set():
+            # Only then: once told, a second SIGTERM must not cut short what the first one began.
+            stop_listening()
 
 
 def problems_of(services: Sequence[Service]) -> list[str]:
-    """Everything that keeps these services from being ready."""
     return [problem for service in services for problem in service.problems()]

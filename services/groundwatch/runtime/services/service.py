@@ -3,23 +3,23 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable
-from groundwatch.events import Judge, ResponseRecorded, Usage
+from groundwatch.events import Judge, ResponseRecorded, ResponseScored, Usage
 from groundwatch.models.engines import Engine
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
+from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.delivery.stage import Stage
-from groundwatch.runtime.delivery.work import Envelope, Handler
+from groundwatch.runtime.delivery.work import Envelope, Handler, Publication
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.cache import JudgementCache
@@ -47,9 +47,7 @@ class Service(Protocol):
 
     name: str
 
-    async def start(self) -> None:
-        """Begin to work."""
-        ...
+    async def start(self) -> None: ...
 
     async def drain(self, timeout: float) -> None:
         """Finish or hand back what is in hand within `timeout` seconds, then stop."""
@@ -84,7 +82,6 @@ class StageService:
 
     @property
     def bus(self) -> Bus:
-        """The connection of a service that has one."""
         assert self._bus is not None
         return self._bus
 
@@ -144,26 +141,28 @@ class StageService:
 
     def problems(self) -> list[str]:
         """Looks at the consumers and the loops: a socket can be up while nothing is fetched."""
-        found = [f"{self.name}: {why}" for why in self.bus.problems()]
-        found += [f"{self.name}: {why}" for why in self._absent.values()]
-        if not self._started:
-            return [*found, f"{self.name}: not started"]
+        found = [*self.bus.problems(), *self._absent.values()]
+        if self._started:
+            found += self._working_problems()
+        else:
+            found.append("not started")
+        return [f"{self.name}: {why}" for why in found]
+
+    def _working_problems(self) -> Iterator[str]:
         if self._monitor.problem:
-            found.append(f"{self.name}: {self._monitor.problem}")
+            yield self._monitor.problem
         if (of_engine := getattr(self.engine, "problems", None)) is not None:
-            found += [f"{self.name}: {why}" for why in of_engine()]
-        found += [f"{self.name}: {why}" for why in self._judges.problems()]
+            yield from of_engine()
+        yield from self._judges.problems()
         for stage in self._stages:
-            found += [f"{self.name}: {why}" for why in stage.problems()]
+            yield from stage.problems()
         now = time.monotonic()
         for stage in self._stages:
             for pull in stage.pulls:
                 silent = now - pull.last_answer > SILENCE_SECONDS and stage.in_flight == 0
                 if pull.problem or silent:
-                    why = pull.problem or "no answer from the server"
-                    found.append(f"{self.name}: consumer {stage.consumer.name}: {why}")
+                    yield f"consumer {stage.consumer.name}: {pull.problem or 'no answer from the server'}"
                     break
-        return found
 
     async def done_before(
         self, arrived: Envelope, response: ResponseRecorded, protocol: str, place: tuple[str, str] | None
@@ -182,9 +181,13 @@ class StageService:
         found = await self.bus.headers_of(OUTCOMES, subject)
         if found is None:
             return False
-        if found.get(HEADER_REASON) not in REPLACEABLE:
+        if found.get(HEADER_REASON) not in outcomes.REPLACEABLE:
             return True
         return not arrived.retried and found.get(HEADER_ORIGIN) == arrived.origin
+
+    def publication_of(self, outcome: ResponseScored) -> Publication:
+        """The outcome as what a result publishes; counted once the stream has it."""
+        return Publication(outcomes.outgoing(outcome), lambda: self.metrics.outcome(outcome))
 
     async def judge_all(
         self,
@@ -221,14 +224,13 @@ class StageService:
         except Exception as error:
             if number > 1:
                 return [one for item in items for one in await self.counted(call, [item], judge)]
-            results = [error if isinstance(error, GroundwatchError) else self._bug(error)]
+            if not isinstance(error, GroundwatchError):
+                logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
+                error = EngineBug(str(error) or repr(error))
+            results = [error]
         said = [(_slug(result), getattr(result, "usage", None)) for result in results]
         self.metrics.judgements(self.name, judge, said, time.perf_counter() - began)
         return results
-
-    def _bug(self, error: Exception) -> EngineBug:
-        logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
-        return EngineBug(str(error) or repr(error))
 
     def count_request(self, result: str, seconds: float, usage: Usage) -> None:
         """Count one request to a model's endpoint; an engine call can take several."""
@@ -268,7 +270,6 @@ def find_protocol(name: str) -> EvaluationProtocol | InputError:
 
 
 def next_stage(protocol: EvaluationProtocol, after: StageName) -> StageName:
-    """Where the protocol's route goes on."""
     return protocol.route[protocol.route.index(after) + 1]
 
 

@@ -48,24 +48,13 @@ class SupervisedTask:
     """Work that goes on until it is stopped: when it raises or returns it is started again, later each time.
 
     The one way to run work in the background. `problem` belongs among a service's problems: it says why the
-    work does not go on, until it has gone on for `steady` seconds. Until then a failure is logged once.
+    work does not go on, until it has gone on for `STEADY_SECONDS`. Until then a failure is logged once.
     """
 
-    def __init__(
-        self,
-        name: str,
-        work: Callable[[], Awaitable[None]],
-        *,
-        first_delay: float = FIRST_DELAY,
-        max_delay: float = MAX_DELAY,
-        steady: float = STEADY_SECONDS,
-    ) -> None:
+    def __init__(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         self.name = name
         self._work = work
-        self._first_delay = first_delay
-        self._max_delay = max_delay
-        self._steady = steady
-        self._delay = first_delay
+        self._delay = FIRST_DELAY
         self._failure = ""
         self._started = 0.0
         self._ending = False
@@ -77,7 +66,6 @@ class SupervisedTask:
             self._task = asyncio.create_task(self._run(), name=self.name)
 
     async def stop(self) -> None:
-        """Cancel the work and wait until it has ended."""
         self._ending = True
         await cancelled([self._task])
 
@@ -122,12 +110,12 @@ class SupervisedTask:
                 logger.error("task.failed", task=self.name, error=failure, exc_info=bug)
             self._failure = failure
             await asyncio.sleep(self._delay)
-            self._delay = min(self._delay * 2, self._max_delay)
+            self._delay = min(self._delay * 2, MAX_DELAY)
 
     def _look(self) -> None:
         """Whether it has gone on for long enough to be well again."""
-        if not self._started or time.monotonic() - self._started < self._steady:
+        if not self._started or time.monotonic() - self._started < STEADY_SECONDS:
             return
         if self._failure:
             logger.info("task.goes_on", task=self.name)
-        self._failure, self._delay = "", self._first_delay
+        self._failure, self._delay = "", FIRST_DELAY

@@ -1,86 +1,398 @@
-"""Settings: one typed tree, from a TOML file and the environment; and those of judges over it."""
+"""The settings, one typed tree: every key has a default, so that `groundwatch up` needs no file."""
 
+import random
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from groundwatch.errors import Unavailable
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings.judges import (
-    JUDGING,
-    judging_sections,
-    recorded_sections,
-    with_file,
-    with_judge,
-    with_run,
-)
-from groundwatch.runtime.settings.nats_addresses import nats_servers
-from groundwatch.runtime.settings.problems import Problems
-from groundwatch.runtime.settings.reading import (
-    ENVIRONMENT_PREFIX,
-    TOKEN_VARIABLE,
-    Reading,
-    as_variables,
-    load,
-    read,
-)
-from groundwatch.runtime.settings.sections import (
-    ASKING,
-    STAGES,
-    Ages,
-    AlarmSettings,
-    ArchiveSettings,
-    CacheSettings,
-    CaptioningSettings,
-    GatewaySettings,
-    GrpcSettings,
-    HttpSettings,
-    ImagesSettings,
-    IntakeSettings,
-    NatsSettings,
-    RetentionSettings,
-    RetrySettings,
-    SamplingRule,
-    Settings,
-    StageSettings,
-    TelemetrySettings,
-    VisualSettings,
-)
-from groundwatch.runtime.settings.sections import take_protocols as _take_protocols
+from groundwatch.protocols import registry
+from groundwatch.runtime.security.same_origin import is_host_pattern
+from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
+from groundwatch.statistics.alarm import Rule
 
-__all__ = [
-    "ASKING",
-    "ENVIRONMENT_PREFIX",
-    "JUDGING",
-    "STAGES",
-    "TOKEN_VARIABLE",
-    "Ages",
-    "AlarmSettings",
-    "ArchiveSettings",
-    "CacheSettings",
-    "CaptioningSettings",
-    "ChatSettings",
-    "GatewaySettings",
-    "GrpcSettings",
-    "HttpSettings",
-    "ImagesSettings",
-    "IntakeSettings",
-    "NatsSettings",
-    "Problems",
-    "Reading",
-    "RetentionSettings",
-    "RetrySettings",
-    "SamplingRule",
-    "Settings",
-    "StageSettings",
-    "TelemetrySettings",
-    "TritonSettings",
-    "VisualSettings",
-    "as_variables",
-    "judging_sections",
-    "load",
-    "nats_servers",
-    "read",
-    "recorded_sections",
-    "with_file",
-    "with_judge",
-    "with_run",
-]
+STAGES = ("extraction", "verification", "matching", "generation", "scoring")
+"""Those that are set alike; captioning has settings of its own."""
 
-_take_protocols()
+Cached = Literal["extraction", "verification", "matching"]
+CACHED: tuple[Cached, ...] = get_args(Cached)
+"""Those whose judgements can be kept. The others ask a model under test, make images, or only compute."""
+
+EMBEDDING = ("verification", "matching")
+"""Those whose embedded engines may take another embedding model."""
+
+ASKING = ("llm", "visual", "openai")
+"""Engines that ask the endpoint in their stage's `llm`."""
+
+
+def _host(name: str) -> str:
+    if not is_host_pattern(name):
+        raise ValueError(
+            f"'{name}' is no name of a host: write gateway.example.com, *.example.com or *, without a port"
+        )
+    return name
+
+
+def _protocol(name: str) -> str:
+    if name and name not in registry.names():
+        raise ValueError(f"no protocol '{name}'; known are {', '.join(registry.names())}")
+    return name
+
+
+Hosts = tuple[Annotated[str, AfterValidator(_host)], ...]
+Protocol = Annotated[str, AfterValidator(_protocol)]
+
+
+class NatsSettings(Section):
+    """How to reach NATS. Empty `url` under `groundwatch up` means: start our own server.
+
+    Timeouts in seconds. `replicas` counts copies of each stream in a cluster.
+    """
+
+    url: str = ""
+    credentials: str = ""
+    nkey_seed_file: str = ""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    publish_timeout: Positive = 10.0
+    max_payload: Annotated[int, Field(ge=64 * 1024, le=64 * 1024 * 1024)] = 8 * 1024 * 1024
+
+
+class RetrySettings(Section):
+    """When to try again. Delays in seconds: `first_delay` doubles up to `max_delay`, with jitter."""
+
+    attempts: AtLeastOne = 20
+    first_delay: Positive = 1.0
+    max_delay: Positive = 300.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.max_delay < self.first_delay:
+            raise wrong("max_delay", "must not be below retry.first_delay")
+        return self
+
+    def delay(self, attempt: int, error: Exception | None = None) -> float:
+        """Seconds to wait after delivery number `attempt` (from 1) failed.
+
+        With jitter between half and the whole of it, so that what failed together does not return together.
+        An endpoint that named a time is taken at its word.
+        """
+        backoff = min(self.max_delay, self.first_delay * 2.0 ** min(attempt - 1, 30))
+        jittered = backoff * random.uniform(0.5, 1.0)
+        if isinstance(error, Unavailable) and error.retry_after is not None:
+            return max(jittered, min(error.retry_after, self.max_delay))
+        return jittered
+
+
+class StageSettings(Section):
+    """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight.
+
+    `timeout` is how many seconds one message may take: work without end is stopped, and tried again. Empty
+    and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`, of
+    verification's engine `visual` and of generation's engine `openai`.
+    """
+
+    engine: str = ""
+    concurrency: Count = 0
+    timeout: NotNegative = 0.0
+    llm: ChatSettings | None = None
+    embedding_model: str = ""
+    """Folder of a sentence-transformers model in place of the embedded one: for verification and matching."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.engine in ASKING and self.llm is None:
+            raise wrong("llm", f"engine {self.engine} needs at least base_url and model here")
+        return self
+
+
+class CaptioningSettings(Section):
+    """How models under test are asked. `models` says, for each by its name, how to reach it.
+
+    Empty and 0 mean: the engine `openai` if there are models, and as many at once as these take together.
+    `timeout` is how many seconds one message may take.
+    `served` gives models on Triton the names that responses carry, and `max_tokens` bounds their answers.
+    """
+
+    engine: str = ""
+    concurrency: Count = 0
+    timeout: NotNegative = 0.0
+    models: dict[str, ChatSettings] = Field(default_factory=dict)
+    served: dict[str, str] = Field(default_factory=dict)
+    max_tokens: AtLeastOne = 1024
+
+
+class ImagesSettings(Section):
+    """What generation asks for besides the generator's own address, which is `generation.llm`.
+
+    `size` such as 512x512, empty: the server's own. `encoder_url` is an OpenAI-compatible endpoint of the
+    image encoder, with `/v1`; empty: Triton's.
+    """
+
+    size: str = ""
+    encoder_url: str = ""
+    encoder_model: str = ""
+    encoder_key_env: str = "OPENAI_API_KEY"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.encoder_url and not self.encoder_url.startswith(("http://", "https://")):
+            raise wrong("encoder_url", "must be an http(s) address")
+        if self.encoder_url and not self.encoder_model:
+            raise wrong("encoder_model", "must be named beside images.encoder_url")
+        return self
+
+
+class VisualSettings(Section):
+    """How the verification engines that look at images decide: supported from `threshold` of P(yes) up.
+
+    `top_logprobs` is how many alternatives of a word the engine `visual` asks its endpoint for; 0 asks for
+    the word alone.
+    """
+
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] = 10
+
+
+class SamplingRule(Section):
+    """Which share (0 to 1) of matching responses is judged. Empty fields match everything."""
+
+    rate: Annotated[float, Field(ge=0, le=1)]
+    tenant: str = ""
+    model: str = ""
+    protocol: Protocol = ""
+    salt: str = ""
+
+
+class IntakeSettings(Section):
+    """What the gateway accepts. Sizes in bytes, `answer` and `prompt` in characters.
+
+    `max_image_seconds` is of the processor, for decoding one image.
+    """
+
+    max_answer: AtLeastOne = 200_000
+    max_prompt: AtLeastOne = 50_000
+    max_line: AtLeastOne = 20 * 1024 * 1024
+    max_image_bytes: AtLeastOne = 10 * 1024 * 1024
+    max_image_pixels: AtLeastOne = 40_000_000
+    max_image_seconds: Annotated[float, Field(ge=1)] = 10.0
+    max_images: Count = 16
+    max_reference_items: AtLeastOne = 2_000
+    max_backlog: AtLeastOne = 1_000_000
+    in_flight: AtLeastOne = 256
+
+
+class GrpcSettings(Section):
+    """The gRPC door beside HTTP; files by their paths.
+
+    `comparisons` and `calls` are how many are under way at once: of calls those that bring responses, since
+    each may have us hold `gateway.intake.max_line` bytes.
+    `replays` is how many processes for replays that were begun here this gateway runs at once, and
+    `replay_nkey_seed_file` says who these are to NATS.
+    """
+
+    tls_cert: str = ""
+    tls_key: str = ""
+    watchers: Count = 500
+    deadline: Positive = 60.0
+    comparisons: AtLeastOne = 2
+    calls: AtLeastOne = 64
+    replays: Count = 1
+    replay_nkey_seed_file: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise wrong("tls_key", "a certificate (gateway.grpc.tls_cert) and its key go together")
+        return self
+
+
+class HttpSettings(Section):
+    """Bounds of connections and requests. Times in seconds, sizes in bytes.
+
+    A request's head must be there after `head_timeout` and have at most `max_head`. A body must bring
+    `min_rate` bytes a second, and a reader take as much, each measured over `body_timeout`. `max_receiving`
+    bounds what all requests together hold that are being received or worked at.
+    """
+
+    max_connections: AtLeastOne = 800
+    max_head: Annotated[int, Field(ge=1024)] = 64 * 1024
+    head_timeout: Positive = 10.0
+    body_timeout: Positive = 30.0
+    min_rate: Count = 1024
+    max_receiving: AtLeastOne = 128 * 1024 * 1024
+    watchers: Count = 500
+
+
+class GatewaySettings(Section):
+    """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
+
+    `hosts` are the names under which it is reached over HTTP, `*.example.com` for all below one; those of
+    this machine and addresses in digits need not be there, and `*` is every name.
+    `tokens_file`, for both doors, has a line `TENANT TOKEN` for each token, with `*` for the tenant of one
+    that is good for all; empty: nobody is asked who they are.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 8787
+    grpc_port: Annotated[int, Field(ge=-1, le=65535)] = -1
+    hosts: Hosts = ()
+    tokens_file: str = ""
+    http: HttpSettings = HttpSettings()
+    grpc: GrpcSettings = GrpcSettings()
+    protocols: tuple[Protocol, ...] = ("faithscore",)
+    intake: IntakeSettings = IntakeSettings()
+    sampling: tuple[SamplingRule, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        least = 2 * max(self.intake.max_line, self.intake.max_image_bytes)
+        if self.http.max_receiving < least:
+            raise wrong(
+                "http.max_receiving",
+                f"must be at least {least}, twice the largest of gateway.intake.max_line and "
+                "gateway.intake.max_image_bytes",
+            )
+        return self
+
+
+class TelemetrySettings(Section):
+    """Where a service answers /metrics, /healthz and /readyz; and how it logs.
+
+    `hosts` are the names under which it is reached, as those of the gateway. The first of `version_tags`
+    that a response has is its model's version in the metrics. `traces` is a collector's OTLP/gRPC address.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+    hosts: Hosts = ()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "console"] = "auto"
+    max_labels: AtLeastOne = 100
+    version_tags: tuple[str, ...] = ("version", "release")
+    traces: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.traces and not self.traces.startswith(("http://", "https://")):
+            raise wrong("traces", "must be an http(s) address")
+        return self
+
+
+class AlarmSettings(Section):
+    """When a model's rate of facts that are not in the image raises an alarm: see `protocols.alarm.Rule`."""
+
+    responses: Annotated[int, Field(ge=100)] = 10_000
+    learn: Annotated[int, Field(ge=20)] = 200
+    margin: NotNegative = 0.2
+    objective: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(responses=self.responses, learn=self.learn, margin=self.margin, objective=self.objective)
+
+
+class ArchiveSettings(Section):
+    """The history as a Delta Lake table. `url` is a folder or such as `s3://bucket/path`, `off` for none.
+
+    Empty `url` under `groundwatch up` means: the folder `archive` in the data folder. `options` are those of
+    delta-rs for the store.
+    Outcomes are written after `flush_seconds`, or sooner when there are `flush_rows`. So many files as
+    `merge_files` of a size become one, up to about `file_bytes`.
+    """
+
+    url: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    flush_seconds: Positive = 30.0
+    flush_rows: AtLeastOne = 10_000
+    merge_files: Annotated[int, Field(ge=2)] = 8
+    file_bytes: Annotated[int, Field(ge=64 * 1024)] = 128 * 1024 * 1024
+
+
+class CacheSettings(Section):
+    """Judgements that are kept, so that the same judge is not paid twice for the same input.
+
+    Of which `stages`, for `ttl` seconds, and in how many bytes: the oldest go first. Each tenant has those of
+    its own, unless they are `shared_across_tenants`.
+    """
+
+    enabled: bool = True
+    stages: tuple[Cached, ...] = CACHED
+    ttl: Annotated[float, Field(ge=1)] = 2_592_000.0
+    max_bytes: Annotated[int, Field(ge=1024 * 1024)] = 256 * 1024 * 1024
+    shared_across_tenants: bool = False
+
+
+class Ages(Section):
+    """Days that events are kept, by stream; 0: as long as the stream keeps them."""
+
+    responses: NotNegative = 0.0
+    asked: NotNegative = 0.0
+    extracted: NotNegative = 0.0
+    judged: NotNegative = 0.0
+    outcomes: NotNegative = 0.0
+    alarms: NotNegative = 0.0
+    dead: NotNegative = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.outcomes and (not self.responses or self.outcomes < self.responses):
+            raise wrong(
+                "outcomes",
+                "an outcome stays at least as long as its response: set responses there to "
+                f"{self.outcomes:g} days or less",
+            )
+        return self
+
+
+class RetentionSettings(Ages):
+    """How long data is kept where that is shorter than the streams' own 30 days; `tenants` by name.
+
+    `images` in days: those that nothing names any more, so long after they were stored; 0: they stay.
+    """
+
+    images: NotNegative = 0.0
+    tenants: dict[str, Ages] = Field(default_factory=dict)
+
+
+class Settings(Section):
+    """Everything that can be set."""
+
+    data_dir: str = ""
+    nats: NatsSettings = NatsSettings()
+    retry: RetrySettings = RetrySettings()
+    gateway: GatewaySettings = GatewaySettings()
+    extraction: StageSettings = StageSettings()
+    captioning: CaptioningSettings = CaptioningSettings()
+    generation: StageSettings = StageSettings()
+    images: ImagesSettings = ImagesSettings()
+    verification: StageSettings = StageSettings()
+    visual: VisualSettings = VisualSettings()
+    matching: StageSettings = StageSettings()
+    scoring: StageSettings = StageSettings()
+    triton: TritonSettings = TritonSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    alarm: AlarmSettings = AlarmSettings()
+    archive: ArchiveSettings = ArchiveSettings()
+    cache: CacheSettings = CacheSettings()
+    retention: RetentionSettings = RetentionSettings()
+    protocols: Section = Field(default_factory=Section)
+    judges: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Judges that callers may choose for a replay: by name the judging sections, over those in use."""
+
+    @field_validator("extraction", "generation", "scoring")
+    @classmethod
+    def _without_embedding(cls, section: StageSettings) -> StageSettings:
+        if section.embedding_model:
+            raise wrong("embedding_model", f"only for {' and '.join(EMBEDDING)}")
+        return section
+
+
+# Here at the end: a protocol's settings may be made of every other section.
+_protocols = Settings.model_fields["protocols"]
+_protocols.annotation = _protocols.default_factory = registry.settings_model()
+Settings.model_rebuild(force=True)

@@ -2,6 +2,10 @@
 
 A key `[extraction] engine` is overridden by the variable `GROUNDWATCH_EXTRACTION__ENGINE`; values there are
 read as TOML, and as plain text when they are not or text is wanted.
+
+Over the sections that judge there may be others: of a file, of judges that an operator names, of a replay.
+Those of a replay are written down with its run, where others may write too. So what they reach (addresses of
+judges, variables that hold their keys, folders of models) is taken only where our own settings reach it too.
 """
 
 import json
@@ -17,10 +21,9 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from groundwatch import toml
-from groundwatch.errors import SettingsError
-from groundwatch.runtime.settings.judges import merge, read_file, with_judge
-from groundwatch.runtime.settings.problems import Problems
-from groundwatch.runtime.settings.sections import Settings
+from groundwatch.addresses import shown_address, shown_variable, without_secrets
+from groundwatch.errors import SettingsError, UsageError
+from groundwatch.runtime.settings import STAGES, Settings
 from groundwatch.section import Key, dotted, explained
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
@@ -30,10 +33,57 @@ FILE_VARIABLE = "GROUNDWATCH_CONFIG"
 TOKEN_VARIABLE = "GROUNDWATCH_TOKEN"
 """Says to a gateway who a command is: a credential, not a setting."""
 
+JUDGING = (
+    "extraction",
+    "verification",
+    "matching",
+    "scoring",
+    "visual",
+    "triton",
+    "protocols",
+    "retry",
+    "cache",
+)
+"""Sections of the settings that judge; the others are the system's."""
+
+_JUDGE = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_STAGES = tuple(name for name in STAGES if name in JUDGING)
+
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]*?(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
 """What Kubernetes puts into the environment for a Service whose name begins with ours."""
+
+_LINE = re.compile(r"(?:.*: )?setting '([^']*)': (.*)", re.DOTALL)
+
+
+class Problems:
+    """Wrong settings: once for each key, and nothing that follows from a wrong key in it or above it."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.notes: list[str] = []
+        self._keys: list[list[str]] = []
+
+    def add(self, key: str, why: str, *, origin: str = "") -> None:
+        """A wrong setting, and the file or variable that says so."""
+        parts = re.split(r"[.\[]", key)
+        if any(parts[: len(one)] == one[: len(parts)] for one in self._keys):
+            return
+        self._keys.append(parts)
+        self.found.append(f"{origin}: setting '{key}': {why}" if origin else f"setting '{key}': {why}")
+
+    def add_error(self, error: SettingsError) -> None:
+        """What somebody who reads a part of the settings raised."""
+        for line in error.problems:
+            if named := _LINE.fullmatch(line):
+                self.add(named[1], named[2])
+            else:
+                self.found.append(line)
+
+    def note(self, key: str, why: str) -> None:
+        """A setting that is allowed and may not be meant."""
+        self.notes.append(f"setting '{key}': {why}")
 
 
 class _Variables(EnvSettingsSource):
@@ -80,10 +130,7 @@ class Reading:
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Read the file at `path` (or the one that `GROUNDWATCH_CONFIG` names), then the environment.
-
-    Raises `SettingsError` with every key that is wrong.
-    """
+    """Read the file, then the environment. Raises `SettingsError` with every key that is wrong."""
     found = read(path, os.environ if environment is None else environment)
     if found.problems.found:
         raise SettingsError(*found.problems.found)
@@ -94,8 +141,16 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Reading:
     """As `load` does, to the end: what is wrong is noted and left out."""
     source = path or (Path(named) if (named := environment.get(FILE_VARIABLE)) else None)
     problems = Problems()
-    values = _of_file(source, problems) if source else {}
-    variables = {_key(name): name for name in sorted(environment) if _sets(name)}
+    values: dict[str, Any] = {}
+    try:
+        values = read_file(source) if source else {}
+    except SettingsError as error:
+        problems.add_error(error)
+    variables: dict[Key, str] = {
+        tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")): name
+        for name in sorted(environment)
+        if _sets(name)
+    }
     texts = _Variables({name: environment[name] for name in variables.values()})()
     for key in variables:
         _remove(values, key)
@@ -117,23 +172,11 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Reading:
     return Reading(settings, problems, source, list(variables.values()), given)
 
 
-def _of_file(source: Path, problems: Problems) -> dict[str, Any]:
-    try:
-        return read_file(source)
-    except SettingsError as error:
-        problems.add_error(error)
-        return {}
-
-
 def _sets(variable: str) -> bool:
     """Whether a variable of the environment is meant to set something here."""
     if not variable.startswith(ENVIRONMENT_PREFIX) or variable in (FILE_VARIABLE, TOKEN_VARIABLE):
         return False
     return "__" in variable or not _SERVICE_LINK.fullmatch(variable)
-
-
-def _key(variable: str) -> Key:
-    return tuple(variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
 
 
 def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings:
@@ -186,3 +229,139 @@ def as_variables(settings: Settings, sections: Sequence[str]) -> dict[str, str]:
     """Variables that give a process these sections as they are here, whatever its file says."""
     values = settings.model_dump(mode="json", include=set(sections))
     return {f"{ENVIRONMENT_PREFIX}{name.upper()}": json.dumps(value) for name, value in values.items()}
+
+
+def judging_sections(settings: Settings) -> dict[str, Any]:
+    """The sections that judge, as plain values."""
+    return settings.model_dump(mode="json", include=set(JUDGING))
+
+
+def recorded_sections(settings: Settings) -> dict[str, Any]:
+    """The sections that judge as a run is written down with them: addresses without their secrets."""
+    return {name: without_secrets(section, name) for name, section in judging_sections(settings).items()}
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises `SettingsError`."""
+    try:
+        return toml.read(path)
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
+    except toml.NotToml as error:
+        raise SettingsError(f"{path}: is not TOML: {error}") from error
+
+
+def with_file(settings: Settings, path: Path | None) -> Settings:
+    """The settings with a TOML file's judging sections over them. Raises `SettingsError` with its keys."""
+    if path is None:
+        return settings
+    above = read_file(path)
+    try:
+        return _with_tables(settings, above, "")
+    except SettingsError as error:
+        raise SettingsError(*(f"{path}: {problem}" for problem in error.problems)) from error
+
+
+def with_judge(settings: Settings, name: str) -> Settings:
+    """The settings with `[judges.NAME]` over them, where there is a name. Raises `UsageError` for another."""
+    if not name:
+        return settings
+    tables = settings.judges.get(name)
+    if tables is None:
+        known = ", ".join(settings.judges) or "none"
+        raise UsageError(f"no judge '{name[:64]}' is named in the settings; named are: {known}")
+    if not _JUDGE.match(name):
+        raise SettingsError(
+            "setting 'judges': a judge's name has letters, digits, - and _, at most 64 of them"
+        )
+    return _with_tables(settings, tables, f"judges.{name}.")
+
+
+def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """The settings with a run's judging sections. Raises `SettingsError` where these reach further."""
+    own = [settings, *(with_judge(settings, name) for name in settings.judges)]
+    changed = _with_addresses(_with_sections(settings, values, ""), own)
+    allowed = {reached for one in own for reached in _reach(one) | _triton(one)}
+    if foreign := sorted(_reach(changed) - allowed):
+        raise SettingsError(
+            f"the run's judges use {_in_words(foreign[0])}, which is nowhere in these settings: name these "
+            "judges there as [judges.NAME], or name them where it goes on (groundwatch replay resume)"
+        )
+    return changed
+
+
+def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Settings:
+    values = judging_sections(settings)
+    merge(values, above)
+    return _with_sections(settings, values, where)
+
+
+def _with_sections(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
+    if foreign := sorted(set(values) - {*JUDGING}):
+        raise SettingsError(
+            f"setting '{where}{foreign[0]}': is none of the sections that judge: {', '.join(JUDGING)}"
+        )
+    try:
+        return Settings.model_validate({**dict(settings), **values})
+    except ValidationError as error:
+        raise SettingsError(
+            *(f"setting '{where}{dotted(key)}': {why}" for key, why in explained(error))
+        ) from error
+
+
+def _reach(settings: Settings) -> set[tuple[str, ...]]:
+    """What these settings make a process ask, read or show its keys to."""
+    found: set[tuple[str, ...]] = set()
+    for stage in _STAGES:
+        section = getattr(settings, stage)
+        if section.llm is not None:
+            found.add(("llm", section.llm.base_url, section.llm.api_key_env))
+        if section.embedding_model:
+            found.add(("embedding_model", section.embedding_model))
+        if section.engine == "triton":
+            found |= _triton(settings)
+    return found
+
+
+def _with_addresses(recorded: Settings, own: Sequence[Settings]) -> Settings:
+    """Settings of a run with the secrets of their addresses again, from `own` settings of the same places."""
+    known = {
+        (shown_address(llm.base_url), shown_variable(llm.api_key_env)): llm
+        for one in own
+        for stage in _STAGES
+        if (llm := getattr(one, stage).llm) is not None
+    }
+    changes: dict[str, Any] = {}
+    for stage in _STAGES:
+        section = getattr(recorded, stage)
+        if section.llm is None:
+            continue
+        if own_llm := known.get((section.llm.base_url, section.llm.api_key_env)):
+            llm = section.llm.model_copy(
+                update={"base_url": own_llm.base_url, "api_key_env": own_llm.api_key_env}
+            )
+            changes[stage] = section.model_copy(update={"llm": llm})
+    return recorded.model_copy(update=changes)
+
+
+def _triton(settings: Settings) -> set[tuple[str, ...]]:
+    return {("triton", settings.triton.url, str(settings.triton.tls), settings.triton.tls_ca)}
+
+
+def _in_words(reached: tuple[str, ...]) -> str:
+    match reached:
+        case ("llm", url, variable):
+            return f"{shown_address(url)[:200]!r} with the key in {shown_variable(variable)!r}"
+        case ("triton", url, *_):
+            return f"Triton at {url[:200]!r}"
+    return f"the model in {reached[-1][:200]!r}"
+
+
+def merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
+    """Put values over others, table by table."""
+    for key, value in above.items():
+        inner = below.get(key)
+        if isinstance(value, dict) and isinstance(inner, dict):
+            merge(inner, value)
+        else:
+            below[key] = value

@@ -4,32 +4,31 @@ Kept is what had a price: the results of engines that ask somebody else. An inpu
 not: a refusal or a reply that cannot be read may be another one next time. Two processes that miss the same
 entry both ask, and the later one's word stays. The bucket drops its oldest entries when it is full, and
 nothing here ever fails a judgement: without the cache, judges are asked.
-"""
 
-from __future__ import annotations
+A judgement is kept under everything that its judge saw, and nothing else. A key is three tokens,
+`<scope>.<response>.<judgement>`. The scope is the tenant, the second token stands for the response as judges
+see it, the third for all of it together. So whatever is known of a response, or of a tenant, is found again
+by the first two.
+"""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-import nats.errors
 import nats.js.errors
+from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED, GroundwatchError, InputError, Unavailable
-from groundwatch.events import ClaimsExtracted, Judge, ResponseRecorded, Usage
+from groundwatch.events import LIVE, ClaimsExtracted, Judge, ResponseRecorded, Usage, digest
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.runtime.stores.cache_keys import asked_with, cache_key
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import CACHE_BUCKET
-
-if TYPE_CHECKING:
-    from nats.js.kv import KeyValue
-
-    from groundwatch.runtime.delivery.bus import Bus
-    from groundwatch.runtime.settings import Settings
-    from groundwatch.runtime.telemetry.metrics import Metrics
 
 ASKING = ("llm", "visual", "triton")
 """Engines whose judgements cost something. The others compute sooner than a look into the cache takes."""
@@ -43,7 +42,28 @@ TIMEOUT = 1.0
 PAUSE = 10.0
 """Seconds that it is left alone after a fault."""
 
-FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
+FORMAT = "1"
+"""Raised when entries of before cannot be used any more."""
+
+SHARED = "shared"
+"""The scope of all tenants, where they share."""
+
+_ENCODER = msgspec.json.Encoder()
+_TOKEN = 32
+_NOBODY = Judge(engine="")
+_NOTHING = ResponseRecorded(id="", model="", answer="")
+
+_WAITING_AND_PAYING = (
+    "api_key_env",
+    "timeout",
+    "concurrency",
+    "input_price",
+    "output_price",
+    "retries",
+    "patience",
+    "first_wait",
+)
+"""Keys of `<stage>.llm` that change no reply."""
 
 E = TypeVar("E", ResponseRecorded, ClaimsExtracted)
 R = TypeVar("R", bound=msgspec.Struct)
@@ -64,13 +84,12 @@ class JudgementCache:
         """Without a bus nothing is kept."""
         self._settings = settings
         self._bus = bus
-        self._metrics = metrics.cache
+        self._metrics = metrics
         self._bucket: KeyValue | None = None
         self._quiet_until = 0.0
         self._asked_with: dict[str, str] = {}
 
     def keeps(self, stage: str, judge: Judge) -> bool:
-        """Whether what this judge says at this stage is kept."""
         cache = self._settings.cache
         return self._bus is not None and cache.enabled and stage in cache.stages and judge.engine in ASKING
 
@@ -95,12 +114,21 @@ class JudgementCache:
         known = await asyncio.gather(*(self._get(stage, key, form) for key in keys))
         left = [index for index, result in enumerate(known) if result is None]
         saved = [_usage(result) for result in known if result is not None]
-        self._metrics.looked_up(stage, judge, saved, misses=len(left))
+        self._metrics.cache_looked_up(stage, judge, saved, misses=len(left))
         results: list[R | GroundwatchError | None] = [
-            None if result is None else _as_hit(result) for result in known
+            None
+            if result is None
+            else msgspec.structs.replace(result, usage=Usage(cached=_usage(result).calls))
+            for result in known
         ]
         if left:
-            answers = await self._ask(protocol, judge, judge_of, [items[index] for index in left], ask)
+            answers: Sequence[R | GroundwatchError]
+            # Looking took a moment, in which a server can have said that another checkpoint answers now.
+            if (now := judge_of(protocol)) != judge:
+                why = f"{judge.engine}: {now.model} answers now, not {judge.model}"
+                answers = [Unavailable(why, retry_after=0.0)] * len(left)
+            else:
+                answers = await ask([items[index] for index in left], protocol)
             for index, answer in zip(left, answers, strict=True):
                 results[index] = answer
             kept = {
@@ -110,20 +138,6 @@ class JudgementCache:
             }
             await asyncio.gather(*(self._put(stage, key, one) for key, one in kept.items()))
         return [result for result in results if result is not None]
-
-    async def _ask(
-        self,
-        protocol: EvaluationProtocol,
-        judge: Judge,
-        judge_of: Callable[[EvaluationProtocol], Judge],
-        items: Sequence[E],
-        ask: Callable[[Sequence[E], EvaluationProtocol], Awaitable[Sequence[R | GroundwatchError]]],
-    ) -> Sequence[R | GroundwatchError]:
-        # Looking took a moment, in which a server can have said that another checkpoint answers there now.
-        if judge_of(protocol) != judge:
-            why = f"{judge.engine}: {judge_of(protocol).model} answers now, not {judge.model}"
-            return [Unavailable(why, retry_after=0.0)] * len(items)
-        return await ask(items, protocol)
 
     def _key(
         self, item: ResponseRecorded | ClaimsExtracted, stage: str, protocol: EvaluationProtocol, judge: Judge
@@ -158,14 +172,15 @@ class JudgementCache:
         except UNDECODED as error:
             # Judged again, and written over.
             logger.warning("cache.unreadable", stage=stage, key=key, error=str(error))
-            self._metrics.fault(stage, "decode")
+            self._metrics.cache_faults.labels(stage, "decode").inc()
             return None
 
     async def _put(self, stage: str, key: str, result: msgspec.Struct) -> None:
         if time.monotonic() < self._quiet_until:
             return
         try:
-            entry = _encoded(result, key)
+            raw = msgspec.Raw(msgspec.json.encode(result))
+            entry = msgspec.json.encode(Entry(key=key, form=type(result).__name__, result=raw))
         except UnicodeEncodeError:
             return
         if len(entry) > LARGEST:
@@ -184,16 +199,11 @@ class JudgementCache:
 
     def _fault(self, stage: str, operation: str, error: BaseException) -> None:
         """The cache does not answer: judges are asked, and it is left alone for a while."""
-        self._metrics.fault(stage, operation)
+        self._metrics.cache_faults.labels(stage, operation).inc()
         if time.monotonic() >= self._quiet_until:
             logger.warning("cache.away", stage=stage, operation=operation, error=repr(error), seconds=PAUSE)
         self._quiet_until = time.monotonic() + PAUSE
         self._bucket = None
-
-
-def _encoded(result: msgspec.Struct, key: str) -> bytes:
-    raw = msgspec.Raw(msgspec.json.encode(result))
-    return msgspec.json.encode(Entry(key=key, form=type(result).__name__, result=raw))
 
 
 def _decoded(data: bytes, key: str, form: type[R]) -> R:
@@ -209,10 +219,80 @@ def _usage(result: Any) -> Usage:
     return usage
 
 
-def _as_hit(result: R) -> R:
-    return msgspec.structs.replace(result, usage=Usage(cached=_usage(result).calls))
-
-
 def _worth_keeping(result: Any) -> bool:
     """What cost nothing is had again for nothing; what is judged in part may be judged whole next time."""
     return _usage(result).calls > 0 and getattr(result, "whole", True)
+
+
+def seen(response: ResponseRecorded) -> ResponseRecorded:
+    """The response without what no judge looks at: whose it is, who wrote it, when, in which run and why.
+
+    What is left out is named, so that a field that is new to events is part of the key by itself.
+    """
+    return msgspec.structs.replace(
+        response,
+        id="",
+        model="",
+        tenant="",
+        protocols=(),
+        declined={},
+        drawn={},
+        run=LIVE,
+        recorded_at=0.0,
+        unanswered=None,
+    )
+
+
+def asked_with(settings: Settings, stage: str) -> str:
+    """Digest of the settings of a stage that can change a reply and are in no judge's name."""
+    section: StageSettings = getattr(settings, stage)
+    chat = section.llm.model_dump(mode="json") if section.llm else {}
+    chat = {name: value for name, value in chat.items() if name not in _WAITING_AND_PAYING}
+    return digest(_text(chat), _text(settings.visual.model_dump()) if stage == "verification" else "")
+
+
+def cache_key(
+    event: ResponseRecorded | ClaimsExtracted,
+    *,
+    stage: str,
+    protocol: str,
+    judge: Judge,
+    settings: str,
+    shared: bool = False,
+) -> str:
+    """The key of a judgement; `settings` is what `asked_with` says. Raises `InputError` for no text."""
+    response = event if isinstance(event, ResponseRecorded) else event.response
+    try:
+        content, claims = _content(response), ""
+        if isinstance(event, ClaimsExtracted):
+            # Without its response, who extracted, and what that took.
+            bare = msgspec.structs.replace(event, response=_NOTHING, judge=_NOBODY, usage=Usage())
+            claims = _text(bare)
+    except UnicodeEncodeError as error:
+        raise InputError(f"text that has no encoding: {error}") from error
+    whole = digest(FORMAT, stage, protocol, _text(judge), settings, content, claims)
+    scope = SHARED if shared else scope_of(response.tenant)
+    return f"{scope}.{content[:_TOKEN]}.{whole}"
+
+
+def scope_of(tenant: str) -> str:
+    return digest("tenant", tenant)[:_TOKEN]
+
+
+def keys_of(response: ResponseRecorded) -> str:
+    """Matches the keys of all that is known of a response, in any scope: for erasing it."""
+    return f"*.{_content(response)[:_TOKEN]}.>"
+
+
+def keys_in_reach(response: ResponseRecorded) -> tuple[str, str]:
+    """Match the keys of what a judge of this tenant can be served of a response: its own, and shared ones."""
+    token = _content(response)[:_TOKEN]
+    return f"{scope_of(response.tenant)}.{token}.>", f"{SHARED}.{token}.>"
+
+
+def _content(response: ResponseRecorded) -> str:
+    return digest(_text(seen(response)))
+
+
+def _text(value: object) -> str:
+    return _ENCODER.encode(value).decode()

@@ -1,22 +1,17 @@
 """The register of export files, so that an erasure finds what left the streams as a file."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch.events import digest
 from groundwatch.topology import EXPORTS_BUCKET
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
 
 
 class ExportFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +23,6 @@ class ExportFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def here(self) -> bool:
-        """Whether it was written on this machine."""
         return self.host == socket.gethostname()
 
 
@@ -54,6 +48,5 @@ async def registered(js: JetStreamContext) -> AsyncIterator[ExportFile]:
 
 
 async def forget(js: JetStreamContext, file: ExportFile) -> None:
-    """Take a file that is no more from the register."""
     bucket = await js.key_value(EXPORTS_BUCKET)
     await bucket.delete(digest(file.host, file.path)[:32])

@@ -7,7 +7,6 @@ take turns, and no sender has all processes at once.
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import signal
 import sys
@@ -19,8 +18,8 @@ import msgspec
 from groundwatch.errors import InputError, TransientError
 from groundwatch.runtime.services.tasks import cancelled
 from groundwatch.runtime.settings import IntakeSettings
-from groundwatch.runtime.stores.image_worker import LENGTH, REQUEST, Found
-from groundwatch.runtime.stores.images import Image
+from groundwatch.runtime.stores.image_worker import LENGTH, REQUEST, Decoded
+from groundwatch.runtime.stores.images import Image, image_of
 from groundwatch.runtime.telemetry.logs import logger
 
 MOST_WORKERS = 4
@@ -56,20 +55,15 @@ class Turns:
         except BaseException:
             if place.done() and not place.cancelled():
                 self._return(sender)
-            else:
-                self._leave(sender, place)
+            elif place in (waiting := self._waiting.get(sender, deque())):
+                waiting.remove(place)
+                if not waiting:
+                    del self._waiting[sender]
             raise
         try:
             yield
         finally:
             self._return(sender)
-
-    def _leave(self, sender: str, place: asyncio.Future[None]) -> None:
-        waiting = self._waiting.get(sender)
-        if waiting is not None and place in waiting:
-            waiting.remove(place)
-            if not waiting:
-                del self._waiting[sender]
 
     def _return(self, sender: str) -> None:
         self._free += 1
@@ -124,7 +118,6 @@ class ImageChecks:
             raise
 
     async def close(self) -> None:
-        """End all processes."""
         self._closed = True
         await cancelled(self._tasks)
         self._idle.clear()
@@ -141,17 +134,11 @@ class ImageChecks:
             raise TransientError(
                 "too many images wait to be checked; send it again, or fewer at once"
             ) from error
-        if found.error:
-            raise InputError(found.error)
-        return Image(
-            sha256=await asyncio.to_thread(_sha256, data),
-            media_type=found.media_type,
-            width=found.width,
-            height=found.height,
-            data=data,
-        )
+        if isinstance(found, str):
+            raise InputError(found)
+        return await asyncio.to_thread(image_of, data, found)
 
-    async def _ask(self, data: bytes) -> Found:
+    async def _ask(self, data: bytes) -> Decoded | str:
         limits = self._limits
         if len(data) > limits.max_image_bytes:
             raise InputError(f"image of {len(data)} bytes is larger than {limits.max_image_bytes}")
@@ -159,7 +146,15 @@ class ImageChecks:
         worker = await self._worker()
         try:
             async with asyncio.timeout(SLOWER * seconds + STOP_SECONDS):
-                found = await _exchange(worker, data, limits, seconds)
+                assert worker.stdin is not None
+                assert worker.stdout is not None
+                bounds = (limits.max_image_bytes, limits.max_image_pixels, seconds)
+                worker.stdin.write(REQUEST.pack(len(data), *bounds))
+                worker.stdin.write(data)
+                await worker.stdin.drain()
+                (length,) = LENGTH.unpack(await worker.stdout.readexactly(LENGTH.size))
+                reply = await worker.stdout.readexactly(length)
+                found: Decoded | str = msgspec.json.decode(reply, type=Decoded | str)
         except TimeoutError as error:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
@@ -214,19 +209,3 @@ class ImageChecks:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
         return await worker.wait()
-
-
-async def _exchange(
-    worker: asyncio.subprocess.Process, data: bytes, limits: IntakeSettings, seconds: float
-) -> Found:
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    worker.stdin.write(REQUEST.pack(len(data), limits.max_image_bytes, limits.max_image_pixels, seconds))
-    worker.stdin.write(data)
-    await worker.stdin.drain()
-    (length,) = LENGTH.unpack(await worker.stdout.readexactly(LENGTH.size))
-    return msgspec.json.decode(await worker.stdout.readexactly(length), type=Found)
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -1,7 +1,5 @@
 """Images by content hash: checked at the door, stored once, fetched by whoever must look."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -11,23 +9,19 @@ import time
 from collections import OrderedDict
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
-import nats.errors
 import nats.js.errors
+from nats.js import JetStreamContext
+from nats.js.api import RawStreamMsg
+from nats.js.object_store import ObjectStore
 
 from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
-from groundwatch.runtime.stores.image_decoding import decode
+from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.stores.image_worker import Decoded, decode
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, IMAGES_BUCKET
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-    from nats.js.api import RawStreamMsg
-    from nats.js.object_store import ObjectStore
-
-    from groundwatch.runtime.settings import IntakeSettings
 
 IMAGES_STREAM = f"OBJ_{IMAGES_BUCKET}"
 
@@ -43,16 +37,11 @@ GRACE_SECONDS = 2 * FRESH_SECONDS
 
 PIECE_BYTES = 128 * 1024
 
-FAULTS = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
 
-
-class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked image. Width and height in pixels."""
+class Image(Decoded, frozen=True, kw_only=True):
+    """A checked image."""
 
     sha256: str
-    media_type: str
-    width: int
-    height: int
     data: bytes
 
 
@@ -61,14 +50,11 @@ def check_image(data: bytes, limits: IntakeSettings) -> Image:
 
     Raises `InputError` that says what is wrong with it.
     """
-    found = decode(data, max_bytes=limits.max_image_bytes, max_pixels=limits.max_image_pixels)
-    return Image(
-        sha256=hashlib.sha256(data).hexdigest(),
-        media_type=found.media_type,
-        width=found.width,
-        height=found.height,
-        data=data,
-    )
+    return image_of(data, decode(data, max_bytes=limits.max_image_bytes, max_pixels=limits.max_image_pixels))
+
+
+def image_of(data: bytes, found: Decoded) -> Image:
+    return Image(sha256=hashlib.sha256(data).hexdigest(), data=data, **msgspec.structs.asdict(found))
 
 
 class ImageStore:
@@ -171,7 +157,7 @@ class ImageStore:
             data = (await store.get(sha256)).data or b""
         except nats.js.errors.NotFoundError as error:
             raise LookupError(sha256) from error
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+        except FAULTS as error:
             raise TransientError(f"cannot load image {sha256}: {error!r}") from error
         return data, await asyncio.to_thread(_media_type, data)
 
@@ -179,7 +165,7 @@ class ImageStore:
         if self._store is None:
             try:
                 self._store = await self._js.object_store(IMAGES_BUCKET)
-            except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+            except FAULTS as error:
                 raise TransientError(f"no image store: {error!r}") from error
         return self._store
 

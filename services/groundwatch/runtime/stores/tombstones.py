@@ -4,16 +4,15 @@ A producer that sends at least once may send again what has been erased since. I
 tombstone, and refuses it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseRecorded, digest
@@ -21,9 +20,6 @@ from groundwatch.runtime.delivery.streams import follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import TOMBSTONES_BUCKET
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
 
 Kind = Literal["response", "tenant", "image", "retention"]
 
@@ -65,13 +61,11 @@ def tombstone_name(kind: Kind, *what: str) -> str:
 
 
 async def write(js: JetStreamContext, stone: Tombstone) -> None:
-    """Write or replace a tombstone."""
     bucket = await js.key_value(TOMBSTONES_BUCKET)
     await bucket.put(f"{stone.kind}.{stone.name}", msgspec.json.encode(stone))
 
 
 async def find(js: JetStreamContext, kind: Kind, name: str) -> Tombstone | None:
-    """A tombstone, if there is one."""
     try:
         entry = await (await js.key_value(TOMBSTONES_BUCKET)).get(f"{kind}.{name}")
     except nats.js.errors.NotFoundError:
@@ -86,8 +80,7 @@ async def lift(js: JetStreamContext, kind: Kind, name: str) -> bool:
         await bucket.get(f"{kind}.{name}")
     except nats.js.errors.KeyNotFoundError:
         return False
-    await bucket.delete(f"{kind}.{name}")
-    return True
+    return await bucket.delete(f"{kind}.{name}")
 
 
 async def tombstones(js: JetStreamContext) -> AsyncIterator[Tombstone]:
@@ -95,14 +88,6 @@ async def tombstones(js: JetStreamContext) -> AsyncIterator[Tombstone]:
     async for read in read_stream(js, STREAM, subjects=(SUBJECTS,)):
         if _LIFTED not in read.headers:
             yield msgspec.json.decode(read.data, type=Tombstone)
-
-
-async def names(js: JetStreamContext) -> frozenset[str]:
-    """The names of all tombstones; none where nothing of the kind is provisioned."""
-    try:
-        return frozenset([stone.name async for stone in tombstones(js)])
-    except nats.js.errors.NotFoundError:
-        return frozenset()
 
 
 class Erased:
@@ -131,7 +116,6 @@ class Erased:
                 await self._tried.wait()
 
     async def stop(self) -> None:
-        """Follow no more."""
         await self._task.stop()
 
     @property
@@ -158,7 +142,6 @@ class Erased:
         return ""
 
     def any_image(self, digests: Iterable[object]) -> bool:
-        """Whether one of these images was erased."""
         return bool(self._names) and any(
             isinstance(one, str) and tombstone_name("image", one) in self._names for one in digests
         )
@@ -199,5 +182,4 @@ class Erased:
 
 
 def begun(kind: Kind, name: str, by: str) -> Tombstone:
-    """A tombstone of an erasure that begins now."""
     return Tombstone(kind=kind, name=name, at=time.time(), by=by)

@@ -38,10 +38,7 @@ def configure(*, level: str = "info", style: str = "auto") -> None:
 def _concealed(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
     """What it says, without the secrets of addresses in it."""
     for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = concealed(value)
-        elif not isinstance(value, bool | int | float | None):
-            event[key] = _conceal_inside(value)
+        event[key] = _conceal_inside(value)
     return event
 
 

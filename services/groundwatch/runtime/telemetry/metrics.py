@@ -6,29 +6,23 @@ caller who invents model names cannot fill the server's memory.
 
 import contextlib
 from collections import Counter as Counted
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from importlib.resources import files
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from groundwatch.events import Decision, Judge, ResponseRecorded, ResponseScored, Usage
-from groundwatch.runtime.telemetry.cache_metrics import CacheMetrics
-from groundwatch.runtime.telemetry.replay_metrics import ReplayMetrics
 from groundwatch.statistics.sampling import weight
 
 OTHER = "other"
-SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 1.0)
-SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-DELAY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
-"""Of outcomes, in seconds: a backlog is hours long before anybody calls it lost."""
-
 
 MOMENTS = ("responses", "facts", "refuted", "facts_squared", "refuted_squared", "product")
 """Over scored responses: how many, Σn, Σx, Σn², Σx², Σnx; n are decided and x refuted facts of a response."""
-
 
 ENOUGH = 10
 AGE = 100_000
@@ -66,7 +60,10 @@ class BoundedLabel:
             return self._new(value)
         if self._forget is not None:
             self._counts[value] += 1
-            self._age()
+            self._calls += 1
+            if self._calls % AGE == 0:
+                self._counts = {value: count // 2 for value, count in self._counts.items()}
+                self._waiting = _halved(self._waiting)
         return known
 
     def _new(self, value: str) -> str:
@@ -89,12 +86,6 @@ class BoundedLabel:
             self._waiting[value] = self._waiting.get(value, 0) + 1
         count = self._waiting.get(value, 0)
         return count >= ENOUGH and count > min(self._counts.values())
-
-    def _age(self) -> None:
-        self._calls += 1
-        if self._calls % AGE == 0:
-            self._counts = {value: count // 2 for value, count in self._counts.items()}
-            self._waiting = _halved(self._waiting)
 
 
 def _halved(counts: dict[str, int]) -> dict[str, int]:
@@ -122,13 +113,143 @@ class BoundedScope:
         self._seen = {scope for scope in self._seen if value not in scope}
 
 
+class _Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    help: str
+    counter: str = ""
+    gauge: str = ""
+    histogram: str = ""
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+_DECLARED = msgspec.toml.decode(
+    files("groundwatch.runtime.telemetry").joinpath("metrics.toml").read_bytes(),
+    type=dict[str, dict[str, _Metric]],
+)
+
+
+def declare(holder: object, group: str, registry: CollectorRegistry) -> None:
+    """Give `holder` the metrics of a group in `metrics.toml`, each under the name of its attribute."""
+    for attribute, one in _DECLARED[group].items():
+        metric: Counter | Gauge | Histogram
+        if one.counter:
+            metric = Counter(one.counter, one.help, one.labels, registry=registry)
+        elif one.gauge:
+            metric = Gauge(one.gauge, one.help, one.labels, registry=registry)
+        else:
+            metric = Histogram(one.histogram, one.help, one.labels, buckets=one.buckets, registry=registry)
+        setattr(holder, attribute, metric)
+
+
+class ReplayMetrics:
+    """What replays tell: by name for those that are not over, by number for all.
+
+    A run that is told no more leaves all of them. The last three only the process knows that replays.
+    """
+
+    runs: Gauge
+    state: Gauge
+    progress: Gauge
+    events: Gauge
+    expected: Gauge
+    outcomes: Gauge
+    faults: Gauge
+    left: Gauge
+    cost: Gauge
+    calls: Gauge
+    workers: Gauge
+    waited: Gauge
+    compared: Gauge
+    changed: Gauge
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        declare(self, "replay", registry)
+        self._told: set[str] = set()
+        self._mine: set[str] = set()
+
+    def working(self, run: str, *, waited: float) -> None:
+        """Show how long this process gave way to live traffic, seconds."""
+        self._mine.add(run)
+        self.waited.labels(run).set(waited)
+
+    def put_beside(self, run: str, *, compared: int, changed: int) -> None:
+        """Count judgements that were compared with those before, and those that are not the same."""
+        self._mine.add(run)
+        self.compared.labels(run).inc(compared)
+        self.changed.labels(run).inc(changed)
+
+    def keep(self, runs: Collection[str]) -> None:
+        """Show these runs and no others."""
+        for run in (self._told | self._mine) - set(runs):
+            self._forget(run)
+        self._mine &= set(runs)
+        self._told = set(runs)
+
+    def _forget(self, run: str) -> None:
+        for one in vars(self).values():
+            if not isinstance(one, Gauge) or one is self.runs:
+                continue
+            for labels in [sample.labels for family in one.collect() for sample in family.samples]:
+                if labels["run"] == run:
+                    with contextlib.suppress(KeyError):
+                        one.remove(*labels.values())
+
+
 class Metrics:
     """All metrics of one process, on a registry of its own."""
+
+    responses: Counter
+    refused: Counter
+    outcomes: Counter
+    claims: Counter
+    weighted_claims: Counter
+    fact_moments: Counter
+    score: Histogram
+    delay: Histogram
+    stage_seconds: Histogram
+    stage_messages: Counter
+    stage_timeouts: Counter
+    stage_longest_seconds: Gauge
+    judge_away_seconds: Gauge
+    redeliveries: Counter
+    dead_letters: Counter
+    consumer_lag: Gauge
+    consumer_up: Gauge
+    consumer_pulls: Gauge
+    consumer_delivered: Gauge
+    dead_letters_waiting: Gauge
+    not_stored: Gauge
+    objective: Gauge
+    engine_calls: Counter
+    engine_seconds: Histogram
+    engine_tokens: Counter
+    engine_cost: Counter
+    requests: Counter
+    request_seconds: Histogram
+    cache_hits: Counter
+    cache_misses: Counter
+    cache_saved_calls: Counter
+    cache_saved_tokens: Counter
+    cache_saved_cost: Counter
+    cache_faults: Counter
+    alarms: Counter
+    alarm_raised: Gauge
+    archive_rows: Counter
+    archive_failures: Counter
+    archive_unreadable: Counter
+    archive_files: Gauge
+    archive_bytes: Gauge
+    archive_lag: Gauge
+    images: Counter
+    budget_limit: Gauge
+    budget_used: Gauge
+    budget_declined: Counter
 
     def __init__(
         self, *, max_labels: int = 100, version_tags: Sequence[str] = ("version", "release")
     ) -> None:
         self.registry = registry = CollectorRegistry()
+        declare(self, "process", registry)
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -143,205 +264,7 @@ class Metrics:
         self._version = BoundedLabel(max_labels, partial(self._forget, "version"))
         self._version_tags = tuple(version_tags)
         self._clocks: dict[str, list[Callable[[], float]]] = {}
-        scope = ("tenant", "model", "protocol")
-        self.responses = Counter(
-            "groundwatch_responses", "Responses recorded", ("tenant", "model"), registry=registry
-        )
-        self.refused = Counter(
-            "groundwatch_refused_responses", "Responses refused at the door", ("reason",), registry=registry
-        )
-        self.outcomes = Counter(
-            "groundwatch_outcomes",
-            "Outcomes: one for each response and protocol",
-            (*scope, "version", "outcome", "reason"),
-            registry=registry,
-        )
-        self.claims = Counter(
-            "groundwatch_claims",
-            "Judged claims of scored responses",
-            (*scope, "version", "category", "verdict"),
-            registry=registry,
-        )
-        self.weighted_claims = Counter(
-            "groundwatch_weighted_claims",
-            "Claims of all responses that the judged ones stand for: each counts 1 / probability of judging",
-            (*scope, "version", "category", "verdict"),
-            registry=registry,
-        )
-        self.fact_moments = Counter(
-            "groundwatch_fact_moments",
-            "Sums over scored responses with n decided and x refuted facts, for tests between rates",
-            ("model", "version", "protocol", "moment"),
-            registry=registry,
-        )
-        self.score = Histogram(
-            "groundwatch_score", "Score of a response", scope, buckets=SCORE_BUCKETS, registry=registry
-        )
-        self.delay = Histogram(
-            "groundwatch_outcome_delay_seconds",
-            "From recording a response to its outcome",
-            ("protocol",),
-            buckets=DELAY_BUCKETS,
-            registry=registry,
-        )
-        self.stage_seconds = Histogram(
-            "groundwatch_stage_seconds",
-            "Time that a stage held a message",
-            ("stage",),
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        self.stage_messages = Counter(
-            "groundwatch_stage_messages",
-            "Messages handled by a stage",
-            ("stage", "result"),
-            registry=registry,
-        )
-        self.stage_timeouts = Counter(
-            "groundwatch_stage_timeouts",
-            "Times that handling took longer than a stage allows",
-            ("stage",),
-            registry=registry,
-        )
-        self.stage_longest_seconds = Gauge(
-            "groundwatch_stage_longest_seconds",
-            "For how long the oldest work of a stage goes on by now",
-            ("stage",),
-            registry=registry,
-        )
-        self.judge_away_seconds = Gauge(
-            "groundwatch_judge_away_seconds",
-            "For how long a judge has been away, 0 while it answers",
-            ("stage", "judge"),
-            registry=registry,
-        )
-        self.redeliveries = Counter(
-            "groundwatch_redeliveries", "Messages delivered again", ("stage",), registry=registry
-        )
-        self.dead_letters = Counter(
-            "groundwatch_dead_letters",
-            "Events sent to the dead letters",
-            ("stage", "reason"),
-            registry=registry,
-        )
-        self.consumer_lag = Gauge(
-            "groundwatch_consumer_lag",
-            "Messages waiting for or held by a durable consumer",
-            ("stage", "consumer"),
-            registry=registry,
-        )
-        self.consumer_up = Gauge(
-            "groundwatch_consumer_up", "1 while the durable consumer exists", ("consumer",), registry=registry
-        )
-        self.consumer_pulls = Gauge(
-            "groundwatch_consumer_pulls",
-            "Requests that wait at a durable consumer for messages: 0 while nobody asks, or all are busy",
-            ("stage", "consumer"),
-            registry=registry,
-        )
-        self.consumer_delivered = Gauge(
-            "groundwatch_consumer_delivered",
-            "Deliveries that a durable consumer has made since it was created",
-            ("stage", "consumer"),
-            registry=registry,
-        )
-        self.dead_letters_waiting = Gauge(
-            "groundwatch_dead_letters_waiting", "Dead letters in their stream", registry=registry
-        )
-        self.not_stored = Gauge(
-            "groundwatch_events_not_stored",
-            "Kinds of events that their stream did not store when this process last published them",
-            registry=registry,
-        )
-        self.objective = Gauge(
-            "groundwatch_objective_ratio",
-            "The setting alarm.objective: the share of facts not in the image that counts as good",
-            registry=registry,
-        )
-        engine = ("stage", "engine", "model")
-        self.engine_calls = Counter(
-            "groundwatch_engine_calls", "Calls to an engine", (*engine, "result"), registry=registry
-        )
-        self.engine_seconds = Histogram(
-            "groundwatch_engine_seconds",
-            "Time of an engine call",
-            engine,
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        self.engine_tokens = Counter(
-            "groundwatch_engine_tokens", "Tokens used by engines", (*engine, "direction"), registry=registry
-        )
-        self.engine_cost = Counter(
-            "groundwatch_engine_cost_dollars", "Cost of engine calls, US dollars", engine, registry=registry
-        )
-        self.requests = Counter(
-            "groundwatch_model_requests",
-            "Requests to model endpoints",
-            ("stage", "result"),
-            registry=registry,
-        )
-        self.request_seconds = Histogram(
-            "groundwatch_model_request_seconds",
-            "Time of a request to a model endpoint",
-            ("stage",),
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        watched = ("model", "protocol", "category")
-        self.alarms = Counter(
-            "groundwatch_alarms", "Alarms that this gateway announced", watched, registry=registry
-        )
-        self.alarm_raised = Gauge(
-            "groundwatch_alarm_raised",
-            "Alarms raised now, one for each set of judges",
-            watched,
-            registry=registry,
-        )
-        self.archive_rows = Counter(
-            "groundwatch_archive_rows", "Rows written to the archive", ("table",), registry=registry
-        )
-        self.archive_failures = Counter(
-            "groundwatch_archive_failures",
-            "Attempts to write to the archive that failed and are tried again",
-            ("reason",),
-            registry=registry,
-        )
-        self.archive_unreadable = Counter(
-            "groundwatch_archive_unreadable",
-            "Outcomes in the stream that could not be archived, each told in the log",
-            ("reason",),
-            registry=registry,
-        )
-        self.archive_files = Gauge(
-            "groundwatch_archive_files", "Files that the archive consists of", registry=registry
-        )
-        self.archive_bytes = Gauge("groundwatch_archive_bytes", "Bytes of these files", registry=registry)
-        self.archive_lag = Gauge(
-            "groundwatch_archive_lag",
-            "Places in the stream that the archive has not come to yet",
-            ("stream",),
-            registry=registry,
-        )
-        self.images = Counter("groundwatch_images", "Images at the door", ("result",), registry=registry)
-        budgeted = ("budget", "resource")
-        self.budget_limit = Gauge(
-            "groundwatch_budget_limit", "What may be spent in one window", budgeted, registry=registry
-        )
-        self.budget_used = Gauge(
-            "groundwatch_budget_used",
-            "What all gateways have spent in the window of now",
-            budgeted,
-            registry=registry,
-        )
-        self.budget_declined = Counter(
-            "groundwatch_budget_declined",
-            "Responses recorded that were declined over budget, by protocol each",
-            ("budget", "stratum"),
-            registry=registry,
-        )
         self._budget = BoundedLabel(max_labels)
-        self.cache = CacheMetrics(registry, self._model)
         self.replay = ReplayMetrics(registry)
 
     def stage(self, name: str) -> None:
@@ -363,7 +286,6 @@ class Metrics:
         self.stage_longest_seconds.labels(name).set_function(lambda: max(clock() for clock in clocks))
 
     def budget(self, name: str, resource: str, limit: float, used: float) -> None:
-        """Show one limit of a budget and what is used of it."""
         labels = (self._budget(name), resource)
         self.budget_limit.labels(*labels).set(limit)
         self.budget_used.labels(*labels).set(used)
@@ -380,7 +302,6 @@ class Metrics:
         self.budget_declined.labels(self._budget(name), stratum).inc()
 
     def response(self, response: ResponseRecorded) -> None:
-        """Count a newly recorded response."""
         tenant, model, _ = self._scope(self._tenant(response.tenant), self._model(response.model), "")
         self.responses.labels(tenant, model).inc()
 
@@ -438,7 +359,7 @@ class Metrics:
         """End all series of a label that another value takes the place of."""
         self.generation += 1
         self._scope.forget(value)
-        for metric in (*vars(self).values(), *vars(self.cache).values()):
+        for metric in vars(self).values():
             if isinstance(metric, Counter | Gauge | Histogram):
                 with contextlib.suppress(ValueError):
                     metric.remove_by_labels({name: value})
@@ -464,3 +385,15 @@ class Metrics:
                 self.engine_tokens.labels(*who, "output").inc(usage.output_tokens)
             if usage.cost:
                 self.engine_cost.labels(*who).inc(usage.cost)
+
+    def cache_looked_up(self, stage: str, judge: Judge, saved: Sequence[Usage], *, misses: int) -> None:
+        """Count what was known, with what each took when it was judged, and what was not known."""
+        who = (stage, judge.engine, self._model(judge.model))
+        usage = sum(saved, Usage())
+        # All begin together, so that the share of hits has no gap while there is none.
+        self.cache_hits.labels(*who).inc(len(saved))
+        self.cache_misses.labels(*who).inc(misses)
+        self.cache_saved_calls.labels(*who).inc(usage.calls)
+        self.cache_saved_tokens.labels(*who, "input").inc(usage.input_tokens)
+        self.cache_saved_tokens.labels(*who, "output").inc(usage.output_tokens)
+        self.cache_saved_cost.labels(*who).inc(usage.cost)

@@ -20,10 +20,7 @@ EXPORT_SECONDS = 3
 
 
 class Traces:
-    """Spans of one process, which go in the background to a collector, over OTLP/gRPC.
-
-    A span says stage and subject, so run, protocol and the response's key, and nothing of what was answered.
-    """
+    """Spans of one process, sent in the background: they say stage and subject, and nothing of an answer."""
 
     def __init__(self, service: str, url: str) -> None:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -68,5 +65,4 @@ class Traces:
         span.set_status(StatusCode.ERROR, type(error).__name__)
 
     async def close(self) -> None:
-        """Send what is left."""
         await asyncio.to_thread(self._provider.shutdown)

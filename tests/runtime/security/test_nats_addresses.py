@@ -11,7 +11,8 @@ from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.nats_server import NatsServer, free_port
-from groundwatch.runtime.settings import NatsSettings, nats_servers
+from groundwatch.runtime.security.connecting import nats_servers
+from groundwatch.runtime.settings import NatsSettings
 
 
 def test_a_list_of_servers() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groundwatch.errors import InputError
-from groundwatch.runtime.stores.image_reading import ImageFolders, read_image_file
+from groundwatch.image_files import ImageFolders, read_image_file
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import generate_latest
 from tests.runtime.conftest import done, eventually, record, response
 
-from groundwatch.runtime.telemetry.broker_metrics import broker_metrics
+from groundwatch.runtime.services.run import broker_metrics
 
 
 async def test_what_is_fetched_is_counted_by_consumer(stage_factory) -> None:
