@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.support.command_line import CommandLine
 
 from groundwatch.runtime.local.nats_server import NatsServer
@@ -42,6 +43,7 @@ class Cut:
         on.close()
 
 
+@pytest.mark.slow
 async def test_an_audit_that_could_not_count_is_not_unbalanced(
     nats_server: NatsServer, nobody: CommandLine, tmp_path: Path
 ) -> None:

@@ -325,6 +325,7 @@ def test_settings_with_secrets_that_are_right_are_shown_without(check, arguments
 
 
 @pytest.mark.parametrize("command", ["report", "watch", "serve matching", "audit", "admin provision"])
+@pytest.mark.slow
 def test_a_refused_connection_is_told_without_its_password(command, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("GROUNDWATCH_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("GROUNDWATCH_NATS__URL", f"nats://user:{SECRET}@127.0.0.1:1")

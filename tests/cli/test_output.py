@@ -175,6 +175,7 @@ def test_refused_lines_and_files_are_told_safely(bitten, written):
     checked(told, shows="\\x1b]0;owned")
 
 
+@pytest.mark.slow
 def test_a_watch_on_a_terminal_goes_on(bitten):
     told = on_terminal(bitten, "watch", "--seconds", "4")
     assert "Traceback" not in told

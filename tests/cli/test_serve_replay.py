@@ -56,6 +56,7 @@ async def reached(bus: Bus, name: str, outcomes: int, status: str = "") -> Run:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_run_outlives_those_who_work_at_it(
     shell: CommandLine, bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ async def test_a_run_outlives_those_who_work_at_it(
     assert (ledger.balanced, ledger.scored) == (True, 60)
 
 
+@pytest.mark.slow
 async def test_faults_are_told_and_judged_again(
     shell: CommandLine, bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 ALONE = """
 import pkgutil, sys
 
@@ -31,6 +33,7 @@ except ImportError:
 """
 
 
+@pytest.mark.slow
 def test_the_client_needs_httpx_and_msgspec_alone():
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

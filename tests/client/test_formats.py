@@ -156,6 +156,7 @@ def test_what_is_compressed_is_told(tmp_path: Path) -> None:
     assert "is compressed: run gunzip" in told(path)
 
 
+@pytest.mark.slow
 def test_submit_sends_an_array_and_a_table(up: Any, tmp_path: Path) -> None:
     record = {"model": "m", "answer": "A dog sits."}
     array, table, foreign = tmp_path / "a.json", tmp_path / "a.csv", tmp_path / "b.json"

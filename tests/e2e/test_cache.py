@@ -120,6 +120,7 @@ async def outcomes(bus: Bus, run: str) -> dict[str, ResponseScored]:
     }
 
 
+@pytest.mark.slow
 async def test_a_replay_by_the_same_judge_asks_nobody(bus: Bus, clean_streams: None) -> None:
     """The judge misbehaves at first: faults, a limit and a reply that it has to mend."""
     image = await stored(bus)

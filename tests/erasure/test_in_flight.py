@@ -73,6 +73,7 @@ def several(image: str) -> list[ResponseRecorded]:
 
 
 @pytest.mark.parametrize("whole_tenant", [True, False])
+@pytest.mark.slow
 async def test_what_is_being_judged_is_gone_for_good(
     bus: Bus, clean_streams: None, nats_server: NatsServer, slow_judge: LlmServer, whole_tenant: bool
 ) -> None:

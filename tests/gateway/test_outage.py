@@ -100,6 +100,7 @@ async def test_of_what_was_sent_and_not_answered_the_truth_is_told(gateway, serv
     assert await ids(gateway) == [told["id"]]
 
 
+@pytest.mark.slow
 async def test_many_are_answered_soon_and_each_with_the_truth(gateway, server, response):
     lines = [anonymous(response) | {"answer": f"A dog, {number}."} for number in range(150)]
     body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)

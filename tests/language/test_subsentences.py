@@ -57,6 +57,7 @@ def test_only_punctuation_and_white_space_is_left_out(answer: str) -> None:
 @pytest.mark.parametrize(
     "unit", ["a cat, a dog. ", ".", "a.b", "(", "- ", ")", " ", "x", "1,", "J. ", "\n1. ", "a.", "é,\n", '."']
 )
+@pytest.mark.slow
 def test_a_megabyte_takes_linear_time(unit: str) -> None:
     began = time.process_time()
     split(unit * (1_000_000 // len(unit)))

@@ -47,6 +47,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_audit_periodically_tells_prometheus(up, written, answer) -> None:
     up.json("submit", written(answer("audited")))
     up.settled(1)
@@ -79,6 +80,7 @@ def test_audit_periodically_tells_prometheus(up, written, answer) -> None:
         assert auditor.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_mistakes_with_audit(up) -> None:
     assert "--metrics-port goes with --every" in up.complaint("audit", "--metrics-port", 9000)
     assert "must be a time such as" in up.complaint("audit", "--every", "often")

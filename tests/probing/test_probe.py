@@ -119,6 +119,7 @@ def test_a_fault_is_asked_again_when_the_run_goes_on(
     assert len(server.requests) == asked + 1
 
 
+@pytest.mark.slow
 def test_a_model_that_times_out(nobody: CommandLine, server: LlmServer, folder: Path) -> None:
     script = ",".join(["looks", *["looks:2"] * 9, "looks"])
     told = probe(nobody, *arguments(server, folder, script), "--at-once", 1, "--timeout", 0.3)

@@ -26,6 +26,7 @@ from groundwatch.verification.engines.base import NoopVerificationEngine
 from groundwatch.verification.service import VerificationService
 
 
+@pytest.mark.slow
 async def test_a_replay_says_what_the_services_said(replays: Replays, bus: Bus) -> None:
     settings = settings_of(bus, extraction="linguistic", verification="reference")
     answers = ("A dog sits beside a blue ball.", "Two red balls lie on the grass.", "I like it.")

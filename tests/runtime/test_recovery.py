@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from tests.runtime.conftest import done, eventually, record, response
 
 from groundwatch.events import ResponseRecorded
@@ -55,6 +56,7 @@ def test_what_a_killed_process_held_comes_again_within_15_seconds() -> None:
     assert max(spec.ack_wait for spec in CONSUMERS) <= 13.0
 
 
+@pytest.mark.slow
 async def test_another_takes_what_a_killed_process_held(stage_factory, nats_server) -> None:
     handled: list[str] = []
 

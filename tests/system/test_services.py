@@ -57,6 +57,7 @@ def test_a_second_up_on_the_same_port(up, nobody):
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_up_keeps_its_data_and_finds_its_end(tmp_path, written, answer):
     from tests.support.command_line import Up
 
@@ -112,6 +113,7 @@ def test_provision_a_bare_server_then_serve(nobody, tmp_path):
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_server_stops_when_told(nobody):
     """In a container it is the first process, which SIGTERM does not end by itself."""
     nowhere = f"nats://127.0.0.1:{free_port()}"
@@ -125,6 +127,7 @@ def test_who_waits_for_a_server_stops_when_told(nobody):
 
 
 @pytest.mark.parametrize("service", ["scoring", "gateway"])
+@pytest.mark.slow
 def test_one_whose_connection_is_closed_for_good_ends(nobody, tmp_path, service):
     """Whoever looks after it starts it again: over that connection nothing would ever work."""
 

@@ -75,6 +75,7 @@ async def server(disk: Path) -> AsyncIterator[NatsServer]:
     await server.stop()
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_told_and_mended_when_there_is_room(
     disk: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_it_tells_what_it_loads(triton):
     assert {one.total for one in told} == {len(triton.models)}
 
 
+@pytest.mark.slow
 async def test_ports_that_others_hold(triton, tmp_path):
     taken = triton.server
     server = TritonServer(tmp_path / "own", {}, metrics_port=taken.metrics_port)

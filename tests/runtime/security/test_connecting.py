@@ -150,6 +150,7 @@ async def test_an_event_on_a_subject_of_others_is_told_by_its_name(server: Secur
     await bus.close()
 
 
+@pytest.mark.slow
 async def test_a_seed_is_rotated_without_a_pause(server: Secured) -> None:
     """Old and new seed work until the old one is retired; other users are not disturbed."""
     former = server.auth / "former.nk"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tools.miniature.generator import models
 
@@ -10,6 +11,7 @@ from tools.miniature import build
 WORDS = build.tokenizer()
 
 
+@pytest.mark.slow
 def test_the_encoder_begins_near() -> None:
     torch.manual_seed(0)
     encoder, _ = models(WORDS, width=32, layers=1)

@@ -219,6 +219,7 @@ def test_unusual_text_is_judged_without_failing(text: str) -> None:
     ["x", "the dog ", "a, ", "big ", "(", "'", "next to ", "\ud800", "🐶", "كلب ", "is not ", "a's of "],
 )
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_a_million_characters_take_linear_time(piece: str) -> None:
     """Quadratic work on this text would take minutes."""
     text = "There is a " + piece * (1_000_000 // len(piece))
