@@ -17,7 +17,7 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from groundwatch.errors import UsageError
 from groundwatch.events import NoAnswer, ResponseRecorded
 from groundwatch.ledger.ledger import audit
-from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record
+from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
@@ -307,3 +307,14 @@ def test_what_a_model_under_test_left_unanswered_is(tmp_path: Path) -> None:
         writer.event(Record(one.key, {"Gw-Protocols": "faithscore"}, msgspec.json.encode(one)))
         writer.end(Manifest(stage="extraction", source="live", events=1, images=0))
     assert verify(ExportReader(path), Settings()).events == 1
+
+
+def test_two_that_replace_one_file_leave_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "out.bin"
+    with replacing(path) as slow:
+        slow.write(b"slow")
+        with replacing(path) as quick:
+            quick.write(b"quick")
+        assert path.read_bytes() == b"quick"
+    assert path.read_bytes() == b"slow"
+    assert [*tmp_path.iterdir()] == [path]

@@ -13,6 +13,7 @@ EVTS holds records (MessagePack), IMGS one image each behind the 32 bytes of its
 """
 
 import hashlib
+import secrets
 import struct
 import zlib
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     Raises `UsageError` when it cannot be written.
     """
-    draft = path.with_name(f".{path.name}.unfinished")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
     try:
         with draft.open("wb") as file:
             yield file
