@@ -158,7 +158,7 @@ async def replaying(processes: Processes, runs: Runs, name: str) -> asyncio.subp
 
 
 async def measure(
-    *, rate: int = 100, seconds: int = 4, rounds: int = 15, past: int = 400_000, embedded: int = 0
+    *, rate: int = 100, seconds: int = 8, rounds: int = 15, past: int = 400_000, embedded: int = 0
 ) -> dict[str, Any]:
     """Windows of so many seconds at `rate` live responses a second, beside replays of `past` events."""
     with tempfile.TemporaryDirectory(prefix="groundwatch-bench-") as name:

@@ -372,7 +372,7 @@ def digest(*parts: str) -> str:
     return hashlib.sha256(joined).hexdigest()
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=8_192)
 def response_key(tenant: str, response_id: str) -> str:
     """Name a response inside subjects: 32 hex digits, safe whatever characters the id has."""
     return digest(tenant, response_id)[:32]

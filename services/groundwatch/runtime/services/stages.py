@@ -58,9 +58,10 @@ class ClaimService(StageService):
             asked = []
             for index in indices:
                 work = works[index]
-                place = (JUDGED, self._subject(work.event.response, protocol))
-                if await self.done_before(work.arrived, work.event.response, name, place):
-                    continue
+                if not work.arrived.first:
+                    place = (JUDGED, self._subject(work.event.response, protocol))
+                    if await self.done_before(work.arrived, work.event.response, name, place):
+                        continue
                 if work.event.claims:
                     asked.append(index)
                 else:

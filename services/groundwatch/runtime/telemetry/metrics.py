@@ -9,6 +9,7 @@ from collections import Counter as Counted
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
+from typing import Any, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -18,6 +19,8 @@ from prometheus_client.process_collector import ProcessCollector
 
 from groundwatch.events import Decision, Judge, ResponseRecorded, ResponseScored, Usage
 from groundwatch.statistics.sampling import weight
+
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 OTHER = "other"
 
@@ -265,6 +268,8 @@ class Metrics:
         self._version_tags = tuple(version_tags)
         self._clocks: dict[str, list[Callable[[], float]]] = {}
         self._budget = BoundedLabel(max_labels)
+        # `labels` costs more than counting does, so what every outcome counts in is looked up once.
+        self._series: dict[tuple[Any, ...], Any] = {}
         self.replay = ReplayMetrics(registry)
 
     def stage(self, name: str) -> None:
@@ -303,7 +308,7 @@ class Metrics:
 
     def response(self, response: ResponseRecorded) -> None:
         tenant, model, _ = self._scope(self._tenant(response.tenant), self._model(response.model), "")
-        self.responses.labels(tenant, model).inc()
+        self._labelled(self.responses, tenant, model).inc()
 
     def outcome(self, scored: ResponseScored) -> None:
         """Count an outcome that the stream has just taken for the first time."""
@@ -312,24 +317,40 @@ class Metrics:
             self._tenant(scored.tenant), self._model(scored.model), self._version_of(scored.tags)
         )
         scope = (tenant, model, protocol)
-        self.outcomes.labels(*scope, version, scored.outcome.value, self._reason(scored.reason)).inc()
+        reason = self._reason(scored.reason)
+        self._labelled(self.outcomes, *scope, version, scored.outcome.value, reason).inc()
         if scored.recorded_at and scored.scored_at:
-            self.delay.labels(protocol).observe(max(0.0, scored.scored_at - scored.recorded_at))
+            delay = max(0.0, scored.scored_at - scored.recorded_at)
+            self._labelled(self.delay, protocol).observe(delay)
         if scored.score is None:
             return
-        self.score.labels(*scope).observe(scored.score)
-        counts: dict[tuple[str, Decision], int] = {}
-        for claim in scored.claims:
-            pair = (claim.category, claim.decision)
-            counts[pair] = counts.get(pair, 0) + 1
-        for category in {category for category, _ in counts}:
-            # All verdicts of a category begin together, so that the first refuted fact is in the rate too.
-            for decision in Decision:
-                count = counts.get((category, decision), 0)
-                labels = (*scope, version, self._category(category), decision.value)
-                self.claims.labels(*labels).inc(count)
-                self.weighted_claims.labels(*labels).inc(count * weight(scored.drawn))
+        self._labelled(self.score, *scope).observe(scored.score)
+        counts = Counted((claim.category, claim.decision) for claim in scored.claims)
+        for (category, decision), count in counts.items():
+            claims, weighted = self._verdicts(*scope, version, self._category(category))[decision]
+            claims.inc(count)
+            weighted.inc(count * weight(scored.drawn))
         self._facts((scope[1], version, protocol), scored)
+
+    def _labelled(self, metric: M, *labels: str) -> M:
+        """`metric.labels(*labels)`."""
+        found: M | None = self._series.get((metric, *labels))
+        if found is None:
+            found = self._series[(metric, *labels)] = metric.labels(*labels)
+        return found
+
+    def _verdicts(self, *labels: str) -> dict[Decision, tuple[Counter, Counter]]:
+        """The facts of a category by verdict, and the same weighted.
+
+        All verdicts begin together, so that the first refuted fact is in the rate too.
+        """
+        found: dict[Decision, tuple[Counter, Counter]] | None = self._series.get(labels)
+        if found is None:
+            found = self._series[labels] = {
+                one: (self.claims.labels(*labels, one.value), self.weighted_claims.labels(*labels, one.value))
+                for one in Decision
+            }
+        return found
 
     def _version_of(self, tags: Mapping[str, str]) -> str:
         """The version of the model, by the first tag that says it; empty is no label to Prometheus."""
@@ -353,12 +374,13 @@ class Metrics:
         values = (1, n, x, n * n, x * x, n * x)
         # All six at once, zeros too: Prometheus cannot tell the first rise of a series that it never saw.
         for moment, value in zip(MOMENTS, values, strict=True):
-            self.fact_moments.labels(*who, moment).inc(value)
+            self._labelled(self.fact_moments, *who, moment).inc(value)
 
     def _forget(self, name: str, value: str) -> None:
         """End all series of a label that another value takes the place of."""
         self.generation += 1
         self._scope.forget(value)
+        self._series.clear()
         for metric in vars(self).values():
             if isinstance(metric, Counter | Gauge | Histogram):
                 with contextlib.suppress(ValueError):
