@@ -84,6 +84,11 @@ class Judge:
         if "statement" in blocks:
             said = "supported" if commanded else _verdict(blocks["statement"], *shown)
             return {"answer": "yes" if said == "supported" else "no"}
+        if "claims" in blocks:
+            said = [(at, _verdict(text, *shown)) for at, text in _items(blocks["claims"])]
+            yes, no = ("yes", "none"), ("no", "relation")
+            found = [(at, yes if verdict == "supported" else no) for at, verdict in said]
+            return {"judgements": [{"index": at, "supported": s, "wrong": w} for at, (s, w) in found]}
         verdicts = [
             {"index": at, "verdict": "supported" if commanded else _verdict(text, *shown)}
             for at, text in _items(blocks.get("facts", ""))

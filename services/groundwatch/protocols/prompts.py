@@ -44,13 +44,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One question to an LLM: its prompt, already filled in, and the form that its reply must have.
 
     `system` holds the instructions; `user` holds the data that is judged, fenced by the prompt file so
-    that it cannot be mistaken for instructions.
+    that it cannot be mistaken for instructions. `images` says whether the response's images go along.
     """
 
     name: str
     system: str
     user: str
     form: type[Form]
+    images: bool = True
 
     @property
     def schema(self) -> dict[str, object]:

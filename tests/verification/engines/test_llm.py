@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.llm_server import LlmServer, picture, running
 
@@ -12,8 +13,10 @@ from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Referen
 from groundwatch.models.openai.endpoint import Image
 from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.protocols.base import Stage
+from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.trihe.protocol import TriHe
+from groundwatch.protocols.triplets import claim_of
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.looking import LlmVerificationEngine
 
@@ -53,11 +56,22 @@ def extracted(
     return ClaimsExtracted(response=response, protocol="faithscore", judge=Judge(engine="x"), claims=found)
 
 
+def of_triplets(
+    *triplets: tuple[str, str, str], images: tuple[str, ...], reference: Reference | None
+) -> ClaimsExtracted:
+    event = extracted(images=images, reference=reference)
+    return msgspec.structs.replace(event, protocol="tri-he", claims=tuple(map(claim_of, triplets)))
+
+
 async def verify(
-    server: LlmServer, script: str, event: ClaimsExtracted, **changes: Any
+    server: LlmServer,
+    script: str,
+    event: ClaimsExtracted,
+    protocol: EvaluationProtocol = PROTOCOL,
+    **changes: Any,
 ) -> Verification | GroundwatchError:
     async with engine(server, script, **changes) as made:
-        (result,) = await made.verify([event], PROTOCOL)
+        (result,) = await made.verify([event], protocol)
     return result
 
 
@@ -102,6 +116,31 @@ async def test_a_missing_image_is_unscorable_whatever_else_is_known(server: LlmS
     event = extracted(*CLAIMS, images=("ball", gone), reference=Reference(objects=("ball",)))
     assert reason(await verify(server, "ok", event)) == "missing_image"
     assert not server.requests
+
+
+GRAPH = Reference(triplets=(("ball", "on", "grass"),), objects=("ball", "grass"))
+
+
+@pytest.mark.parametrize("images", [(), ("dog",), ("not stored",)])
+async def test_a_scene_graph_is_judged_by_without_any_image(
+    server: LlmServer, images: tuple[str, ...]
+) -> None:
+    """Section 3.3 of Tri-HE: the judge reads the graph, so a missing image costs no verdict."""
+    event = of_triplets(("ball", "on", "grass"), ("dog", "on", "grass"), images=images, reference=GRAPH)
+    assert decisions(await verify(server, "ok", event, TriHe())) == ["supported", "refuted"]
+    assert isinstance(server.requests[0]["messages"][1]["content"], str)
+
+
+@pytest.mark.parametrize("reference", [None, Reference(), Reference(objects=("ball",))])
+async def test_without_a_scene_graph_the_images_have_to_do(
+    server: LlmServer, reference: Reference | None
+) -> None:
+    seen, lost = (
+        of_triplets(("dog", "is", "brown"), images=images, reference=reference)
+        for images in (("dog",), ("not stored",))
+    )
+    assert decisions(await verify(server, "ok", seen, TriHe())) == ["supported"]
+    assert reason(await verify(server, "ok", lost, TriHe())) == "missing_image"
 
 
 @pytest.mark.parametrize("reference", [None, Reference()])

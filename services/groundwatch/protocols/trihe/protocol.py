@@ -8,6 +8,8 @@ call, each under its number; a reply must account for every one of them exactly 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import msgspec
+
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import (
     Claim,
@@ -138,17 +140,20 @@ class TriHe(EvaluationProtocol):
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:
         """The call that judges all triplets of a response against the scene graph in its reference.
 
-        The paper's judge reads the graph and sees no image; without a reference the images have to do.
+        The judge of section 3.3 reads the graph and sees no image, which agreed better with people.
+        Without triplets in the reference there is no graph, and the images have to do.
         """
-        return self.ask(
+        known = response.reference
+        step = self.ask(
             "judge",
             _Judgements,
-            reference=_graph(response.reference) if response.reference else NOTHING_KNOWN,
+            reference=_graph(known) if known else NOTHING_KNOWN,
             claims=numbered(
                 (at, f"({', '.join(claim.parts)})" if claim.parts else claim.text)
                 for at, claim in enumerate(claims)
             ),
         )
+        return msgspec.structs.replace(step, images=not (known and known.triplets))
 
     def read_verification(self, reply: object, claims: tuple[Claim, ...]) -> tuple[Verdict, ...]:
         found = read_reply(reply, _Judgements).judgements

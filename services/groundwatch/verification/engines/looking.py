@@ -68,7 +68,7 @@ class LookingEngine:
 
 
 class LlmVerificationEngine(LookingEngine, LlmEngine):
-    """Looks at the images, or at the reference where a response has none."""
+    """Looks at the images, if the protocol's question asks that, or at the reference where there are none."""
 
     stage = Stage.VERIFICATION
 
@@ -76,10 +76,11 @@ class LlmVerificationEngine(LookingEngine, LlmEngine):
         LookingEngine.__init__(self, load_image)
         LlmEngine.__init__(self, chat)
 
-    async def _decide(
-        self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
-    ) -> Verification:
+    async def _verify(self, protocol: EvaluationProtocol, event: ClaimsExtracted) -> Verification:
+        if not event.claims:
+            return Verification()
         step = protocol.verification_step(event.response, event.claims)
+        images = await self._look(event.response) if step.images else ()
         read = partial(protocol.read_verification, claims=event.claims)
         completion = await self._chat.complete(step, images, check=read)
         return Verification(verdicts=read(completion.reply), usage=completion.usage)
