@@ -37,11 +37,11 @@ def test_numbers(file):
             record("4", "match", ("perhaps", "yes")),
         ),
     )
-    assert (found["score_sum"], found["score_mean"]) == (1.5, 0.5)
-    assert (found["sequences"], found["unscored"], found["unread"]) == (4, 1, 0)
-    assert found["unscored_by_reason"] == {"coarse_unreadable": 1}
+    assert (found["score_sum"], found["score_mean"], found["read_mean"]) == (1.5, 0.375, 0.5)
+    assert (found["sequences"], found["unscored"], found["unread"]) == (4, 0, 1)
+    assert found["coverage"] == pytest.approx(10 / 11)
     assert found["by_task"]["count"]["score_sum"] == 0.5
-    assert found["by_task"]["match"]["score_mean"] == 1
+    assert found["by_task"]["match"]["score_mean"] == 0.5
 
 
 def without(key):

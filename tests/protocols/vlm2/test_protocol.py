@@ -116,10 +116,12 @@ def test_outcomes_make_sequences(tally):
         outcome("h", 1, sequence="3", task="match"),
         outcome("i", None, sequence="4", task="match", level="coarse", reason="unreadable_reply"),
     )
-    assert (found["score_sum"], found["score_mean"], found["sequences"]) == (0.5, 0.25, 4)
-    assert found["unscored_by_reason"] == {"coarse_unreadable": 1, "no_coarse_question": 1}
-    assert found["unread"] == 1
-    assert found["by_task"]["match"]["score_mean"] is None
+    assert found["score_sum"] == pytest.approx(1 / 3)
+    assert (found["score_mean"], found["sequences"]) == (pytest.approx(1 / 9), 4)
+    assert found["unscored_by_reason"] == {"no_coarse_question": 1}
+    assert found["unread"] == 2
+    assert found["read_mean"] == 0.25
+    assert found["by_task"]["match"]["score_mean"] == 0
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groundwatch.events import OutcomeKind, ResponseScored
+from groundwatch.protocols.published import Place
 from groundwatch.protocols.vlm2.dataset import ABSENT, Cue, ask, build
 from groundwatch.protocols.vlm2.scoring import (
-    COARSE_UNREADABLE,
-    FINE_UNREADABLE,
+    INCOMPLETE,
     NO_FINE_QUESTION,
+    WAIT,
     Asked,
+    Groups,
     ImageSequence,
     Scored,
     gate,
+    gated,
     pool,
     score_sequence,
     tally,
@@ -29,7 +34,7 @@ scored = st.lists(
         Scored,
         task=st.sampled_from("abc"),
         score=st.none() | st.floats(0, 1),
-        reason=st.just("fine_unreadable"),
+        reason=st.just("incomplete"),
     ),
     max_size=20,
 )
@@ -37,39 +42,79 @@ scored = st.lists(
 
 @given(rights)
 def test_the_accuracy_behind_the_gate(fine):
-    assert gate(True, fine) == (sum(fine) / len(fine), "")
+    assert gate(True, fine) == sum(fine) / len(fine)
 
 
-@given(maybe)
-def test_a_wrong_coarse_answer_gives_0(fine):
-    assert gate(False, fine) == (0.0, "")
+@given(st.sampled_from([False, None]), maybe)
+def test_a_coarse_answer_that_is_wrong_or_says_nothing_gives_0(coarse, fine):
+    assert gate(coarse, fine) == 0.0
 
 
-@given(maybe)
-def test_an_unread_coarse_answer_gives_no_score(fine):
-    assert gate(None, fine) == (None, COARSE_UNREADABLE)
+@given(st.sampled_from([True, False, None]), st.lists(st.sampled_from([True, False, None]), min_size=1))
+def test_a_refusal_does_not_pay(coarse, fine):
+    answers = [coarse, *fine]
+    for at, said in enumerate(answers):
+        refusing = [*answers[:at], None, *answers[at + 1 :]]
+        wrong = [*answers[:at], False, *answers[at + 1 :]]
+        assert gate(refusing[0], refusing[1:]) == gate(wrong[0], wrong[1:])
+        assert said is None or gate(refusing[0], refusing[1:]) <= gate(coarse, fine)
 
 
 @given(st.sampled_from([True, False, None]), maybe)
-def test_bounds_and_reasons(coarse, fine):
-    score, reason = gate(coarse, fine)
-    assert (score is None) == bool(reason)
-    assert score is None or 0 <= score <= 1
+def test_bounds_reasons_and_coverage(coarse, fine):
+    found = gated("t", coarse, fine)
+    assert (found.score is None) == bool(found.reason) == (coarse is True and not fine)
+    assert found.score is None or 0 <= found.score <= 1
+    assert found.score is None or found.read is None or found.score <= found.read
+    assert (found.questions, found.unread) == (1 + len(fine), [coarse, *fine].count(None))
 
 
 @given(maybe, st.randoms(), st.integers(1, 3))
 def test_order_and_repetition_of_questions_do_not_matter(fine, random, times):
     shuffled = fine * times
     random.shuffle(shuffled)
-    once, again = gate(True, fine)[0], gate(True, shuffled)[0]
+    once, again = gate(True, fine), gate(True, shuffled)
     assert again == (None if once is None else pytest.approx(once))
 
 
 def test_nothing_to_count():
-    assert gate(True, []) == (None, NO_FINE_QUESTION)
-    assert gate(True, [None]) == (None, FINE_UNREADABLE)
-    assert pool([])["score_mean"] is None
+    assert gated("t", True, []).reason == NO_FINE_QUESTION
+    assert gated("t", True, [None]) == Scored(task="t", score=0.0, questions=2, unread=1)
+    assert pool([])["score_mean"] is pool([])["read_mean"] is pool([])["coverage"] is None
     assert pool([])["score_sum"] == 0
+
+
+def answer(level: str, right: bool | None, at: float = 0.0, **tags: str) -> ResponseScored:
+    return ResponseScored(
+        id="r",
+        model="m",
+        protocol="vlm2",
+        outcome=OutcomeKind.UNSCORED if right is None else OutcomeKind.SCORED,
+        reason="unreadable_reply" if right is None else "",
+        score=None if right is None else float(right),
+        recorded_at=at,
+        tags={"sequence": "s1", "task": "t", "level": level} | tags,
+    )
+
+
+@given(st.permutations([("coarse", False), ("fine", True), ("fine", True)]))
+def test_a_live_sequence_is_scored_once_its_last_answer_is_there(answers):
+    groups = Groups()
+    *waiting, last = [
+        groups.add(answer(level, right, questions="3"), Place(Path("live"), 0)) for level, right in answers
+    ]
+    assert waiting == [None, None]
+    # Two of three answers are right, and the metric is 0.
+    assert last == Scored(task="t", score=0.0, read=0.0, questions=3)
+    assert groups.close() == []
+
+
+def test_what_never_completes_ends_with_its_reason():
+    groups = Groups()
+    groups.add(answer("coarse", True, at=100.0, questions="3"), Place(Path("live"), 0))
+    assert groups.close(100.0) == []
+    assert groups.close(100.0 + WAIT) == [Scored(task="t", score=None, reason=INCOMPLETE, questions=1)]
+    assert groups.close() == []
 
 
 @given(scored)
@@ -99,7 +144,7 @@ def test_replies_are_read():
             Asked(question="Is the third shirt red?", answer="Hard to tell.", truth="no"),
         ),
     )
-    assert score_sequence(asked) == Scored(task="count", score=0.5, unread=1)
+    assert score_sequence(asked) == Scored(task="count", score=1 / 3, read=0.5, questions=4, unread=1)
 
 
 CUES = [

@@ -22,7 +22,7 @@ from groundwatch.protocols.method import (
     mean_of,
 )
 from groundwatch.protocols.published import Place, json_lines, read_lines, read_outcomes
-from groundwatch.protocols.vlm2.protocol import LEVEL, SEQUENCE, TASK, TRUTH, Vlm2
+from groundwatch.protocols.vlm2.protocol import LEVEL, QUESTIONS, SEQUENCE, TASK, TRUTH, Vlm2
 from groundwatch.protocols.vlm2.scoring import (
     ImageSequence,
     Text,
@@ -76,25 +76,33 @@ def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
         for _, line in read_lines(path, _Sequence):
             pictures = [images.picture(str(name)) for name in line.images]
             there = tuple(picture for picture in pictures if picture is not None)
+            count = 1 + len(line.fine)
             for number, one in enumerate((line.coarse, *line.fine)):
                 whole = bool(there) and len(there) == len(pictures)
                 truth = as_text(one.truth)
                 yield (
-                    question(str(line.sequence), line.task, number, one.question, truth, there)
+                    question(str(line.sequence), line.task, number, count, one.question, truth, there)
                     if whole
                     else None
                 )
 
 
 def question(
-    sequence: str, task: str, number: int, text: str, truth: str, images: tuple[Picture, ...]
+    sequence: str, task: str, number: int, count: int, text: str, truth: str, images: tuple[Picture, ...]
 ) -> Question:
+    """Question `number` of `count`; the first is the coarse one."""
     return Question(
         id=f"{task}-{sequence}-{number}",
         protocol=Vlm2.name,
         prompt=text,
         images=images,
-        tags={SEQUENCE: sequence, TASK: task, LEVEL: "fine" if number else "coarse", TRUTH: truth},
+        tags={
+            SEQUENCE: sequence,
+            TASK: task,
+            LEVEL: "fine" if number else "coarse",
+            QUESTIONS: str(count),
+            TRUTH: truth,
+        },
         unit=f"{task}-{sequence}",
     )
 

@@ -1,8 +1,8 @@
 """The metric on VLM²-Bench as the services see it: one response answers one question about a sequence.
 
-Tags carry what the benchmark knows: `sequence`, `task`, `level` (coarse or fine) and `truth`. A response is
-scored by itself, 1 for right and 0 for wrong; the gate and the sums need a sequence's responses together,
-and `groundwatch score vlm2 --recorded` does them over written outcomes. No claim leaves the extraction, so no
+Tags carry what the benchmark knows: `sequence`, `task`, `level` (coarse or fine), `questions` (how many the
+sequence has) and `truth`. A response is scored by itself, 1 for right and 0 for wrong; the gate and the sums
+need a sequence's responses together, and `groundwatch score vlm2 --recorded` does them over outcomes. No claim leaves the extraction, so no
 verification engine has a say: the truth is known.
 """
 
@@ -15,7 +15,7 @@ from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
 from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply
 
-SEQUENCE, TASK, LEVEL, TRUTH = "sequence", "task", "level", "truth"
+SEQUENCE, TASK, LEVEL, QUESTIONS, TRUTH = "sequence", "task", "level", "questions", "truth"
 LEVELS = ("coarse", "fine")
 
 NO_TRUTH = "no_truth"

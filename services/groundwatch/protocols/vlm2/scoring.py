@@ -4,26 +4,29 @@ A sequence scores 0 when its coarse question is answered wrong, else the accurac
 questions; a task's score is the sum over its sequences, and the mean is told beside it, since sums of tasks
 of different size cannot be compared.
 
-Replies that cannot be read are nobody's right or wrong answer: a fine-grained one leaves the accuracy, and a
-sequence whose coarse reply, or none of whose fine-grained replies, can be read is unscored with a reason.
+A refusal does not pay: a reply that cannot be read counts as a wrong one. Beside that figure stands the one
+over the replies that were read, with its coverage.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from statistics import fmean
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from groundwatch.events import ResponseScored
 from groundwatch.protocols.method import Result
 from groundwatch.protocols.published import Place
-from groundwatch.protocols.vlm2.protocol import LEVELS, SEQUENCE, UNREADABLE, is_right
+from groundwatch.protocols.vlm2.protocol import SEQUENCE, UNREADABLE, is_right
 
-COARSE_UNREADABLE = "coarse_unreadable"
-FINE_UNREADABLE = "fine_unreadable"
 NO_FINE_QUESTION = "no_fine_question"
 NO_COARSE_QUESTION = "no_coarse_question"
+INCOMPLETE = "incomplete"
+
+WAIT = 3600.0
+"""Seconds that a sequence's first answer waits for its others."""
 
 Text = str | bool | int | float
 """A truth or a reply as files write it."""
@@ -43,11 +46,13 @@ class ImageSequence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
-    """One sequence's score, or why it has none; `unread` counts fine-grained replies left out."""
+    """One sequence's score, or why it has none; `read` is the score over the replies that could be read."""
 
     task: str
     score: float | None
     reason: str = ""
+    read: float | None = None
+    questions: int = 0
     unread: int = 0
 
 
@@ -55,31 +60,38 @@ class _Tags(msgspec.Struct):
     sequence: str
     level: Literal["coarse", "fine"]
     task: str = ""
+    questions: Annotated[str, msgspec.Meta(pattern=r"^[1-9]\d{0,5}$")] = ""
 
 
-def gate(coarse: bool | None, fine: Sequence[bool | None]) -> tuple[float | None, str]:
-    """The score of one sequence from what was right, and the reason where there is none.
+def gate(coarse: bool | None, fine: Sequence[bool | None]) -> float | None:
+    """The score of one sequence from what was right; None without a fine-grained question.
 
-    None stands for a reply that could not be read. A wrong coarse answer gives 0 whatever follows.
+    A wrong coarse answer gives 0 whatever follows. None stands for a reply that could not be read, and is as
+    wrong as any other.
     """
-    if coarse is None:
-        return None, COARSE_UNREADABLE
     if not coarse:
-        return 0.0, ""
-    if not fine:
-        return None, NO_FINE_QUESTION
+        return 0.0
+    return sum(map(bool, fine)) / len(fine) if fine else None
+
+
+def gated(task: str, coarse: bool | None, fine: Sequence[bool | None]) -> Scored:
     read = [right for right in fine if right is not None]
-    if not read:
-        return None, FINE_UNREADABLE
-    return sum(read) / len(read), ""
+    score = gate(coarse, fine)
+    return Scored(
+        task=task,
+        score=score,
+        reason=NO_FINE_QUESTION if score is None else "",
+        read=None if coarse is None else gate(coarse, read),
+        questions=1 + len(fine),
+        unread=[coarse, *fine].count(None),
+    )
 
 
 def score_sequence(asked: ImageSequence) -> Scored:
     coarse, *fine = (
         is_right(as_text(one.answer), as_text(one.truth), one.question) for one in (asked.coarse, *asked.fine)
     )
-    score, reason = gate(coarse, fine)
-    return Scored(task=asked.task, score=score, reason=reason, unread=fine.count(None))
+    return gated(asked.task, coarse, fine)
 
 
 def as_text(value: Text) -> str:
@@ -90,15 +102,22 @@ def as_text(value: Text) -> str:
 
 
 def pool(scored: Sequence[Scored]) -> Result:
-    """Sum and mean over sequences; the sum of none is 0, the mean of none does not exist."""
+    """Sum and mean over sequences; the sum of none is 0, the mean of none does not exist.
+
+    `read_mean` is the mean over what could be read, `coverage` the share of replies that could.
+    """
     scores = [one.score for one in scored if one.score is not None]
+    read = [one.read for one in scored if one.read is not None]
     total = math.fsum(scores)
+    questions, unread = sum(one.questions for one in scored), sum(one.unread for one in scored)
     return {
         "score_sum": total,
         "score_mean": total / len(scores) if scores else None,
+        "read_mean": fmean(read) if read else None,
+        "coverage": 1 - unread / questions if questions else None,
         "sequences": len(scored),
         "unscored": len(scored) - len(scores),
-        "unread": sum(one.unread for one in scored),
+        "unread": unread,
     }
 
 
@@ -120,27 +139,60 @@ def is_outcome(record: dict[str, Any]) -> bool:
     return "outcome" in record and "protocol" in record
 
 
-def score_outcomes(outcomes: Iterable[tuple[Place, ResponseScored]]) -> list[Scored]:
-    """Each sequence through the gate, in the order of their first response.
+class _Group(msgspec.Struct):
+    """What has come of one sequence; `questions` is how many there will be, 0 where no tag says it."""
 
-    Questions that were declined, or that failed for another reason than their reply, are not counted;
-    a sequence that has none at all of them is unscored. Raises `FileFormatError` for missing tags and a
-    second coarse question.
+    began: float
+    questions: int = 0
+    coarse: list[bool | None] = []
+    fine: list[bool | None] = []
+
+    def scored(self, task: str) -> Scored:
+        came = len(self.coarse) + len(self.fine)
+        missing = NO_COARSE_QUESTION if not self.coarse else INCOMPLETE if came < self.questions else ""
+        if missing:
+            unread = [*self.coarse, *self.fine].count(None)
+            return Scored(task=task, score=None, reason=missing, questions=came, unread=unread)
+        return gated(task, self.coarse[0], self.fine)
+
+
+class Groups:
+    """Answers put together to their sequences, in any order.
+
+    A sequence is over when as many answers are there as its tag `questions` says, else `WAIT` seconds after
+    its first one was recorded. Questions that were declined, or that failed for another reason than their
+    reply, are not counted.
     """
-    found: dict[tuple[str, str], dict[str, list[bool | None]]] = {}
-    for place, outcome in outcomes:
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], _Group] = {}
+
+    def add(self, outcome: ResponseScored, place: Place) -> Scored | None:
+        """The sequence's score when this was its last answer.
+
+        Raises `FileFormatError` for missing tags and a second coarse question.
+        """
         tags = place.read(outcome.tags, _Tags)
-        sequence, level = tags.sequence, tags.level
-        asked = found.setdefault((tags.task, sequence), {one: [] for one in LEVELS})
-        if level == "coarse" and asked["coarse"]:
-            raise place.wrong(f"key '{SEQUENCE}': {sequence} has two coarse questions")
+        key = (tags.task, tags.sequence)
+        group = self._open.setdefault(key, _Group(began=outcome.recorded_at))
+        if tags.level == "coarse" and group.coarse:
+            raise place.wrong(f"key '{SEQUENCE}': {tags.sequence} has two coarse questions")
+        group.questions = max(group.questions, int(tags.questions or 0))
         if outcome.reason in ("", UNREADABLE):
-            asked[level].append(None if outcome.score is None else outcome.score > 0)
-    return [_scored(task, asked) for (task, _), asked in found.items()]
+            answers = group.coarse if tags.level == "coarse" else group.fine
+            answers.append(None if outcome.score is None else outcome.score > 0)
+        if 0 < group.questions <= len(group.coarse) + len(group.fine):
+            return self._open.pop(key).scored(tags.task)
+        return None
+
+    def close(self, before: float = math.inf) -> list[Scored]:
+        """End the sequences that began before a time, seconds since the epoch; all, unless told."""
+        over = [key for key, group in self._open.items() if group.began < before]
+        return [self._open.pop(key).scored(key[0]) for key in over]
 
 
-def _scored(task: str, asked: dict[str, list[bool | None]]) -> Scored:
-    if not asked["coarse"]:
-        return Scored(task=task, score=None, reason=NO_COARSE_QUESTION)
-    score, reason = gate(asked["coarse"][0], asked["fine"])
-    return Scored(task=task, score=score, reason=reason, unread=asked["fine"].count(None))
+def score_outcomes(outcomes: Iterable[tuple[Place, ResponseScored]]) -> list[Scored]:
+    """Each sequence through the gate, in the order in which they are over. Raises as `Groups.add` does."""
+    groups = Groups()
+    ended = [groups.add(outcome, place) for place, outcome in outcomes]
+    return [*(one for one in ended if one is not None), *groups.close()]

@@ -16,5 +16,6 @@ def questions(shown: list[Scene]) -> Iterator[Question]:
     for at, first in enumerate(shown):
         second = changed(first, random.choice((0, 1, 2)), random)
         pictures = (picture(first, f"scene-{at}-1"), picture(second, f"scene-{at}-2"))
-        for number, (text, holds) in enumerate(pair_questions(first, second, random, 4)):
-            yield question(str(at), "pair", number, text, "yes" if holds else "no", pictures)
+        asked = list(pair_questions(first, second, random, 4))
+        for number, (text, holds) in enumerate(asked):
+            yield question(str(at), "pair", number, len(asked), text, "yes" if holds else "no", pictures)
