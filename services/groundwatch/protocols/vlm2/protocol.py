@@ -2,8 +2,8 @@
 
 Tags carry what the benchmark knows: `sequence`, `task`, `level` (coarse or fine), `questions` (how many the
 sequence has) and `truth`. A response is scored by itself, 1 for right and 0 for wrong; the gate and the sums
-need a sequence's responses together, and `groundwatch score vlm2 --recorded` does them over outcomes. No claim leaves the extraction, so no
-verification engine has a say: the truth is known.
+need a sequence's responses together, and `groundwatch score vlm2 --recorded` does them over written outcomes.
+No claim leaves the extraction, so no verification engine has a say: the truth is known.
 """
 
 import re
