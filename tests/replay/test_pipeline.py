@@ -10,7 +10,7 @@ from tests.replay.conftest import Replays, outcomes, record, response, settings_
 from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.events import ClaimsExtracted, Judge, NoAnswer, OutcomeKind, Usage
+from groundwatch.events import ClaimsExtracted, Judge, NoAnswer, OutcomeKind, Reference, Usage
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.protocols.base import Stage
@@ -84,6 +84,21 @@ async def test_a_judge_that_stays_away_is_left_after_a_while() -> None:
     # Whoever judged before is told, with what that took.
     assert set(found.judges) == {"extraction"}
     assert away.asked == MOST_ATTEMPTS
+
+
+async def test_a_hallucination_that_is_said_twice_counts_twice() -> None:
+    """Equation 1 and the sentence level of FaithScore by hand: two of three facts are wrong."""
+    settings = Settings(
+        extraction=StageSettings(engine="linguistic"), verification=StageSettings(engine="reference")
+    )
+    said = response(
+        "r",
+        answer="There is a cat. There is a cat. There is a dog.",
+        reference=Reference(objects=("dog",), complete=True),
+    )
+    (found,) = [one async for one in Pipeline(settings).outcomes("faithscore", [said])]
+    wanted = {"faithscore": 1 / 3, "sentence_level": 1 / 3, "facts": 3, "refuted": 2, "entities": 2}
+    assert {name: found.values[name] for name in wanted} == pytest.approx(wanted)
 
 
 async def test_what_the_user_must_mend_ends_it() -> None:

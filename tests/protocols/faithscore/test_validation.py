@@ -62,6 +62,16 @@ def test_precision_recall_and_f1_are_pooled(embedder: SentenceEmbedder) -> None:
     assert facts_agreement([], embedder)["f1"] == 0.0
 
 
+def test_what_an_answer_says_twice_is_compared_once(embedder: SentenceEmbedder) -> None:
+    cats = AnnotatedAnswer(
+        image="1",
+        answer="There is a cat. There is a cat.",
+        labels={"There is a cat.": Label.DESCRIPTIVE, "There is a cat": Label.DESCRIPTIVE},
+        facts={"There is a cat.": False},
+    )
+    assert facts_agreement([cats], embedder)["precision"] == 1.0
+
+
 def test_labels_need_an_answer() -> None:
     with pytest.raises(UsageError, match="no labelled sub-sentences"):
         labels_agreement([], [])

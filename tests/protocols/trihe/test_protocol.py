@@ -77,6 +77,14 @@ def test_extraction_is_asked_and_read():
     assert claims[0].text == "man is riding horse"
 
 
+def test_a_triplet_counts_as_often_as_it_is_said():
+    again = {"triplets": [said(("man", "riding", "horse"), piece=at)["triplets"][0] for at in (1, 0)]}
+    _, claims = PROTOCOL.read_extraction(0, again, RESPONSE, ())
+    assert [(claim.unit, claim.parts) for claim in claims] == [
+        (at, ("man", "riding", "horse")) for at in (0, 1)
+    ]
+
+
 def test_an_empty_answer_is_not_asked_about():
     empty = ResponseRecorded(id="1", model="m", answer=" …")
     assert PROTOCOL.extraction_step(0, empty, ()) is None

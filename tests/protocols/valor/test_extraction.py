@@ -37,6 +37,12 @@ async def test_attributes_count_things_and_leave_people_out(engine: LinguisticEn
     assert sorted(pairs) == ["(green, apple)", "(green, apple)", "(red, cup)", "(white, table)"]
 
 
+async def test_what_is_said_twice_is_one_feature(engine: LinguisticEngine):
+    answer = "The car is red. The car is red. The car is beside a tree. The car is beside a tree."
+    assert await found(engine, Subset.ATTRIBUTE_OBJECT, answer) == ["(red, car)"]
+    assert len(await found(engine, Subset.RELATION_POSITIONAL, answer)) == 1
+
+
 async def test_what_people_wear_is_their_attribute(engine: LinguisticEngine):
     assert await found(engine, Subset.ATTRIBUTE_PEOPLE, SCENE) == ["(blue, jacket)"]
 

@@ -81,6 +81,13 @@ async def test_decides_by_the_probability_of_yes(server: LlmServer) -> None:
     assert [part["type"] for part in asked["messages"][1]["content"]] == ["image_url", "text"]
 
 
+async def test_what_is_said_twice_is_asked_once(server: LlmServer) -> None:
+    said = [Claim(text=CLAIMS[at], category="entity", unit=unit) for unit, at in enumerate((0, 3, 0))]
+    result = await verify(server, "ok", extracted(*said))
+    assert decisions(result) == ["supported", "refuted", "supported"]
+    assert isinstance(result, Verification) and result.usage.calls == 2
+
+
 async def test_the_verdict_changes_with_the_image(server: LlmServer) -> None:
     claims = ("There is a ball.", "There is a dog.")
     assert decisions(await verify(server, "ok", extracted(*claims))) == ["supported", "refuted"]

@@ -125,15 +125,17 @@ def labels_agreement(answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequen
 def facts_agreement(answers: Sequence[AnnotatedAnswer], embedder: SentenceEmbedder) -> Result:
     """Precision, recall and F1 of the decomposer's facts against people's.
 
-    The facts are those of the sub-sentences that people called descriptive. In each answer they are paired
-    one to one with the greatest total cosine; pairs of at least `SAME_FACT` are counted over all answers.
+    The facts are those of the sub-sentences that people called descriptive, in each answer once, as people's
+    file holds them. There they are paired one to one with the greatest total cosine; pairs of at least
+    `SAME_FACT` are counted over all answers.
     """
     matched = found = expected = 0
     for annotated in answers:
         units, labels = labelled_units(annotated)
         claims = decompose([unit.text for unit in units], [label is Label.DESCRIPTIVE for label in labels])
-        matched += len(pair_facts([claim.text for claim in claims], list(annotated.facts), embedder))
-        found += len(claims)
+        texts = list({claim.text.lower(): claim.text for claim in claims}.values())
+        matched += len(pair_facts(texts, list(annotated.facts), embedder))
+        found += len(texts)
         expected += len(annotated.facts)
     precision = matched / found if found else 0.0
     recall = matched / expected if expected else 0.0

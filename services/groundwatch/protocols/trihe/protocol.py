@@ -125,16 +125,16 @@ class TriHe(EvaluationProtocol):
     def read_extraction(
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> Extracted:
-        """The answer's pieces and its triplets, each once and in the pieces' order."""
+        """The answer's pieces and its triplets in the pieces' order, each once in its piece."""
         units = units_of(response.answer)
-        kept: dict[tuple[str, ...], Claim] = {}
+        kept: dict[tuple[object, ...], Claim] = {}
         for one in read_reply(reply, _Triplets).triplets:
             if not 0 <= one.piece < len(units):
                 raise ValueError(f"piece {one.piece} is not one of the numbered pieces")
             parts = _clean(one.object1), _clean(one.relation), _clean(one.object2)
             if not all(parts):
                 raise ValueError(f"a triplet of piece {one.piece} has an empty part")
-            kept.setdefault(tuple(map(folded, parts)), claim_of(parts, unit=one.piece))
+            kept.setdefault((one.piece, *map(folded, parts)), claim_of(parts, unit=one.piece))
         return units, tuple(sorted(kept.values(), key=lambda claim: claim.unit))
 
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:

@@ -33,7 +33,11 @@ _LARGER, _SMALLER = frozenset({"larger", "bigger"}), frozenset({"smaller", "tini
 
 
 def features(facts: Sequence[AtomicFact], subset: Subset) -> tuple[Claim, ...]:
-    return tuple(_READERS[subset](facts))
+    """The features of an answer; what it says twice is one: features are what there is, not what is said."""
+    once: dict[str, AtomicFact] = {}
+    for fact in facts:
+        once.setdefault(fact.text.lower(), fact)
+    return tuple(_READERS[subset](tuple(once.values())))
 
 
 def _ranked(facts: Sequence[AtomicFact]) -> Iterator[Claim]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, ResponseRecorded, Usage, Verdict
 from groundwatch.models.engines import LlmEngine, LoadImage, each, load_images
@@ -48,7 +50,18 @@ class LookingEngine:
 
         `Unscorable` is missing_image, nothing_to_look_at, or what the model made it.
         """
-        return await each(partial(self._verify, protocol), extracted)
+        return await each(partial(self._once, protocol), extracted)
+
+    async def _once(self, protocol: EvaluationProtocol, event: ClaimsExtracted) -> Verification:
+        """What an answer says twice counts twice, and is asked about once."""
+        asked: dict[tuple[str, ...], Claim] = {}
+        for claim in event.claims:
+            asked.setdefault((claim.text, *claim.parts), claim)
+        once = msgspec.structs.replace(event, claims=tuple(asked.values()))
+        found = await self._verify(protocol, once)
+        verdicts = dict(zip(asked, found.verdicts, strict=True))
+        said = tuple(verdicts[claim.text, *claim.parts] for claim in event.claims)
+        return msgspec.structs.replace(found, verdicts=said)
 
     async def _verify(self, protocol: EvaluationProtocol, event: ClaimsExtracted) -> Verification:
         if not event.claims:

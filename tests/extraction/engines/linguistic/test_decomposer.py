@@ -95,12 +95,21 @@ def test_more_than_a_number_is_no_number() -> None:
     assert facts("There are more than two balls.") == ["There are balls."]
 
 
-def test_facts_come_from_descriptive_units_only_and_once() -> None:
+def test_facts_come_from_descriptive_units_only_and_as_often_as_they_are_said() -> None:
     texts = ["A goat stands on a hill", "which suggests a farm", "It is white", "A goat stands on a hill"]
     found = decompose(texts, [True, False, True, True])
-    assert {claim.unit for claim in found} == {0, 2}
-    assert len({claim.text for claim in found}) == len(found)
-    assert "The goat is white." in [claim.text for claim in found]
+    said = [[claim.text for claim in found if claim.unit == unit] for unit in range(4)]
+    assert said[0] == said[3] == ["There is a goat.", "There is a hill.", "The goat stands on a hill."]
+    assert said[1:3] == [[], ["The goat is white."]]
+
+
+def test_in_one_sub_sentence_a_fact_counts_once() -> None:
+    assert facts("There is a cat and a cat.") == ["There is a cat."]
+
+
+def test_what_a_phrase_takes_for_granted_counts_once() -> None:
+    once = {text: facts(answer).count(text) for answer, text in CASES["granted"].items()}
+    assert once == dict.fromkeys(once, 1)
 
 
 def test_an_analytical_unit_still_names_what_a_pronoun_means() -> None:

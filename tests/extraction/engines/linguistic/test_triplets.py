@@ -45,9 +45,10 @@ def test_a_fact_as_a_triplet(category, fact, parts):
     assert all(claim.unit == 3 for claim in found)
 
 
-def test_what_is_said_twice_is_one_triplet():
-    (fact,) = (one for one in atomic_facts(["The cup is on the table"], [True]) if one.relation == "is on")
-    assert len(triplets([fact, fact])) == 1
+def test_a_triplet_counts_once_in_each_sub_sentence_that_says_it():
+    said = atomic_facts(["The cup is on the table"] * 2, [True, True])
+    first, second = (one for one in said if one.relation == "is on")
+    assert [claim.unit for claim in triplets([first, first, second])] == [0, 1]
 
 
 def test_what_one_protocol_reads_of_facts_stays_out_of_claims():

@@ -255,16 +255,21 @@ class Reader(Predicates):
 
 
 def atomic_facts(texts: Sequence[str], descriptive: Sequence[bool]) -> tuple[AtomicFact, ...]:
-    """The facts of one answer's sub-sentences, each once, in order.
+    """The facts of one answer's sub-sentences, in order, each once in its sub-sentence.
 
-    Analytical sub-sentences give no facts, but what they speak of is what a later "it" may mean.
+    What another sub-sentence says again counts again: equation 1 of FaithScore runs over facts as they are
+    said. "The cat" does not say again that there is one, as in the paper's figures 8 and 9. Analytical
+    sub-sentences give no facts, but what they speak of is what a later "it" may mean.
     """
     reader = Reader()
-    facts: dict[str, AtomicFact] = {}
-    for index, (text, describes) in enumerate(zip(texts, descriptive, strict=True)):
-        for fact in reader.read(tag(text), opens_sentence=text[:1].isupper()):
-            if describes:
-                facts.setdefault(fact.text.lower(), msgspec.structs.replace(fact, unit=index))
+    facts: dict[tuple[int, str], AtomicFact] = {}
+    said: set[str] = set()
+    for index, (unit, describes) in enumerate(zip(texts, descriptive, strict=True)):
+        for fact in reader.read(tag(unit), opens_sentence=unit[:1].isupper()):
+            text = fact.text.lower()
+            if describes and not (fact.known and text in said):
+                said.add(text)
+                facts.setdefault((index, text), msgspec.structs.replace(fact, unit=index))
     return tuple(facts.values())
 
 

@@ -21,7 +21,7 @@ from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol, Extracted, ExtractionRules
 
-VERSION = "10"
+VERSION = "11"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
 
 UNIT_LIMIT = 5_000

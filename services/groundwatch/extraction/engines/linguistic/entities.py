@@ -106,8 +106,8 @@ class Entities:
         self.memory = Memory()
         self.facts: list[AtomicFact] = []
 
-    def say(self, fact: AtomicFact) -> None:
-        self.facts.append(fact)
+    def say(self, fact: AtomicFact, *, known: bool = False) -> None:
+        self.facts.append(msgspec.structs.replace(fact, known=True) if known else fact)
 
     def introduce(
         self, nouns: list[Noun], *, governed: bool = False, besides: Sequence[Noun] = ()
@@ -154,10 +154,10 @@ class Entities:
 
     def _scene(self, noun: Noun) -> None:
         """ "a busy street scene": there is a street, and the scene is busy."""
-        self.introduce([Noun(determiner="a", nouns=noun.nouns[:-1])])
+        self.introduce([Noun(determiner="the" if noun.is_known else "a", nouns=noun.nouns[:-1])])
         for word in noun.adjectives:
             if word not in w.EMPTY_ADJECTIVES:
-                self.say(r.attribute(noun, [word]))
+                self.say(r.attribute(noun, [word]), known=noun.is_known)
 
     def _state(self, thing: Noun) -> None:
         owner = None
@@ -165,9 +165,10 @@ class Entities:
             owner = thing.possessor
             if is_person([owner]):
                 (owner,) = self.introduce([owner]) or (None,)
-        self.say(r.there_are_so_many(thing) if thing.counted else r.there_is(thing))
+        known = thing.is_known
+        self.say(r.there_are_so_many(thing) if thing.counted else r.there_is(thing), known=known)
         if owner is not None and owner.is_thing:
-            self.say(r.owns(owner, thing))
+            self.say(r.owns(owner, thing), known=known)
         if thing.of is not None and thing.of.nouns:
             if thing.lemma in {"pair", "piece", "slice"}:
                 self._describe(thing.of)
@@ -181,6 +182,6 @@ class Entities:
         colors = [word for word in adjectives if word in w.COLORS]
         for word in adjectives:
             if word not in w.COLORS:
-                self.say(r.attribute(thing, [word]))
+                self.say(r.attribute(thing, [word]), known=thing.is_known)
         if colors:
-            self.say(r.attribute(thing, colors))
+            self.say(r.attribute(thing, colors), known=thing.is_known)

@@ -90,6 +90,11 @@ class Noun(msgspec.Struct):
         return self.possessor is not None or self.determiner in w.POSSESSIVES
 
     @property
+    def is_known(self) -> bool:
+        """Whether it takes for granted that this is there: "the cat" and "his hat", unlike "a cat"."""
+        return self.is_owned or self.determiner in w.DEFINITE
+
+    @property
     def is_frameless_side(self) -> bool:
         """ "on the left side", of nothing that is named: no place that could be checked."""
         return self.lemma in w.SIDES and self.of is None and not self.is_owned

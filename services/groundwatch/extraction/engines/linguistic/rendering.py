@@ -18,12 +18,14 @@ ENTITY, RELATION, COLOR, COUNT, OTHER = "entity", "relation", "color", "count", 
 class AtomicFact(Claim, frozen=True, kw_only=True):
     """A sentence, FaithScore's category of it, and what it is made of: "The boy", "is wearing", "a shirt".
 
-    An entity has an `object` alone; its number stands in `object` and the entity in `subject`.
+    An entity has an `object` alone; its number stands in `object` and the entity in `subject`. What is
+    `known` is taken for granted by a phrase such as "the red cat" rather than said by it.
     """
 
     subject: str = ""
     relation: str = ""
     object: str = ""
+    known: bool = False
 
 
 def _fact(subject: str, relation: str, object_: str, category: str) -> AtomicFact:
@@ -156,11 +158,11 @@ _BE = frozenset({"is", "are"})
 
 
 def triplets(facts: Sequence[AtomicFact]) -> tuple[Claim, ...]:
-    """The triplets of one answer, each once, in the facts' order and with their sub-sentences."""
-    found: dict[Triplet, Claim] = {}
+    """The triplets of one answer in the facts' order, each once in its sub-sentence."""
+    found: dict[tuple[int, Triplet], Claim] = {}
     for fact in facts:
         if fact.subject and (triplet := _triplet(fact)):
-            found.setdefault(triplet, claim_of(triplet, unit=fact.unit))
+            found.setdefault((fact.unit, triplet), claim_of(triplet, unit=fact.unit))
     return tuple(found.values())
 
 
