@@ -168,6 +168,24 @@ def test_an_endpoint_of_a_stage(check, url, key, told):
         assert (result.exit_code, result.stderr) == (0, "")
 
 
+def test_it_tells_who_judges_which_protocol(check):
+    text = '[verification]\nengine = "triton"\n[verification.protocols.pope]\nengine = "reference"\n'
+    judges = {"faithscore": "triton", "pope": "reference", "tri-he": "similarity", "vlm2": "triton"}
+    told = ", ".join(f"{name} {engine}" for name, engine in judges.items())
+    assert f"judges: {told}\n" in check(text).stdout
+    assert json.loads(check(text, "--json").stdout)["judges"] == judges
+
+
+def test_a_protocols_own_endpoint_is_looked_at(check):
+    llm = '[verification.protocols.tri-he.llm]\nmodel = "m"\nbase_url = "http://vllm:8000"\n'
+    engine = '[verification.protocols.tri-he]\nengine = "llm"\n'
+    (line,) = lines(check(engine + llm))
+    assert line.startswith("setting 'verification.protocols.tri-he.llm.base_url': 'http://vllm:8000' has no")
+    (line,) = lines(check(f"[judges.j]\n{engine}{llm}".replace("[verification", "[judges.j.verification")))
+    assert line.startswith("setting 'judges.j.verification.protocols.tri-he.llm.base_url'")
+    assert "llm': is not used by the engine that is set" in check(llm).stdout
+
+
 def test_what_is_allowed_and_may_not_be_meant_is_a_note(check):
     text = '[extraction]\nengine = "noop"\n[extraction.llm]\nmodel = "m"\nbase_url = "http://v/api"\n'
     result = check(text)

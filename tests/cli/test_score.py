@@ -255,6 +255,13 @@ def test_an_outcome_file_that_cannot_be_written_is_told(run, finder: Finder, tmp
     assert not finder.asked
 
 
+def test_a_judge_that_cannot_serve_is_told(run, tmp_path: Path):
+    for engine in ("triton", "visual"):
+        done = run("score", "tri-he", write(tmp_path / "r.jsonl", RECORDS), "--judge", engine)
+        told = f"{engine} cannot judge tri-he: use similarity or llm or reference (--judge)"
+        assert isinstance(done.exception, UsageError) and str(done.exception) == told
+
+
 def test_an_unknown_engine_is_told(run, tmp_path: Path):
     records = write(tmp_path / "r.jsonl", RECORDS)
     done = run("score", "faithscore", records, "--engine", "psychic")

@@ -16,7 +16,6 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import OUTCOMES
-from groundwatch.verification.engines.similarity import SimilarityEngine
 from groundwatch.verification.service import VerificationService
 
 DOG = "Is there a dog in the image?"
@@ -71,7 +70,7 @@ async def test_every_response_ends_with_its_outcome(bus_factory, clean_streams):
     async with contextlib.AsyncExitStack() as stack:
         for service in (
             ExtractionService(settings, bus, metrics, LinguisticEngine()),
-            VerificationService(settings, bus, metrics, SimilarityEngine()),
+            VerificationService(settings, bus, metrics),
             ScoringService(settings, bus, metrics),
         ):
             await service.start()

@@ -55,7 +55,7 @@ class Toy(EvaluationProtocol):
     name = "toy"
     route = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(from_answer=words)
-    verifier = "toy:Reader"
+    verifiers = ("toy:Reader",)
     sees = {Kind.OBJECT: frozenset({"word"})}
 
     def __init__(self, worth=1.0):

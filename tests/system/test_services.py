@@ -70,6 +70,8 @@ def test_up_keeps_its_data_and_finds_its_end(tmp_path, written, answer):
     second = Up(tmp_path, **judges)
     assert second.json("audit")["scored"] == 1
     assert second.json("submit", written(answer("kept")))["duplicates"] == 1
+    told = [second.process.stdout.readline() for _ in range(2)]
+    assert told[1] == "  judges         faithscore noop · pope noop · tri-he noop · vlm2 noop\n"
     assert second.stop() == 0
 
 

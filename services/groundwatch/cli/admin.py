@@ -104,6 +104,7 @@ def check_settings(
     problems = reading.problems
     run(checked(reading.settings, os.environ, stages, problems))
     engines = {name: named_engine(reading.settings, name) for name in stages}
+    judges = reading.settings.verification.by_protocol() if "verification" in stages else {}
     if as_json:
         print_json(
             {
@@ -112,11 +113,14 @@ def check_settings(
                 "problems": [concealed(problem) for problem in problems.found],
                 "notes": [concealed(note) for note in problems.notes],
                 "engines": engines,
+                "judges": judges,
             }
         )
     elif not problems.found:
         say(f"settings are right: {reading.source or 'no file'}, {len(reading.variables)} variables")
         say("engines: " + ", ".join(f"{name} {engine}" for name, engine in engines.items()))
+        if judges:
+            say("judges: " + ", ".join(f"{name} {engine}" for name, engine in judges.items()))
         for note in problems.notes:
             say(f"note: {concealed(note)}")
     else:

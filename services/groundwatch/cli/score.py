@@ -107,7 +107,7 @@ def score(
         _count(protocol, request, as_json)
         return
     engines = {"extraction": engine, "verification": judge, "matching": judge}
-    settings = with_engines(prepare(config), engines)
+    settings = with_engines(prepare(config), engines, protocol)
     registry.configure(settings.protocols)
     if published and by:
         raise UsageError("--published and --by do not go together")

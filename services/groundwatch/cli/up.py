@@ -63,6 +63,8 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
                 f"  models         {', '.join(system.triton.models)} at {system.triton.url} (gRPC), "
                 f"metrics {system.triton.metrics_url}"
             )
+        judges = system.settings.verification.by_protocol()
+        say(f"  judges         {' · '.join(f'{name} {engine}' for name, engine in judges.items())}")
         say("  look           groundwatch watch · groundwatch report · groundwatch audit")
         say("  stop           Ctrl-C")
         try:

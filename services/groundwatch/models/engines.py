@@ -65,6 +65,10 @@ class LlmEngine:
     def __init__(self, chat: ChatModel) -> None:
         self._chat = chat
 
+    @property
+    def at_once(self) -> int:
+        return self._chat.settings.concurrency
+
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         prompt = protocol.prompt_digest(self.stage)
         return Judge(engine="llm", model=self._chat.model, prompt=prompt, version=self.version)

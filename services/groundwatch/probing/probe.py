@@ -244,7 +244,7 @@ async def _judging(name: str, plan: Plan, settings: Settings, run: RunFile) -> t
 
     judging = judging_stage(registry.get(name)).value
     named = {"extraction": plan.engine, judging: plan.judge}
-    pipeline = Pipeline(with_engines(settings, named), load_image=load)
+    pipeline = Pipeline(with_engines(settings, named, name), load_image=load)
     judges = await pipeline.judges(name, Stage.EXTRACTION)
     if found := pipeline.problems():
         raise UsageError("; ".join(found))
@@ -287,11 +287,14 @@ def _count(reasons: Any) -> dict[str, int]:
     return dict(sorted(Counter(reasons).items()))
 
 
-def with_engines(settings: Settings, engines: Mapping[str, str]) -> Settings:
+def with_engines(settings: Settings, engines: Mapping[str, str], protocol: str) -> Settings:
+    """The settings with these engines by stage. Raises `UsageError` for a judge that cannot serve it."""
+    found = registry.get(protocol) if protocol in registry.names() else None
+    judges = found is not None and Stage.VERIFICATION in found.route
+    if found and judges and (why := found.why_not(engines.get(Stage.VERIFICATION, ""))):
+        raise UsageError(why, "judge")
     changed = {
-        stage: getattr(settings, stage).model_copy(update={"engine": engine})
-        for stage, engine in engines.items()
-        if engine
+        stage: getattr(settings, stage).with_engine(engine) for stage, engine in engines.items() if engine
     }
     return settings.model_copy(update=changed)
 

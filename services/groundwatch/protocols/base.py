@@ -50,6 +50,13 @@ class Stage(StrEnum):
     SCORING = "scoring"
 
 
+ELSEWHERE = ("llm", "visual", "triton")
+"""Verification engines that ask a model which is served elsewhere: what they say has its price."""
+
+FOR_ANY = ("", "embedded", "noop")
+"""What settings may name for any protocol: its own verification engine, and the one that never looks."""
+
+
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """The arithmetic's result for one response: the headline number and every other by name."""
 
@@ -108,8 +115,9 @@ class ExtractionRules(msgspec.Struct, frozen=True, kw_only=True):
 class EvaluationProtocol:
     """What the services ask of a protocol; each one says what it does of this.
 
-    `verifier` is who verifies its claims where settings name no engine: "reference", "similarity" or an
-    engine class of its own as "module:attribute". Without `rules` only an LLM extracts its claims. `sees`
+    `verifiers` are the verification engines that can judge its claims, the paper's first: by their names in
+    settings, or "module:attribute" for an engine class of its own. Where settings name none, the first that
+    can be had does. Without `rules` only an LLM extracts its claims. `sees`
     are the kinds of planted hallucinations that it claims to see, with the categories of its claims that
     speak of each; no category stands for all. In `package` lie its prompt files: `prompt_files` are those
     that an LLM engine uses at a stage, and the extraction takes `extraction_steps` calls at most, in order.
@@ -118,11 +126,24 @@ class EvaluationProtocol:
     name: str
     route: ClassVar[tuple[Stage, ...]]
     rules: ExtractionRules | None = None
-    verifier: ClassVar[str] = "reference"
+    verifiers: ClassVar[tuple[str, ...]] = ("visual", "triton", "reference")
     sees: Mapping[Kind, frozenset[str]] = MappingProxyType({})
     package: ClassVar[str] = ""
     prompt_files: Mapping[Stage, tuple[str, ...]] = MappingProxyType({})
     extraction_steps: ClassVar[int] = 0
+
+    def verifier(self, served: str = "") -> str:
+        """The first of its verifiers that runs here, or is `served` elsewhere."""
+        here = (name for name in self.verifiers if name == served or name not in ELSEWHERE)
+        return next(here, self.verifiers[0])
+
+    def why_not(self, engine: str) -> str:
+        """Why a verification engine cannot judge its claims, and which can; empty for one that can."""
+        if Stage.VERIFICATION not in self.route:
+            return f"{self.name} has no claims to verify"
+        if engine in (*FOR_ANY, *self.verifiers):
+            return ""
+        return f"{engine} cannot judge {self.name}: use {' or '.join(self.verifiers)}"
 
     def planted_reference(self, reference: Reference) -> Reference:
         """What the complete reference of a caption reads like for this protocol."""

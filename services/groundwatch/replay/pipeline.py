@@ -31,6 +31,7 @@ from groundwatch.runtime.settings.reading import with_run
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import stage_of
+from groundwatch.verification.engines.by_protocol import EngineByProtocol
 from groundwatch.verification.service import VerificationService
 
 WINDOW = 32
@@ -107,7 +108,7 @@ class Pipeline:
         self._engines = engines or {}
         self._load_image = load_image
         self._services: dict[Stage, StageService] = {}
-        self._warm: set[Stage] = set()
+        self._warm: dict[Any, Stage] = {}
         self._warming = asyncio.Lock()
         self._attempts = settings.retry.attempts if bus else min(settings.retry.attempts, MOST_ATTEMPTS)
         registry.configure(settings.protocols)
@@ -149,19 +150,21 @@ class Pipeline:
         async with self._warming:
             for stage in stages:
                 engine = self._service(stage).engine
+                if isinstance(engine, EngineByProtocol):
+                    engine = engine.of(protocol)
                 # Those without a server load when they are first asked.
-                if stage not in self._warm and hasattr(engine, "problems"):
+                if engine not in self._warm and hasattr(engine, "problems"):
                     await engine.warm_up()
-                self._warm.add(stage)
+                self._warm[engine] = stage
                 found[stage.value] = engine.judge(protocol).fingerprint
         return found
 
     def problems(self) -> list[str]:
         """Which judges cannot be asked, and why."""
         return [
-            f"setting '{service.name}.engine': {'; '.join(problems)}"
-            for service in self._judging()
-            if hasattr(service.engine, "problems") and (problems := service.engine.problems())
+            f"setting '{stage}.engine': {'; '.join(problems)}"
+            for engine, stage in self._warm.items()
+            if hasattr(engine, "problems") and (problems := engine.problems())
         ]
 
     @property

@@ -55,7 +55,10 @@ async def serving(
 
 
 def with_triton(settings: Settings, url: str, models: Mapping[str, ServedModel]) -> Settings:
-    """Settings whose services ask the models at `url`, each stage that names no engine of its own."""
+    """Settings whose services ask the models at `url`, each stage that names no engine of its own.
+
+    The verifier judges the protocols whose papers let a model look, unless settings name who judges them.
+    """
     served: dict[str, list[str]] = {}
     for name, model in models.items():
         served.setdefault(model.kind, []).append(name)
@@ -72,9 +75,8 @@ def with_triton(settings: Settings, url: str, models: Mapping[str, ServedModel])
                 "served": captioning.served or {name: name for name in served["lvlm"]},
             }
         )
-    needed = {"verification": ("verifier",), "generation": ("generator", "image_encoder")}
-    for stage, kinds in needed.items():
-        section = getattr(settings, stage)
-        if not section.engine and all(kind in served for kind in kinds):
-            changes[stage] = section.model_copy(update={"engine": "triton"})
+    if not settings.generation.engine and {"generator", "image_encoder"} <= served.keys():
+        changes["generation"] = settings.generation.with_engine("triton")
+    if not settings.verification.engine and "verifier" in served:
+        changes["verification"] = settings.verification.with_served("triton")
     return settings.model_copy(update={**changes})

@@ -17,7 +17,7 @@ from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.runtime.security.connecting import nats_servers, security
-from groundwatch.runtime.settings import ASKING, NatsSettings, Settings
+from groundwatch.runtime.settings import ASKING, NatsSettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import Problems, with_judge
 from groundwatch.verification import engines as verification
 
@@ -33,7 +33,7 @@ ENGINES: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     ),
     "matching": (matching.DEFAULT, lambda all_: matching.build(all_.matching)),
     "verification": (
-        verification.DEFAULT,
+        "embedded",
         lambda all_: verification.build(
             all_.verification, load_image=_no_image, visual=all_.visual, triton=all_.triton
         ),
@@ -89,22 +89,35 @@ def _endpoints(
 ) -> Iterator[tuple[str, ChatSettings]]:
     """The OpenAI-compatible endpoints that are asked, by their keys."""
     for stage in stages:
-        engine = named_engine(settings, stage)
         if stage == "captioning":
-            chats = {f"captioning.models.{name}": one for name, one in settings.captioning.models.items()}
+            asks = named_engine(settings, stage) == "openai"
+            named = settings.captioning.models.items()
+            chats = {f"{stage}.models.{name}": (one, asks) for name, one in named}
         else:
-            chats = {f"{stage}.llm": chat} if (chat := getattr(settings, stage).llm) else {}
-        for key, chat in chats.items():
-            if engine == "openai" if stage == "captioning" else engine in ASKING:
+            chats = dict(_of_stage(stage, getattr(settings, stage)))
+        for key, (chat, asked) in chats.items():
+            if asked:
                 yield key, chat
             else:
                 problems.note(key, "is not used by the engine that is set")
     # A container of one stage carries out no replay, and so has no keys for its judges.
     for name, tables in settings.judges.items() if set(stages) == set(ENGINES) else ():
         judge = with_judge(settings, name)
-        for stage, table in tables.items():
-            if table.get("llm"):
-                yield f"judges.{name}.{stage}.llm", getattr(judge, stage).llm
+        for stage in tables.keys() & ENGINES.keys():
+            known = dict(_of_stage(stage, getattr(settings, stage)))
+            for key, one in _of_stage(stage, getattr(judge, stage)):
+                if key not in known or one[0] != known[key][0]:
+                    yield f"judges.{name}.{key}", one[0]
+
+
+def _of_stage(stage: str, section: StageSettings) -> Iterator[tuple[str, tuple[ChatSettings, bool]]]:
+    """The endpoints of a stage's engines by their keys, each with whether it is asked."""
+    sharing = [section.engine, *(one.engine for one in section.protocols.values() if not one.llm)]
+    if section.llm:
+        yield f"{stage}.llm", (section.llm, any(engine in ASKING for engine in sharing))
+    for name, one in section.protocols.items():
+        if one.llm:
+            yield f"{stage}.protocols.{name}.llm", (one.llm, (one.engine or section.engine) in ASKING)
 
 
 def _check_nats(nats: NatsSettings, problems: Problems) -> None:

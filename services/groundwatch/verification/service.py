@@ -17,7 +17,7 @@ from groundwatch.verification.engines.base import Verification, VerificationEngi
 
 
 class VerificationService(ClaimService):
-    """Decides each claim against the image or the reference, by the engine that settings name."""
+    """Decides each claim against the image or the reference, by the engine of its protocol."""
 
     engine: VerificationEngine
 

@@ -200,6 +200,27 @@ MISUSES: dict[str, tuple[Object, str, str]] = {
         "settings.verification.engine",
         "set triton.enabled=true",
     ),
+    "one-protocols-triton": (
+        {"settings": {"verification": {"protocols": {"faithscore": {"engine": "triton"}}}}},
+        "settings.verification.engine",
+        "set triton.enabled=true",
+    ),
+    "one-protocols-model-inside": (
+        {"settings": {"verification": {"protocols": {"tri-he": {"engine": "similarity"}}}}},
+        "settings.verification.engine",
+        "similarity runs a model inside the service",
+    ),
+    "one-protocols-llm": (
+        {
+            "llm": {"baseUrl": "", "model": "", "apiKey": {"secret": ""}},
+            "settings": {
+                "extraction": {"engine": "noop"},
+                "verification": {"engine": "reference", "protocols": {"tri-he": {"engine": "llm"}}},
+            },
+        },
+        "llm.baseUrl",
+        "stage verification has the engine llm and needs a model",
+    ),
     "idle-triton": ({"triton": {"enabled": True}}, "triton.enabled", "no stage would ask it"),
     "two-tritons": (
         over(TRITON, {"settings": {"triton": {"url": "a:8001"}}}),

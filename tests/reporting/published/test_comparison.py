@@ -16,6 +16,7 @@ from groundwatch.terminal import Console
 LINGUISTIC = Judge(engine="linguistic")
 SEMANTIC = {"extraction": LINGUISTIC, "matching": Judge(engine="semantic", model="MiniLM")}
 REFERENCE = {"extraction": LINGUISTIC, "verification": Judge(engine="reference")}
+SIMILARITY = {"extraction": LINGUISTIC, "verification": Judge(engine="similarity")}
 LLM = {"extraction": LINGUISTIC, "verification": Judge(engine="llm", model="big")}
 SUBSETS = (
     "object-existence",
@@ -129,9 +130,13 @@ def test_tri_he_stands_under_its_judge_and_lower_is_better():
     assert not any(name.startswith("nli") for name in row.cells)
     values = [one.cells["gpt-4.overall.hallu_i"].value for one in table.groups[0].rows]
     assert values == sorted(values)
-    (embedded,) = placed("tri-he", asked(1, 0.5))
+    (embedded,) = placed("tri-he", asked(1, 0.5, judges=SIMILARITY))
     assert [group.title for group in embedded.groups] == ["NLI judge"]
     assert embedded.groups[0].sorted_by == "nli.overall.hallu_q", "without the tag there is no Hallu_I"
+    for engine in ("triton", "visual", "reference"):
+        (other,) = placed("tri-he", asked(1, 0.5, judges={"verification": Judge(engine=engine)}))
+        assert not mine(other)[0].cells, f"{engine} is neither of the paper's judges"
+        assert f"verification {engine}" in other.differs[0]
 
 
 def test_an_answer_weighs_what_it_stands_for():
@@ -154,7 +159,9 @@ def test_an_answer_weighs_what_it_stands_for():
     )
 
     def asked(number: int, hallu: float, image: str, drawn: Drawn) -> ResponseScored:
-        return outcome("tri-he", number, {"hallu": hallu}, tags={"image_id": image}, drawn=drawn)
+        return outcome(
+            "tri-he", number, {"hallu": hallu}, tags={"image_id": image}, drawn=drawn, judges=SIMILARITY
+        )
 
     (table,) = placed(
         "tri-he",

@@ -111,6 +111,27 @@ def test_variables_are_read_as_toml_or_as_text(name: str, text: str, found) -> N
         ),
         ({"GROUNDWATCH_EXTRACTION__CONCURRENCY": "-2"}, "setting 'extraction.concurrency'"),
         ({"GROUNDWATCH_VERIFICATION__ENGINE": "llm"}, "setting 'verification.llm'"),
+        (
+            {"GROUNDWATCH_VERIFICATION__PROTOCOLS__TRI-HE__ENGINE": "triton"},
+            "setting 'verification.protocols.tri-he.engine': triton cannot judge tri-he: "
+            "use similarity or llm or reference$",
+        ),
+        (
+            {"GROUNDWATCH_VERIFICATION__PROTOCOLS__FAITHSCORE__ENGINE": "visual"},
+            "setting 'verification.protocols.faithscore.llm': engine visual needs",
+        ),
+        (
+            {"GROUNDWATCH_VERIFICATION__PROTOCOLS__CHAIR__ENGINE": "reference"},
+            "setting 'verification.protocols.chair.engine': chair has no claims to verify",
+        ),
+        (
+            {"GROUNDWATCH_VERIFICATION__PROTOCOLS__CHESS__ENGINE": "llm"},
+            "setting 'verification.protocols.chess': no protocol 'chess'; known are chair, ",
+        ),
+        (
+            {"GROUNDWATCH_MATCHING__PROTOCOLS__FAITHSCORE__ENGINE": "noop"},
+            "setting 'matching.protocols': only for verification",
+        ),
         ({"GROUNDWATCH_VERIFICATION__LLM__MODEL": "m"}, "setting 'verification.llm.base_url': is missing"),
         (
             {

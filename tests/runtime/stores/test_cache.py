@@ -27,7 +27,14 @@ from groundwatch.protocols.base import EvaluationProtocol, MatchingQuestions
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.runtime.settings import CacheSettings, NatsSettings, Settings, StageSettings, VisualSettings
+from groundwatch.runtime.settings import (
+    CacheSettings,
+    EngineSettings,
+    NatsSettings,
+    Settings,
+    StageSettings,
+    VisualSettings,
+)
 from groundwatch.runtime.stores import cache as caching
 from groundwatch.runtime.stores.cache import JudgementCache, asked_with, cache_key, keys_of, scope_of, seen
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -319,8 +326,21 @@ async def test_what_is_known_of_a_response_and_of_a_tenant_is_found(through: Thr
 def key(event: ClaimsExtracted | ResponseRecorded, settings: Settings | None = None, **changes: Any) -> str:
     stage = changes.pop("stage", "verification")
     judge = changes.pop("judge", Judge(engine="llm", model="judge-1"))
-    told = asked_with(settings or llm(), stage)
+    told = asked_with(settings or llm(), stage, "faithscore")
     return cache_key(event, stage=stage, protocol="faithscore", judge=judge, settings=told, **changes)
+
+
+def test_what_one_protocol_is_asked_with_is_nothing_to_another() -> None:
+    chat = ChatSettings(base_url="http://other/v1", model="judge-1", temperature=0.7)
+    own = {"faithscore": EngineSettings(engine="llm", llm=chat)}
+    settings = llm()
+    changed = Settings(verification=settings.verification.model_copy(update={"protocols": own}))
+    keys = [
+        asked_with(one, "verification", name)
+        for one in (settings, changed)
+        for name in ("faithscore", "pope")
+    ]
+    assert keys[0] == keys[1] == keys[3] != keys[2]
 
 
 def llm(**changes: Any) -> Settings:

@@ -16,14 +16,13 @@ from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFac
 from groundwatch.matching.engines import build as build_matching
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
-from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.triplets import blamed, claim_of
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
+from groundwatch.verification.engines.by_protocol import EngineByProtocol
 from groundwatch.verification.engines.similarity import (
     PUBLISHED_CODE,
-    EmbeddedEngine,
     SimilarityEngine,
     Thresholds,
     similarities,
@@ -127,15 +126,6 @@ async def test_without_reference_triplets_nothing_is_judged(reference):
     assert found.reason == "no_reference"
 
 
-async def test_other_protocols_claims_are_the_reference_judges():
-    engine = SimilarityEngine(Table({}))
-    claim = Claim(text="There is a cat.", category="entity")
-    event = extracted(claim, reference=Reference(objects=("cat",)))
-    (found,) = await engine.verify([event], FaithScore())
-    assert found.verdicts[0].decision is Decision.SUPPORTED
-    assert engine.judge(FaithScore()).engine == "reference"
-
-
 def test_thresholds_and_model_are_the_judges_name():
     names = {
         SimilarityEngine(Table({}, model), thresholds=limits).judge(TriHe()).fingerprint
@@ -149,33 +139,12 @@ async def load(name: str) -> tuple[bytes, str]:
     raise LookupError(name)
 
 
-def test_settings_find_it():
-    assert isinstance(build(StageSettings(engine="similarity"), load_image=load), SimilarityEngine)
-
-
-async def test_without_a_setting_each_protocol_has_its_embedded_judge():
-    engine = build(StageSettings(), load_image=load)
-    assert isinstance(engine, EmbeddedEngine)
-    assert engine.judge(TriHe()).engine == "similarity"
-    assert engine.judge(FaithScore()) == build(StageSettings(engine="reference"), load_image=load).judge(
-        FaithScore()
-    )
-    claim = Claim(text="There is a cat.", category="entity")
-    (found,) = await engine.verify([extracted(claim, reference=Reference(objects=("cat",)))], FaithScore())
-    assert found.verdicts[0].decision is Decision.SUPPORTED
-    (found,) = await EmbeddedEngine(SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(0.9)}))).verify(
-        [extracted(claim_of(("x", "y", "z")), reference=GRAPH)], TriHe()
-    )
-    assert found.verdicts[0].decision is Decision.SUPPORTED
-    await engine.close()
-
-
 async def test_what_is_not_installed_is_the_operators_to_mend():
     class Missing(Table):
         def encode(self, texts: Sequence[str]) -> np.ndarray:
             raise MissingExtraError("sentence-transformers", "embedded")
 
-    engine = EmbeddedEngine(SimilarityEngine(Missing({})))
+    engine = EngineByProtocol(StageSettings(), lambda section, needed: SimilarityEngine(Missing({})))
     events = [extracted(claim_of(("x", "y", "z")), reference=GRAPH)] * 2
     found = await engine.verify(events, TriHe())
     assert len(found) == 2

@@ -43,7 +43,7 @@ def engine(server: KServe, threshold: float = 0.5, **changes: Any) -> TritonVeri
         load_image=load_image,
         visual=VisualSettings(threshold=threshold),
         triton=TritonSettings(url=server.url, **wanted),
-    )
+    ).of(FaithScore())
     assert isinstance(made, TritonVerificationEngine)
     return made
 

@@ -40,7 +40,7 @@ def engine(settings: TritonSettings, images: dict[str, bytes]) -> VerificationEn
     async def load(name: str) -> tuple[bytes, str]:
         return images[name], "image/png"
 
-    return build(StageSettings(engine="triton"), load_image=load, triton=settings)
+    return build(StageSettings(engine="triton"), load_image=load, triton=settings).of(FaithScore())
 
 
 async def test_one_result_for_each_event_in_order(triton: LiveTriton) -> None:

@@ -37,7 +37,7 @@ def engine(server: LlmServer, script: str, visual: dict[str, Any], **changes: An
     chat = ChatSettings(base_url=server.base_url, model=script, **wanted)
     return build(
         StageSettings(engine="visual", llm=chat), load_image=load_image, visual=VisualSettings(**visual)
-    )
+    ).of(FaithScore())
 
 
 def extracted(*claims: str | Claim, images: tuple[str, ...] = ("ball",), **changes: Any) -> ClaimsExtracted:

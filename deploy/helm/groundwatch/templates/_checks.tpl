@@ -109,13 +109,15 @@
 {{- $named := list -}}
 {{- range $stage := splitList " " (include "groundwatch.enabledStages" .) -}}
 {{- $section := get $settings $stage | default dict -}}
-{{- if and (has $section.engine (list "llm" "visual")) (not $section.llm) }}{{ fail (printf "llm.baseUrl: stage %s has the engine %s and needs a model: set llm.baseUrl and llm.model, or settings.%s.llm" $stage $section.engine $stage) }}{{ end -}}
+{{- if and (include "groundwatch.asksLlm" $section) (not $section.llm) }}{{ fail (printf "llm.baseUrl: stage %s has the engine %s and needs a model: set llm.baseUrl and llm.model, or settings.%s.llm" $stage (ternary $section.engine "llm" (has $section.engine (list "llm" "visual"))) $stage) }}{{ end -}}
 {{- if and (eq $stage "generation") (eq (toString $section.engine) "openai") (not $section.llm) }}{{ fail "settings.generation.llm: engine openai needs base_url and model of the image generator" }}{{ end -}}
 {{- $image := (get $.Values.stages $stage).image | default dict -}}
 {{- $embedded := dict "extraction" (list "linguistic" "") "verification" (list "embedded" "similarity" "") "matching" (list "semantic" "") -}}
-{{- if and (has ($section.engine | default "") (get $embedded $stage | default list)) (not (or $image.repository $image.tag $image.digest)) }}{{ fail (printf "settings.%s.engine: %s runs a model inside the service, which the light image lacks: choose another engine, or name an image with groundwatch[embedded] in stages.%s.image" $stage ($section.engine | default "the default") $stage) }}{{ end -}}
 {{- $replays := $.Values.replay.image -}}
-{{- if and $.Values.replay.enabled (has ($section.engine | default "") (get $embedded $stage | default list)) (not (or $replays.repository $replays.tag $replays.digest)) }}{{ fail (printf "replay.image: replays judge with settings.%s.engine too, %s, which runs a model inside the service: name an image with groundwatch[embedded]" $stage ($section.engine | default "the default")) }}{{ end -}}
+{{- range $engine := include "groundwatch.engines" $section | fromJsonArray -}}
+{{- if and (has $engine (get $embedded $stage | default list)) (not (or $image.repository $image.tag $image.digest)) }}{{ fail (printf "settings.%s.engine: %s runs a model inside the service, which the light image lacks: choose another engine, or name an image with groundwatch[embedded] in stages.%s.image" $stage ($engine | default "the default") $stage) }}{{ end -}}
+{{- if and $.Values.replay.enabled (has $engine (get $embedded $stage | default list)) (not (or $replays.repository $replays.tag $replays.digest)) }}{{ fail (printf "replay.image: replays judge with settings.%s.engine too, %s, which runs a model inside the service: name an image with groundwatch[embedded]" $stage ($engine | default "the default")) }}{{ end -}}
+{{- end -}}
 {{- range include "groundwatch.endpoints" (dict "root" $ "stage" $stage) | fromJsonArray -}}
 {{- $named = append $named .api_key_env -}}
 {{- $host := regexReplaceAll "^https?://" .base_url "" | splitList "/" | first | splitList ":" | first -}}

@@ -33,12 +33,28 @@
 {{- toJson (concat $hosts ((.Values.settings.gateway | default dict).hosts | default list) | uniq) -}}
 {{- end }}
 
+{{/* The engines of a stage, for all protocols and for single ones, as a JSON list. Takes its settings. */}}
+{{- define "groundwatch.engines" -}}
+{{- $found := list (.engine | default "") -}}
+{{- range .protocols | default dict -}}{{- with .engine -}}{{- $found = append $found . -}}{{- end -}}{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* "true" when an engine of a stage asks the stage's own `llm`. Takes its settings. */}}
+{{- define "groundwatch.asksLlm" -}}
+{{- $found := has (.engine | default "") (list "llm" "visual") -}}
+{{- range .protocols | default dict -}}
+{{- if and (not .llm) (has (.engine | default "") (list "llm" "visual")) }}{{ $found = true }}{{ end -}}
+{{- end -}}
+{{- if $found }}true{{ end -}}
+{{- end }}
+
 {{/* The settings of the services as JSON: those of the values, with what the chart decides. */}}
 {{- define "groundwatch.settings" -}}
 {{- $settings := deepCopy .Values.settings -}}
 {{- range splitList " " "extraction verification matching generation" -}}
 {{- $stage := get $settings . | default dict -}}
-{{- if and $.Values.llm.baseUrl (has $stage.engine (list "llm" "visual")) (not $stage.llm) -}}
+{{- if and $.Values.llm.baseUrl (include "groundwatch.asksLlm" $stage) (not $stage.llm) -}}
 {{- $llm := dict "base_url" $.Values.llm.baseUrl "model" $.Values.llm.model "api_key_env" "LLM_API_KEY" -}}
 {{- $_ := set $settings . (merge (dict "llm" $llm) $stage) -}}
 {{- end -}}
@@ -87,8 +103,13 @@
 {{- $found = concat $found (include "groundwatch.endpoints" (dict "root" $.root "stage" $stage) | fromJsonArray) -}}
 {{- end -}}
 {{- end -}}
-{{- if and $section.llm (has $section.engine (list "llm" "visual" "openai")) -}}
+{{- if and $section.llm (or (include "groundwatch.asksLlm" $section) (eq ($section.engine | default "") "openai")) -}}
 {{- $found = append $found (dict "key" (printf "settings.%s.llm.base_url" .stage) "base_url" $section.llm.base_url "api_key_env" ($section.llm.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- end -}}
+{{- range $name, $one := $section.protocols | default dict -}}
+{{- if and $one.llm (has ($one.engine | default $section.engine) (list "llm" "visual")) -}}
+{{- $found = append $found (dict "key" (printf "settings.%s.protocols.%s.llm.base_url" $.stage $name) "base_url" $one.llm.base_url "api_key_env" ($one.llm.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- end -}}
 {{- end -}}
 {{- if eq .stage "captioning" -}}
 {{- range $name, $model := $section.models | default dict -}}
@@ -115,8 +136,9 @@
 {{- $found -}}
 {{- else -}}
 {{- $settings := include "groundwatch.settings" .root | fromJson -}}
-{{- $engine := (get $settings .stage | default dict).engine | default "" -}}
+{{- $section := get $settings .stage | default dict -}}
+{{- $engine := $section.engine | default "" -}}
 {{- $encodes := and (eq .stage "generation") (eq $engine "openai") (not ($settings.images | default dict).encoder_url) -}}
-{{- if or (eq $engine "triton") $encodes }}true{{ end -}}
+{{- if or (has "triton" (include "groundwatch.engines" $section | fromJsonArray)) $encodes }}true{{ end -}}
 {{- end -}}
 {{- end }}

@@ -77,6 +77,7 @@ class FaithScore(EvaluationProtocol):
     name = "faithscore"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules()
+    verifiers = ("visual", "triton", "llm", "reference")
     sees = by_kind(
         {
             "entity": [Kind.OBJECT, Kind.THING],

@@ -62,6 +62,7 @@ class Pope(EvaluationProtocol):
     name = "pope"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(from_answer=lambda response: ((), (read_claim(response),)))
+    verifiers = ("reference", "visual", "triton", "llm")
     package = __package__
     prompt_files: Mapping[Stage, tuple[str, ...]] = {
         Stage.EXTRACTION: ("read",),

@@ -72,7 +72,7 @@ class TriHe(EvaluationProtocol):
     rules = ExtractionRules(
         from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.rendering:triplets")(facts)
     )
-    verifier = "similarity"
+    verifiers = ("similarity", "llm", "reference")
     sees = dict.fromkeys(RATES, frozenset[str]())
     package = __package__
     prompt_files: Mapping[Stage, tuple[str, ...]] = {

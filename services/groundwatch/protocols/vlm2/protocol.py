@@ -44,6 +44,7 @@ class Vlm2(EvaluationProtocol):
     name = "vlm2"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(from_answer=lambda response: ((), ()))
+    verifiers = ("reference", "visual", "triton", "llm")
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """1 or 0. Raises `Unscorable` for a reply that cannot be read and for tags that are missing."""

@@ -5,7 +5,6 @@ Numbers only; the words are ours. Each file `table-*.json` in a method's package
 
 from functools import cache
 from importlib.resources import files
-from typing import Literal
 
 import msgspec
 
@@ -25,9 +24,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     which the sums are divided, and `average` the columns that are averaged. With none of them nobody but
     the paper has the number, such as a rank among its own models.
 
-    `where` maps tags to the values that count here, "" standing for an absent tag. `judge` takes only
-    outcomes that an LLM judged, or only those that none did. `derived` numbers are computed from the
-    table's other columns.
+    `where` maps tags to the values that count here, "" standing for an absent tag. `judge` is the engine
+    that judged, where the table has columns of several: outcomes of another are in no column. `derived`
+    numbers are computed from the table's other columns.
     """
 
     name: str
@@ -39,7 +38,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pooled: tuple[str, str] | None = None
     average: tuple[str, ...] = ()
     where: dict[str, tuple[str, ...]] = {}
-    judge: Literal["", "llm", "embedded"] = ""
+    judge: str = ""
     unit: str = ""
     derived: bool = False
 

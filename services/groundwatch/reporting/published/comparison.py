@@ -235,7 +235,7 @@ def _counts(column: Column, event: ResponseScored) -> bool:
     if column.protocol != event.protocol:
         return False
     engines = {judge.engine for stage, judge in event.judges.items() if stage != "extraction"}
-    if column.judge and (column.judge == "llm") != ("llm" in engines):
+    if column.judge and column.judge not in engines:
         return False
     return all(event.tags.get(tag, "").strip().casefold() in values for tag, values in column.where.items())
 

@@ -95,7 +95,7 @@ class StageService:
         stage, engine = self._stage_settings, self.engine
         batch = engine.batch if engine else CHEAP_BATCH
         waits_for_others = engine is not None and engine.batch == 1
-        asked_at_once = stage.llm.concurrency if stage.llm else getattr(engine, "at_once", CHEAP_LOOPS)
+        asked_at_once = getattr(engine, "at_once", stage.llm.concurrency if stage.llm else CHEAP_LOOPS)
         concurrency = stage.concurrency or (asked_at_once if waits_for_others else CHEAP_LOOPS)
         self._judges = AwayJudges(self.name, self.metrics, number=getattr(engine, "judges", 1))
         for durable, loops in ((self.name, concurrency), (f"{self.name}-retry", 1)):
@@ -119,7 +119,8 @@ class StageService:
         """Generous: beyond anything that slow models and their second tries take."""
         if engine is None:
             return COMPUTE_TIMEOUT
-        models = [stage.llm, self.settings.triton, *self.settings.captioning.models.values()]
+        chats = [one.llm for one in (stage, *stage.protocols.values())]
+        models = [*chats, self.settings.triton, *self.settings.captioning.models.values()]
         return REQUESTS * max(model.timeout for model in models if model is not None)
 
     async def start(self) -> None:

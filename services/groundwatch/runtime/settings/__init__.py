@@ -3,12 +3,13 @@
 import random
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from groundwatch.errors import Unavailable
 from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.protocols import registry
+from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.security.same_origin import is_host_pattern
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 from groundwatch.statistics.alarm import Rule
@@ -88,26 +89,69 @@ class RetrySettings(Section):
         return jittered
 
 
-class StageSettings(Section):
-    """One stage. `engine` by name; `concurrency` is how many messages or batches are in flight.
+class EngineSettings(Section):
+    """Which engine, by its name; empty: the stage's own default.
 
-    `timeout` is how many seconds one message may take: work without end is stopped, and tried again. Empty
-    and 0 mean the stage's own default. `llm` says how to reach the model of the engine `llm`, of
-    verification's engine `visual` and of generation's engine `openai`.
+    `llm` says how to reach the model of the engine `llm`, of verification's engine `visual` and of
+    generation's engine `openai`.
     """
 
     engine: str = ""
-    concurrency: Count = 0
-    timeout: NotNegative = 0.0
     llm: ChatSettings | None = None
     embedding_model: str = ""
     """Folder of a sentence-transformers model in place of the embedded one: for verification and matching."""
+
+
+class StageSettings(EngineSettings):
+    """One stage. `concurrency` is how many messages or batches are in flight.
+
+    `timeout` is how many seconds one message may take: work without end is stopped, and tried again. Empty
+    and 0 mean the stage's own default. `protocols` is for verification: what is otherwise for one of them.
+    """
+
+    concurrency: Count = 0
+    timeout: NotNegative = 0.0
+    protocols: dict[Protocol, EngineSettings] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.engine in ASKING and self.llm is None:
             raise wrong("llm", f"engine {self.engine} needs at least base_url and model here")
+        for name, one in self.protocols.items():
+            if why := registry.get(name).why_not(one.engine):
+                raise wrong(f"protocols.{name}.engine", why)
+            if one.engine in ASKING and not (one.llm or self.llm):
+                why = f"engine {one.engine} needs at least base_url and model here"
+                raise wrong(f"protocols.{name}.llm", why)
         return self
+
+    def named(self, protocol: EvaluationProtocol) -> str:
+        """The engine that is named for it, or for all protocols that it can judge."""
+        return self.protocols.get(protocol.name, self).engine or self.engine
+
+    def of(self, protocol: EvaluationProtocol) -> EngineSettings:
+        """What verifies a protocol's claims: its own engine where none is named that can."""
+        own, engine = self.protocols.get(protocol.name, EngineSettings()), self.named(protocol)
+        if engine not in ("noop", *protocol.verifiers):
+            engine = protocol.verifier()
+        folder = own.embedding_model or self.embedding_model
+        return EngineSettings(engine=engine, llm=own.llm or self.llm, embedding_model=folder)
+
+    def by_protocol(self) -> dict[str, str]:
+        """The verification engine of each protocol that has claims to verify."""
+        found = map(registry.get, registry.names())
+        return {one.name: self.of(one).engine for one in found if not one.why_not("")}
+
+    def with_served(self, engine: str) -> Self:
+        """The same with this engine, which is served now, for those whose paper judges so."""
+        names = [name for name in self.by_protocol() if registry.get(name).verifier(engine) == engine]
+        own = dict.fromkeys(names, EngineSettings(engine=engine))
+        return self.model_copy(update={"protocols": {**own, **self.protocols}})
+
+    def with_engine(self, engine: str) -> Self:
+        """The same with this engine for all protocols that it can judge."""
+        kept = {name: one for name, one in self.protocols.items() if registry.get(name).why_not(engine)}
+        return self.model_copy(update={"engine": engine, "protocols": kept})
 
 
 class CaptioningSettings(Section):
@@ -384,11 +428,13 @@ class Settings(Section):
     judges: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Judges that callers may choose for a replay: by name the judging sections, over those in use."""
 
-    @field_validator("extraction", "generation", "scoring")
+    @field_validator("extraction", "generation", "matching", "scoring")
     @classmethod
-    def _without_embedding(cls, section: StageSettings) -> StageSettings:
-        if section.embedding_model:
+    def _without(cls, section: StageSettings, info: ValidationInfo) -> StageSettings:
+        if section.embedding_model and info.field_name not in EMBEDDING:
             raise wrong("embedding_model", f"only for {' and '.join(EMBEDDING)}")
+        if section.protocols:
+            raise wrong("protocols", "only for verification: this engine is for all protocols")
         return section
 
 

@@ -23,7 +23,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from groundwatch import toml
 from groundwatch.addresses import shown_address, shown_variable, without_secrets
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.runtime.settings import STAGES, Settings
+from groundwatch.runtime.settings import STAGES, EngineSettings, Settings, StageSettings
 from groundwatch.section import Key, dotted, explained
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
@@ -280,7 +280,7 @@ def with_judge(settings: Settings, name: str) -> Settings:
 def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """The settings with a run's judging sections. Raises `SettingsError` where these reach further."""
     own = [settings, *(with_judge(settings, name) for name in settings.judges)]
-    changed = _with_addresses(_with_sections(settings, values, ""), own)
+    changed = _with_sections(settings, _with_addresses(values, _places(own)), "")
     allowed = {reached for one in own for reached in _reach(one) | _triton(one)}
     if foreign := sorted(_reach(changed) - allowed):
         raise SettingsError(
@@ -291,6 +291,11 @@ def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
 
 
 def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Settings:
+    for stage in _STAGES:
+        table = above.get(stage)
+        if isinstance(table, dict) and isinstance(engine := table.get("engine"), str):
+            section = getattr(settings, stage).with_engine(engine)
+            settings = settings.model_copy(update={stage: section})
     values = judging_sections(settings)
     merge(values, above)
     return _with_sections(settings, values, where)
@@ -312,8 +317,7 @@ def _with_sections(settings: Settings, values: Mapping[str, Any], where: str) ->
 def _reach(settings: Settings) -> set[tuple[str, ...]]:
     """What these settings make a process ask, read or show its keys to."""
     found: set[tuple[str, ...]] = set()
-    for stage in _STAGES:
-        section = getattr(settings, stage)
+    for section in _engines(settings):
         if section.llm is not None:
             found.add(("llm", section.llm.base_url, section.llm.api_key_env))
         if section.embedding_model:
@@ -323,25 +327,31 @@ def _reach(settings: Settings) -> set[tuple[str, ...]]:
     return found
 
 
-def _with_addresses(recorded: Settings, own: Sequence[Settings]) -> Settings:
-    """Settings of a run with the secrets of their addresses again, from `own` settings of the same places."""
-    known = {
-        (shown_address(llm.base_url), shown_variable(llm.api_key_env)): llm
-        for one in own
-        for stage in _STAGES
-        if (llm := getattr(one, stage).llm) is not None
-    }
-    changes: dict[str, Any] = {}
+def _engines(settings: Settings) -> Iterator[EngineSettings]:
+    """What the stages that judge are told of their engines, for all protocols and for single ones."""
     for stage in _STAGES:
-        section = getattr(recorded, stage)
-        if section.llm is None:
-            continue
-        if own_llm := known.get((section.llm.base_url, section.llm.api_key_env)):
-            llm = section.llm.model_copy(
-                update={"base_url": own_llm.base_url, "api_key_env": own_llm.api_key_env}
-            )
-            changes[stage] = section.model_copy(update={"llm": llm})
-    return recorded.model_copy(update=changes)
+        section: StageSettings = getattr(settings, stage)
+        yield section
+        yield from section.protocols.values()
+
+
+def _places(own: Sequence[Settings]) -> dict[tuple[str, str], dict[str, str]]:
+    """By what a run's record shows of it, where each model of `own` settings is, with the secrets."""
+    chats = [section.llm for one in own for section in _engines(one) if section.llm is not None]
+    return {
+        (shown_address(llm.base_url), shown_variable(llm.api_key_env)): llm.model_dump(
+            include={"base_url", "api_key_env"}
+        )
+        for llm in chats
+    }
+
+
+def _with_addresses(values: Any, places: Mapping[Any, dict[str, str]]) -> Any:
+    """Sections of a run with the secrets of their addresses again."""
+    if not isinstance(values, Mapping):
+        return values
+    found = {name: _with_addresses(one, places) for name, one in values.items()}
+    return found | places.get((found.get("base_url"), found.get("api_key_env")), {})
 
 
 def _triton(settings: Settings) -> set[tuple[str, ...]]:

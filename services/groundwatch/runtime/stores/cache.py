@@ -22,16 +22,13 @@ from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED, GroundwatchError, InputError, Unavailable
 from groundwatch.events import LIVE, ClaimsExtracted, Judge, ResponseRecorded, Usage, digest
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.base import ELSEWHERE, EvaluationProtocol
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import CACHE_BUCKET
-
-ASKING = ("llm", "visual", "triton")
-"""Engines whose judgements cost something. The others compute sooner than a look into the cache takes."""
 
 LARGEST = 512 * 1024
 """Bytes of an entry: below every server's own limit."""
@@ -87,11 +84,12 @@ class JudgementCache:
         self._metrics = metrics
         self._bucket: KeyValue | None = None
         self._quiet_until = 0.0
-        self._asked_with: dict[str, str] = {}
+        self._asked_with: dict[tuple[str, str], str] = {}
 
     def keeps(self, stage: str, judge: Judge) -> bool:
         cache = self._settings.cache
-        return self._bus is not None and cache.enabled and stage in cache.stages and judge.engine in ASKING
+        # What engines compute here takes less than a look into the cache.
+        return self._bus is not None and cache.enabled and stage in cache.stages and judge.engine in ELSEWHERE
 
     async def through(
         self,
@@ -143,15 +141,16 @@ class JudgementCache:
         self, item: ResponseRecorded | ClaimsExtracted, stage: str, protocol: EvaluationProtocol, judge: Judge
     ) -> str:
         """Empty for an input that has none: it is judged, and not kept."""
-        if stage not in self._asked_with:
-            self._asked_with[stage] = asked_with(self._settings, stage)
+        where = stage, protocol.name
+        if where not in self._asked_with:
+            self._asked_with[where] = asked_with(self._settings, *where)
         try:
             return cache_key(
                 item,
                 stage=stage,
                 protocol=protocol.name,
                 judge=judge,
-                settings=self._asked_with[stage],
+                settings=self._asked_with[where],
                 shared=self._settings.cache.shared_across_tenants,
             )
         except InputError:
@@ -243,10 +242,11 @@ def seen(response: ResponseRecorded) -> ResponseRecorded:
     )
 
 
-def asked_with(settings: Settings, stage: str) -> str:
+def asked_with(settings: Settings, stage: str, protocol: str) -> str:
     """Digest of the settings of a stage that can change a reply and are in no judge's name."""
     section: StageSettings = getattr(settings, stage)
-    chat = section.llm.model_dump(mode="json") if section.llm else {}
+    llm = section.protocols.get(protocol, section).llm or section.llm
+    chat = llm.model_dump(mode="json") if llm else {}
     chat = {name: value for name, value in chat.items() if name not in _WAITING_AND_PAYING}
     return digest(_text(chat), _text(settings.visual.model_dump()) if stage == "verification" else "")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from groundwatch.models.engines import LoadImage, embedder_of, llm_of, unknown_engine
 from groundwatch.models.openai.settings import OnCall
 from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.settings import StageSettings, VisualSettings
+from groundwatch.protocols.base import load
+from groundwatch.runtime.settings import EngineSettings, StageSettings, VisualSettings
 from groundwatch.verification.engines.base import NoopVerificationEngine, VerificationEngine
-
-if TYPE_CHECKING:
-    from groundwatch.verification.engines.similarity import SimilarityEngine
-
-DEFAULT = "embedded"
+from groundwatch.verification.engines.by_protocol import EngineByProtocol
 
 VISUAL = VisualSettings()
 TRITON = TritonSettings()
@@ -26,19 +23,28 @@ def build(
     on_call: OnCall | None = None,
     visual: VisualSettings = VISUAL,
     triton: TritonSettings = TRITON,
-) -> VerificationEngine:
-    """The engine that settings name; `embedded`, which needs no server, when they name none.
+) -> EngineByProtocol:
+    """The engines that settings name, and where they name none, each protocol's own, which needs no server.
 
-    One engine judges all responses: whether they are held against their references or against their images
-    is chosen here and never response by response, for the two are different judges.
+    One engine judges all responses of a protocol: whether they are held against their references or against
+    their images is chosen here and never response by response, for the two are different judges.
 
     Raises `SettingsError` listing the known names.
     """
-    match settings.engine or DEFAULT:
-        case "embedded":
-            from groundwatch.verification.engines.similarity import EmbeddedEngine
+    make = partial(_made, load_image=load_image, on_call=on_call, visual=visual, triton=triton)
+    return EngineByProtocol(settings, make)
 
-            return EmbeddedEngine(_similarity(settings))
+
+def _made(
+    settings: EngineSettings,
+    *,
+    needed: bool,
+    load_image: LoadImage,
+    on_call: OnCall | None,
+    visual: VisualSettings,
+    triton: TritonSettings,
+) -> VerificationEngine:
+    match settings.engine:
         case "reference":
             from groundwatch.verification.engines.reference.engine import ReferenceEngine
 
@@ -63,14 +69,14 @@ def build(
             models = TritonModels(triton, on_call=on_call)
             return TritonVerificationEngine(models, load_image, threshold=visual.threshold)
         case "similarity":
-            return _similarity(settings)
+            from groundwatch.verification.engines.similarity import SimilarityEngine
+
+            folder = settings.embedding_model
+            return SimilarityEngine(embedder_of("verification", folder) if needed or folder else None)
         case "noop":
             return NoopVerificationEngine()
+        case name if ":" in name:
+            found: VerificationEngine = load(name)()
+            return found
     known = "embedded, reference, visual, triton, llm, similarity, noop"
     raise unknown_engine("verification", settings.engine, known)
-
-
-def _similarity(settings: StageSettings) -> SimilarityEngine:
-    from groundwatch.verification.engines.similarity import SimilarityEngine
-
-    return SimilarityEngine(embedder_of("verification", settings.embedding_model))

@@ -119,6 +119,7 @@ class VisualVerificationEngine(LookingEngine):
     def __init__(self, model: YesNoModel, load_image: LoadImage, *, threshold: float = EVEN) -> None:
         super().__init__(load_image)
         self._model = model
+        self.at_once = model.settings.concurrency
         self._threshold = threshold
         self._prompt = prompts.load(PACKAGE, "visual")
 

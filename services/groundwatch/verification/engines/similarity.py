@@ -6,9 +6,6 @@ text in the graph's order, is below 0.6. No model is asked and no image is seen.
 
 Beyond the paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of
 its objects that resembles no object of the graph, else on the relation: section 3.1 by similarity.
-
-Where settings name no engine, each protocol has its own embedded judge: this one, the reference judge, or one
-that it brings.
 """
 
 import asyncio
@@ -16,14 +13,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError, MissingExtraError, Unavailable, Unscorable
+from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Verdict
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.engines import attempt
-from groundwatch.protocols.base import EvaluationProtocol, load
+from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.triplets import Part, SceneGraph, Triplet, blame, triplet_of
 from groundwatch.verification.engines.base import Verification, VerificationEngine
-from groundwatch.verification.engines.reference.engine import ReferenceEngine
 
 VERSION = "1"
 
@@ -101,8 +97,7 @@ def wrong_part(
 class SimilarityEngine(VerificationEngine):
     """Judges triplets by similarity to the response's reference triplets.
 
-    Claims of other protocols are no triplets: the reference judge decides them, under its own name. A
-    response without reference triplets cannot be judged: `Unscorable("no_reference")`.
+    A response without reference triplets cannot be judged: `Unscorable("no_reference")`.
     """
 
     batch = 16
@@ -110,12 +105,9 @@ class SimilarityEngine(VerificationEngine):
     def __init__(self, encoder: SentenceEmbedder | None = None, *, thresholds: Thresholds = PAPER) -> None:
         self._encoder = encoder or SentenceEmbedder()
         self._thresholds = thresholds
-        self._others = ReferenceEngine()
         self._turn = asyncio.Lock()
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        if protocol.verifier != "similarity":
-            return self._others.judge(protocol)
         limits, most = self._thresholds, "-max" if self._thresholds.maximum else ""
         version = f"{VERSION}-{limits.keep:g}-{limits.fallback}-{limits.holds:g}-{limits.named:g}{most}"
         return Judge(engine="similarity", model=self._encoder.name, version=version)
@@ -123,8 +115,6 @@ class SimilarityEngine(VerificationEngine):
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        if protocol.verifier != "similarity":
-            return await self._others.verify(extracted, protocol)
         async with self._turn:
             return await asyncio.to_thread(lambda: [attempt(self._verify, event) for event in extracted])
 
@@ -152,47 +142,3 @@ class SimilarityEngine(VerificationEngine):
         triplet = triplet_of(claim)
         part = wrong_part(triplet, objects, self._encoder, self._thresholds) if triplet else None
         return Verdict(decision=Decision.REFUTED, evidence=blame(part, why))
-
-
-RETRY_AFTER = 30.0
-"""Seconds until it is looked again whether an extra has been installed."""
-
-
-class EmbeddedEngine(VerificationEngine):
-    """A protocol's claims go to the verifier that it names, which judges under its own name.
-
-    The embedding model is loaded at the first triplet: a system that is never asked for one never loads it.
-    """
-
-    batch = ReferenceEngine.batch
-    judges = 2
-
-    def __init__(self, similarity: SimilarityEngine) -> None:
-        self._engines: dict[str, VerificationEngine] = {
-            "reference": ReferenceEngine(),
-            "similarity": similarity,
-        }
-
-    def judge(self, protocol: EvaluationProtocol) -> Judge:
-        return self._of(protocol).judge(protocol)
-
-    async def verify(
-        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
-    ) -> Sequence[Verification | GroundwatchError]:
-        """One result for each event, in order. Without the extra that a judge needs, it is for later."""
-        try:
-            return await self._of(protocol).verify(extracted, protocol)
-        except MissingExtraError as error:
-            # The operator's to mend, as a wrong key is: nothing may be lost meanwhile.
-            judge = self.judge(protocol).engine
-            away = Unavailable(str(error), judge=judge, retry_after=RETRY_AFTER)
-            return [away] * len(extracted)
-
-    async def close(self) -> None:
-        for engine in self._engines.values():
-            await engine.close()
-
-    def _of(self, protocol: EvaluationProtocol) -> VerificationEngine:
-        if protocol.verifier not in self._engines:
-            self._engines[protocol.verifier] = load(protocol.verifier)()
-        return self._engines[protocol.verifier]
