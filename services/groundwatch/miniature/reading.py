@@ -133,7 +133,7 @@ def sentences(text: str) -> list[str]:
 
 
 def read(text: str) -> Read:
-    """Read an answer; facts come in its order, once each."""
+    """Read an answer; facts come in its order, as often as it says them."""
     things: list[Said] = []
     facts: list[str] = []
     unread: list[str] = []
@@ -163,7 +163,7 @@ def read(text: str) -> Read:
             facts.append(sentence)
         else:
             unread.append(sentence)
-    return Read(things=tuple(things), facts=tuple(dict.fromkeys(facts)), unread=tuple(unread))
+    return Read(things=tuple(things), facts=tuple(facts), unread=tuple(unread))
 
 
 _NOWHERE = Scene(things=(), seed=0)
