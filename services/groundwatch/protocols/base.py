@@ -105,11 +105,12 @@ class ExtractionRules(msgspec.Struct, frozen=True, kw_only=True):
 
     `from_answer` reads them off the response alone; it raises `Unscorable` where that cannot be done.
     Without it, `from_facts` turns the atomic facts of the answer into claims; they are the claims if it is
-    not given.
+    not given. They are those of descriptive sub-sentences, or of the `whole` answer.
     """
 
     from_answer: Callable[[ResponseRecorded], Extracted] | None = None
     from_facts: Callable[[tuple[Claim, ...]], tuple[Claim, ...]] = tuple
+    whole: bool = False
 
 
 class EvaluationProtocol:
@@ -121,6 +122,7 @@ class EvaluationProtocol:
     are the kinds of planted hallucinations that it claims to see, with the categories of its claims that
     speak of each; no category stands for all. In `package` lie its prompt files: `prompt_files` are those
     that an LLM engine uses at a stage, and the extraction takes `extraction_steps` calls at most, in order.
+    `in_order` lets a claim match only the feature of its own number.
     """
 
     name: str
@@ -131,6 +133,7 @@ class EvaluationProtocol:
     package: ClassVar[str] = ""
     prompt_files: Mapping[Stage, tuple[str, ...]] = MappingProxyType({})
     extraction_steps: ClassVar[int] = 0
+    in_order: bool = False
 
     def verifier(self, served: str = "") -> str:
         """The first of its verifiers that runs here, or is `served` elsewhere."""

@@ -13,6 +13,8 @@ from groundwatch.matching.engines import build
 from groundwatch.matching.engines.base import Matching
 from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.protocols import registry
+from groundwatch.protocols.valor.protocol import Valor
+from groundwatch.protocols.valor.scoring import Subset
 from groundwatch.protocols.valor.validation import matching_accuracy, read_gold
 from groundwatch.runtime.settings import StageSettings
 
@@ -25,7 +27,9 @@ def engine() -> SemanticEngine:
     return SemanticEngine()
 
 
-async def match(engine: SemanticEngine, category: str, claims: list[str], reference: list[str]):
+async def match(
+    engine: SemanticEngine, category: str, claims: list[str], reference: list[str], protocol=PROTOCOL
+):
     response = ResponseRecorded(id="1", model="m", answer="", reference=Reference(objects=tuple(reference)))
     event = ClaimsExtracted(
         response=response,
@@ -33,7 +37,7 @@ async def match(engine: SemanticEngine, category: str, claims: list[str], refere
         judge=Judge(engine="test"),
         claims=tuple(Claim(text=text, category=category) for text in claims),
     )
-    (result,) = await engine.match([event], PROTOCOL)
+    (result,) = await engine.match([event], protocol)
     assert isinstance(result, Matching)
     return {claims[one.claim]: (one.reference, one.kind) for one in result.matches}
 
@@ -76,6 +80,16 @@ async def test_numbered_pairs_take_a_feature_each(engine: SemanticEngine):
     assert len([claim for claim in found if "apple" in claim]) == 2
     assert found["(light blue, cup)"][1] == "matched"
     assert "(green, table)" not in found
+
+
+async def test_in_order_a_pair_meets_only_its_own_number(engine: SemanticEngine):
+    said, there = ["(red, vehicle)", "(red, car)"], ["(red, car)", "(red, bus)"]
+    free = {"(red, vehicle)": ("(red, bus)", "broader"), "(red, car)": ("(red, car)", "matched")}
+    assert await match(engine, "attribute", said, there) == free
+    held = Valor(Subset.ATTRIBUTE_OBJECT, in_order=True)
+    found = await match(engine, "attribute", said, there, held)
+    assert found == {"(red, vehicle)": ("(red, car)", "broader")}
+    assert engine.judge(held).fingerprint != engine.judge(PROTOCOL).fingerprint
 
 
 async def test_a_pair_may_match_one_of_several(engine: SemanticEngine):

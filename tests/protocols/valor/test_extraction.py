@@ -7,6 +7,7 @@ import pytest
 from groundwatch.events import ResponseRecorded
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
+from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.valor.protocol import PROTOCOLS
 from groundwatch.protocols.valor.scoring import Subset
 
@@ -41,6 +42,14 @@ async def test_what_is_said_twice_is_one_feature(engine: LinguisticEngine):
     answer = "The car is red. The car is red. The car is beside a tree. The car is beside a tree."
     assert await found(engine, Subset.ATTRIBUTE_OBJECT, answer) == ["(red, car)"]
     assert len(await found(engine, Subset.RELATION_POSITIONAL, answer)) == 1
+
+
+async def test_the_whole_caption_is_read(engine: LinguisticEngine):
+    """Also what FaithScore leaves out as analysis: table 8 takes "all the objects from the captions"."""
+    answer = "A bus is on the street. The umbrellas indicate that it might rain soon."
+    assert {"bus", "street", "umbrella"} <= set(await found(engine, Subset.OBJECT_EXISTENCE, answer))
+    (read,) = await engine.extract([ResponseRecorded(id="1", model="m", answer=answer)], FaithScore())
+    assert isinstance(read, Extraction) and "umbrella" not in str(read.claims)
 
 
 async def test_what_people_wear_is_their_attribute(engine: LinguisticEngine):

@@ -17,7 +17,7 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
-from groundwatch.protocols.valor.protocol import PROTOCOLS
+from groundwatch.protocols.valor.protocol import PROTOCOLS, Valor, ValorSettings
 from groundwatch.protocols.valor.scoring import Subset
 
 JUDGE = Judge(engine="test")
@@ -37,7 +37,7 @@ def matched(objects: tuple[str, ...], claims: tuple[str, ...], *matches: Match) 
 @pytest.mark.parametrize("subset", list(Subset))
 def test_each_subset_is_a_protocol_with_its_own_prompt(subset: Subset):
     protocol = registry.get(f"valor-{subset}")
-    assert protocol is PROTOCOLS[subset]
+    assert isinstance(protocol, Valor) and protocol.subset is subset
     assert protocol.route == (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
     others = {registry.get(f"valor-{other}").prompt_digest(Stage.EXTRACTION) for other in Subset}
     assert len(others) == 5
@@ -81,6 +81,16 @@ def test_matched_claims_are_scored():
     assert found.score == 0.75
     assert found.values["coverage"] == pytest.approx(2 / 3)
     assert (found.values["generated"], found.values["reference"]) == (4, 3)
+
+
+@pytest.mark.parametrize(("in_order", "faithful"), [(False, 2), (True, 0)])
+def test_settings_hold_attributes_to_their_order(in_order: bool, faithful: int):
+    pairs = ("(red, car)", "(blue, bus)")
+    found = {one.subset: one for one in ValorSettings(in_order=in_order).protocols()}
+    claims = (Match(claim=at, reference=text) for at, text in enumerate(pairs))
+    score = found[Subset.ATTRIBUTE_OBJECT].score(matched(pairs[::-1], pairs, *claims))
+    assert score.values["faithful"] == faithful
+    assert not found[Subset.OBJECT_EXISTENCE].in_order
 
 
 def test_nothing_said_is_unscored_and_never_zero():

@@ -7,7 +7,7 @@ ones take a feature each; several objects may mean the same one (Appendix E).
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Literal
 
@@ -62,20 +62,22 @@ class SemanticEngine(MatchingEngine):
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         version = f"{VERSION}-{likenesses().digest}-{SIMILAR}"
+        version += "-in-order" if protocol.in_order else ""
         return Judge(engine="semantic", model=self._embedder.name, version=version)
 
     async def match(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Matching | GroundwatchError]:
         async with self._turn:
-            return await asyncio.to_thread(lambda: [attempt(self._match, event) for event in extracted])
+            match = partial(self._match, in_order=protocol.in_order)
+            return await asyncio.to_thread(lambda: [attempt(match, event) for event in extracted])
 
     def compare(self, generated: str, reference: str) -> Likeness:
         """How one object's name relates to another: the decision that the gold set checks."""
         grade = self._graded(plain(generated)[:LONGEST], plain(reference)[:LONGEST])
         return Likeness.SAME if grade >= LIKE else Likeness.BROADER if grade else Likeness.NONE
 
-    def _match(self, event: ClaimsExtracted) -> Matching:
+    def _match(self, event: ClaimsExtracted, *, in_order: bool) -> Matching:
         objects = annotated(event)
         if max(len(event.claims), len(objects)) > MOST:
             raise Unscorable("too_many_features", f"at most {MOST} are matched with each other")
@@ -87,7 +89,8 @@ class SemanticEngine(MatchingEngine):
         matches: list[Match] = []
         for category, claims in by_category.items():
             shared = category not in (ATTRIBUTE, RANK)
-            matches += _assign(claims, features, grades.get(category, self._grade_object), shared=shared)
+            grade = grades.get(category, self._grade_object)
+            matches += _assign(claims, features, grade, shared=shared, in_order=in_order)
         return Matching(matches=tuple(sorted(matches, key=lambda match: match.claim)))
 
     def _grade_object(self, claim: Claim, wording: str) -> Grade:
@@ -122,14 +125,17 @@ def _assign(
     grade: Callable[[Claim, str], Grade],
     *,
     shared: bool,
+    in_order: bool,
 ) -> list[Match]:
-    """The best feature for each claim, the surest pairs first.
+    """The best feature for each claim, the surest pairs first; only that of its number if `in_order`.
 
     Where features are not `shared`, each is taken once; the best is then what is left.
     """
     wishes = []
     for order, (number, claim) in enumerate(claims):
         for feature, wordings in enumerate(features):
+            if in_order and feature != number:
+                continue
             graded = ((grade(claim, one), one) for one in wordings)
             best, wording = max(graded, key=itemgetter(0), default=(0, ""))
             if best:

@@ -1,12 +1,13 @@
 """VALOR-Eval and VALOR-Bench: faithfulness and coverage of objects, attributes and relations."""
 
 from groundwatch.protocols.method import Method
-from groundwatch.protocols.valor.protocol import PROTOCOLS
+from groundwatch.protocols.valor.protocol import PROTOCOLS, ValorSettings
 from groundwatch.protocols.valor.suite import TALLY, figures, read_suite
 
 METHOD = Method(
     name="valor",
     protocols=tuple(PROTOCOLS.values()),
+    settings=ValorSettings,
     tally=TALLY,
     file_judge=f"{__name__}.file_judge:judge_file",
     validation=f"{__name__}.validation:validate",

@@ -17,6 +17,7 @@ from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.matching import engines as matching
 from groundwatch.matching.engines.base import Matching, MatchingEngine
+from groundwatch.protocols import registry
 from groundwatch.protocols.features import attribute_pairs, written
 from groundwatch.protocols.method import Progress, Result
 from groundwatch.protocols.published import json_lines, write_lines
@@ -29,8 +30,8 @@ from groundwatch.protocols.valor.files import (
     read_unmatched,
     subset_of,
 )
-from groundwatch.protocols.valor.protocol import PROTOCOLS, Valor, matched_of, pairs_of
-from groundwatch.protocols.valor.scoring import Counts, Subset, count, pool
+from groundwatch.protocols.valor.protocol import Valor, matched_of, pairs_of
+from groundwatch.protocols.valor.scoring import Matched, Subset, measure, protocol_name
 from groundwatch.runtime.settings import Settings
 
 T = TypeVar("T")
@@ -76,20 +77,21 @@ async def score_valor(
 
     A response whose engine could not judge it counts in `unjudged`, with its reason, and in nothing else.
     """
-    protocol = PROTOCOLS[subset]
+    protocol = registry.get(protocol_name(subset))
+    assert isinstance(protocol, Valor)
     try:
         if annotation is None:
             prepared = [_features_event(record, protocol) for record in read_unmatched(file, subset)]
             unjudged: dict[str, int] = {}
         else:
             prepared, unjudged = await _extracted(file, annotation, protocol, extraction, progress)
-        counts: list[Counts] = []
+        measured: list[Matched] = []
         records: list[dict[str, object]] = []
         for part in _parts(prepared):
             for record, judged in await _matched(part, protocol, matching, unjudged):
-                counts.append(count(matched_of(judged), subset))
+                measured.append(matched_of(judged))
                 records.append(after_matching(record, *pairs_of(judged), subset))
-            progress(len(counts) + sum(unjudged.values()), len(prepared))
+            progress(len(measured) + sum(unjudged.values()), len(prepared))
     finally:
         await matching.close()
     if out is not None:
@@ -97,7 +99,7 @@ async def score_valor(
     return {
         "protocol": "valor",
         "subset": subset.value,
-        **pool(counts),
+        **measure(measured, subset, in_order=protocol.in_order),
         "unjudged": unjudged,
         "judge": msgspec.to_builtins(matching.judge(protocol)),
     }

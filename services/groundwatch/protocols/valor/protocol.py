@@ -32,9 +32,10 @@ from groundwatch.protocols.features import (
     pair_text,
     read_written,
 )
+from groundwatch.protocols.method import MethodSettings
 from groundwatch.protocols.planted import Kind, by_kind, named_things, related
 from groundwatch.protocols.prompts import Form, Step, numbered, read_reply
-from groundwatch.protocols.valor.scoring import Matched, Pairs, Subset, count, protocol_name
+from groundwatch.protocols.valor.scoring import NUMBERED, Matched, Pairs, Subset, count, protocol_name
 
 CATEGORIES = {
     Subset.OBJECT_EXISTENCE: OBJECT,
@@ -94,8 +95,9 @@ class Valor(MatchedProtocol):
     package = __package__
     extraction_steps = 1
 
-    def __init__(self, subset: Subset) -> None:
+    def __init__(self, subset: Subset, *, in_order: bool = False) -> None:
         self.subset = subset
+        self.in_order = in_order and subset in NUMBERED
         self.name = protocol_name(subset)
         self.category = CATEGORIES[subset]
         self.prompt_files = {
@@ -103,7 +105,7 @@ class Valor(MatchedProtocol):
             Stage.MATCHING: (_MATCHING[self.category],),
         }
         self.rules = ExtractionRules(
-            from_facts=lambda facts: load(f"{__package__}.extraction:features")(facts, subset)
+            from_facts=lambda facts: load(f"{__package__}.extraction:features")(facts, subset), whole=True
         )
         self.sees = by_kind({self.category: SEES[subset]})
 
@@ -114,7 +116,7 @@ class Valor(MatchedProtocol):
         """Faithfulness, with the coverage beside it; `Unscorable` for a response without features."""
         if not isinstance(judged, ClaimsMatched):
             raise InputError(f"{self.name} scores matched claims, not verified ones")
-        counts = count(matched_of(judged), self.subset)
+        counts = count(matched_of(judged), self.subset, in_order=self.in_order)
         faithfulness, coverage = counts.faithfulness, counts.coverage
         if faithfulness is None:
             raise Unscorable("no_features", "nothing of this kind is said of the image")
@@ -238,6 +240,15 @@ def _sentence(subject: str, relation: str, thing: str) -> str:
 
 
 PROTOCOLS = {subset: Valor(subset) for subset in Subset}
+
+
+class ValorSettings(MethodSettings):
+    """`in_order`: an attribute of the answer meets only the annotated one of its number (tables 14, 15)."""
+
+    in_order: bool = False
+
+    def protocols(self) -> tuple[Valor, ...]:
+        return tuple(Valor(subset, in_order=self.in_order) for subset in Subset)
 
 
 def matched_of(judged: ClaimsMatched) -> Matched:

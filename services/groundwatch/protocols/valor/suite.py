@@ -20,14 +20,13 @@ from groundwatch.protocols.method import (
     TallyRequest,
 )
 from groundwatch.protocols.valor.files import SUBSETS, read_annotations, read_matched, subset_of
-from groundwatch.protocols.valor.scoring import Counts, Matched, Subset, count, pool, protocol_name
+from groundwatch.protocols.valor.scoring import Counts, Matched, Subset, count, measure, pool, protocol_name
 from groundwatch.statistics.intervals import RatioSums, cluster_rate
 
 
 def _compute(request: TallyRequest) -> Result:
     subset = subset_of(request.subset or "")
-    scores = pool(count(response, subset) for response in read_matched(request.file, subset))
-    return {"subset": subset.value, **scores}
+    return {"subset": subset.value, **measure(list(read_matched(request.file, subset)), subset)}
 
 
 def _tell(result: Result) -> str:

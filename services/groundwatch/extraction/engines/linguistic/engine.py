@@ -75,10 +75,12 @@ class LinguisticEngine(ExtractionEngine):
             found
             if isinstance(found, GroundwatchError)
             else msgspec.structs.replace(found, claims=as_claims(rules.from_facts(found.claims)))
-            for found in self.facts(responses)
+            for found in self.facts(responses, whole=rules.whole)
         ]
 
-    def facts(self, responses: Sequence[ResponseRecorded]) -> list[Extraction | GroundwatchError]:
+    def facts(
+        self, responses: Sequence[ResponseRecorded], *, whole: bool = False
+    ) -> list[Extraction | GroundwatchError]:
         outlines = [outline(response.answer) for response in responses]
         readable = [units for units in outlines if len(units) <= UNIT_LIMIT]
         vectors = self._embedder.encode([unit.text for units in readable for unit in units])
@@ -87,13 +89,13 @@ class LinguisticEngine(ExtractionEngine):
             if len(units) > UNIT_LIMIT:
                 results.append(_too_long(len(units)))
                 continue
-            results.append(self._extraction(units, vectors[: len(units)]))
+            results.append(self._extraction(units, vectors[: len(units)], whole))
             vectors = vectors[len(units) :]
         return results
 
-    def _extraction(self, units: Sequence[Unit], vectors: recogniser.Vectors) -> Extraction:
+    def _extraction(self, units: Sequence[Unit], vectors: recogniser.Vectors, whole: bool) -> Extraction:
         chances = self._recogniser.probabilities(units, vectors)
-        descriptive = [bool(chance >= 0.5) for chance in chances]
+        told = [whole or bool(chance >= 0.5) for chance in chances]
         return Extraction(
             units=tuple(
                 SubSentence(
@@ -105,7 +107,7 @@ class LinguisticEngine(ExtractionEngine):
                 )
                 for unit, chance in zip(units, chances.tolist(), strict=True)
             ),
-            claims=atomic_facts([unit.text for unit in units], descriptive),
+            claims=atomic_facts([unit.text for unit in units], told),
         )
 
 
