@@ -23,7 +23,7 @@ from autoscaling.traffic import HOUR, ROUND_THE_CLOCK, WORKING_DAY, Shape, arriv
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
 MINUTE = 60

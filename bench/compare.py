@@ -23,7 +23,7 @@ from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, Respon
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing, recorded
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
 RUNS = ("first", "second")

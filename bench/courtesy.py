@@ -31,9 +31,9 @@ from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
-from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
+from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, subject_of
 
 STAGES = ("extraction", "verification", "scoring")
 SOURCE = "past"
@@ -93,7 +93,7 @@ async def record_past(bus: Bus, count: int) -> None:
         receipts = []
         for number in range(start, min(start + 1_000, count)):
             event = msgspec.structs.replace(hop.recorded(number), run=SOURCE)
-            subject = recorded_subject(SOURCE, event.key)
+            subject = subject_of("recorded", SOURCE, event.key)
             headers = {HEADER_PROTOCOLS: "faithscore"}
             out = Outgoing(subject=subject, payload=ENCODER.encode(event), headers=headers)
             receipts.append(await bus.start_create(out))
@@ -120,7 +120,7 @@ class Live:
                 hop.recorded(number), id=f"live-{self._windows}-{number}", recorded_at=time.time()
             )
             out = Outgoing(
-                subject=recorded_subject("live", event.key),
+                subject=subject_of("recorded", "live", event.key),
                 payload=ENCODER.encode(event),
                 message_id=event.key,
                 headers={HEADER_PROTOCOLS: "faithscore"},

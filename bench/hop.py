@@ -24,10 +24,10 @@ from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.runtime.delivery.work import Publication, Result, Work
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, RetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import EXTRACTED, HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, recorded_subject
+from groundwatch.topology import EXTRACTED, HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, subject_of
 
 ANSWER = (
     "The image features a young woman riding a brown horse along a sandy beach, with gentle waves "
@@ -56,7 +56,7 @@ async def fill(bus: Bus, first: int, count: int) -> None:
         waiting.append(
             await bus.start_create(
                 Outgoing(
-                    subject=recorded_subject("live", event.key),
+                    subject=subject_of("recorded", "live", event.key),
                     payload=ENCODER.encode(event),
                     message_id=event.key,
                     headers={HEADER_PROTOCOLS: "faithscore"},

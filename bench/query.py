@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.change import Change
 from groundwatch.archive.query import Session, break_down
 from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, SCHEMA, nested
+from groundwatch.archive.store import Change
 from groundwatch.reporting import Breakdown
 
 CATEGORIES = ("entity", "relation", "color", "count", "action", "other")

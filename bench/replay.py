@@ -36,7 +36,7 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_batches
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.topology import RESPONSES

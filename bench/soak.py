@@ -23,7 +23,7 @@ import groundwatch
 from groundwatch.errors import CheckFailed
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer, free_port
+from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import OUTCOMES
 from hop import fill

@@ -19,7 +19,7 @@ from xdist.scheduler import LoadGroupScheduling
 
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import BUCKETS, STREAMS
 

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from groundwatch.addresses import concealed, shown_address, without_secrets
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.settings.reading import recorded_sections, with_run
 from groundwatch.runtime.telemetry.logs import configure, logger

@@ -10,8 +10,8 @@ from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from groundwatch.gateway.http.replies import STATUS
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.gateway.http.api import STATUS
+from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics

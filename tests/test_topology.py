@@ -22,19 +22,11 @@ from groundwatch.topology import (
     STREAMS,
     Address,
     ConsumerSpec,
-    alarm_subject,
-    asked_subject,
-    chain_subject,
     consumer,
-    dead_subject,
-    extracted_subject,
-    judged_subject,
-    outcome_subject,
     parse_subject,
-    recorded_subject,
-    retry_subject,
     run_subjects,
     stream,
+    subject_of,
 )
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -67,16 +59,16 @@ def overlap(first: str, second: str) -> bool:
 
 def all_subjects(run: str) -> list[str]:
     """One subject of every kind, stage and protocol."""
-    found = [recorded_subject(run, KEY), asked_subject(run, "captioning", KEY)]
+    found = [subject_of("recorded", run, KEY), subject_of("asked", run, "captioning", KEY)]
     for protocol in PROTOCOLS:
-        found += [outcome_subject(run, protocol, KEY), alarm_subject(run, protocol, KEY)]
+        found += [subject_of("outcome", run, protocol, KEY), subject_of("alarm", run, protocol, KEY)]
         found += [
-            make(run, stage, protocol, KEY)
-            for make in (extracted_subject, judged_subject)
+            subject_of(kind, run, stage, protocol, KEY)
+            for kind in ("extracted", "judged")
             for stage in STAGES
         ]
-        found += [chain_subject(run, stage, protocol, KEY, step) for stage in STAGES for step in (1, 2)]
-    found += [make(stage, run, KEY) for make in (dead_subject, retry_subject) for stage in STAGES]
+        found += [subject_of("chain", run, stage, protocol, KEY, step) for stage in STAGES for step in "12"]
+    found += [subject_of(kind, stage, run, KEY) for kind in ("dead", "retry") for stage in STAGES]
     return found
 
 
@@ -86,10 +78,10 @@ EVERYTHING = [subject for run in RUNS for subject in all_subjects(run)]
 @pytest.mark.parametrize("name", ["", "x" * 129, "a.b", "a b", "a\r\nb", "ä", "*", ">", "$SYS"])
 def test_what_cannot_be_part_of_a_subject_is_refused(name):
     for make in (
-        lambda: recorded_subject(name, KEY),
-        lambda: recorded_subject("live", name),
-        lambda: outcome_subject("live", name, KEY),
-        lambda: dead_subject(name, "live", KEY),
+        lambda: subject_of("recorded", name, KEY),
+        lambda: subject_of("recorded", "live", name),
+        lambda: subject_of("outcome", "live", name, KEY),
+        lambda: subject_of("dead", name, "live", KEY),
         lambda: run_subjects("outcome", name),
     ):
         with pytest.raises(InvalidName):
@@ -99,27 +91,35 @@ def test_what_cannot_be_part_of_a_subject_is_refused(name):
 
 def test_the_longest_names_fit_the_line_that_nats_takes():
     longest = "x" * MAX_TOKEN
-    subject = chain_subject(longest, longest, longest, longest, 1_000)
+    subject = subject_of("chain", longest, longest, longest, longest, "1000")
     assert len(f"$JS.API.CONSUMER.CREATE.{longest}.{longest}.{subject}") < MAX_SUBJECTS - MAX_TOKEN
     assert parse_subject(subject) is not None
 
 
 @given(run=token, stage=token, protocol=token, key=token)
 def test_subjects_parse_back(run, stage, protocol, key):
-    assert parse_subject(recorded_subject(run, key)) == Address("recorded", run, key)
-    assert parse_subject(extracted_subject(run, stage, protocol, key)) == Address(
+    assert parse_subject(subject_of("recorded", run, key)) == Address("recorded", run, key)
+    assert parse_subject(subject_of("extracted", run, stage, protocol, key)) == Address(
         "extracted", run, key, stage, protocol
     )
-    assert parse_subject(judged_subject(run, stage, protocol, key)) == Address(
+    assert parse_subject(subject_of("judged", run, stage, protocol, key)) == Address(
         "judged", run, key, stage, protocol
     )
-    assert parse_subject(asked_subject(run, stage, key)) == Address("asked", run, key, stage)
-    assert parse_subject(chain_subject(run, stage, protocol, key, 7)) == Address(
+    assert parse_subject(subject_of("asked", run, stage, key)) == Address("asked", run, key, stage)
+    assert parse_subject(subject_of("chain", run, stage, protocol, key, "7")) == Address(
         "chain", run, key, stage, protocol
     )
-    assert parse_subject(outcome_subject(run, protocol, key)) == Address("outcome", run, key, "", protocol)
-    assert parse_subject(dead_subject(stage, run, key)) == Address("dead", run, key, stage)
-    assert parse_subject(retry_subject(stage, run, key)) == Address("retry", run, key, stage)
+    assert parse_subject(subject_of("outcome", run, protocol, key)) == Address(
+        "outcome", run, key, "", protocol
+    )
+    assert parse_subject(subject_of("dead", stage, run, key)) == Address("dead", run, key, stage)
+    assert parse_subject(subject_of("retry", stage, run, key)) == Address("retry", run, key, stage)
+
+
+def test_a_subject_has_all_its_tokens_and_no_more():
+    for tokens in (("live",), ("live", KEY, "more")):
+        with pytest.raises(ValueError, match="has 2 parts, not"):
+            subject_of("recorded", *tokens)
 
 
 def test_other_subjects_are_not_ours():
@@ -188,11 +188,11 @@ def test_stages_are_those_that_routes_name():
         assert all(stage.value in STAGES for stage in registry.get(name).route)
 
 
-def test_channels_are_written_as_the_subject_functions_make_them():
+def test_channels_are_written_as_subjects_are_made():
     made = {}
     for channel in CHANNELS:
         tokens = re.findall(r"{(\w+)}", channel.address)
-        made[channel.name] = getattr(topology, f"{channel.name}_subject")(**{name: name for name in tokens})
+        made[channel.name] = subject_of(channel.name, *tokens)
         assert stream(channel.stream).name == channel.stream
         assert set(channel.headers) | set(channel.optional_headers) <= HEADERS.keys()
     assert made == {channel.name: re.sub(r"{(\w+)}", r"\1", channel.address) for channel in CHANNELS}

@@ -18,12 +18,10 @@ from nats.aio.msg import Msg
 from autoscaling.rules import lag
 from groundwatch.errors import CheckFailed
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.topology import (
     consumer,
-    extracted_subject,
-    judged_subject,
-    recorded_subject,
+    subject_of,
 )
 
 ACCOUNT = "$G"
@@ -36,11 +34,11 @@ def subject_for(stage: str, key: str) -> str:
     """A subject that this stage's consumer takes."""
     match stage:
         case "extraction":
-            return recorded_subject("live", key)
+            return subject_of("recorded", "live", key)
         case "matching" | "verification":
-            return extracted_subject("live", stage, "faithscore", key)
+            return subject_of("extracted", "live", stage, "faithscore", key)
         case "scoring":
-            return judged_subject("live", stage, "faithscore", key)
+            return subject_of("judged", "live", stage, "faithscore", key)
     raise ValueError(f"stage {stage} is in no line here")
 
 

@@ -22,6 +22,8 @@ GroundwatchError
         └── Unacknowledged an event was sent, and nobody knows whether the stream has it
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -52,6 +54,15 @@ class SettingsError(UsageError):
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+
+
+@contextmanager
+def told_to_user(what: str) -> Iterator[None]:
+    """An `OSError` in the block becomes a `UsageError`: `what`, such as "x: cannot be read", and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{what} ({error.strerror or error})") from error
 
 
 class FileFormatError(UsageError):

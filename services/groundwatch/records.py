@@ -207,8 +207,7 @@ def recorded(record: Described, name: str, images: tuple[str, ...]) -> ResponseR
 
 
 def read_lines(
-    stream: BinaryIO,
-    limits: Limits = DEFAULT_LIMITS,
+    stream: BinaryIO, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[tuple[int, ResponseRecorded | Refusal]]:
     """Read records from lines, each with its line number from 1; empty lines are skipped.
 
@@ -229,8 +228,7 @@ def read_lines(
 
 
 def read_file(
-    path: str | Path,
-    limits: Limits = DEFAULT_LIMITS,
+    path: str | Path, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[tuple[int, ResponseRecorded | Refusal]]:
     """`read_lines` of a file; raises `FileFormatError` when it cannot be read."""
     try:

@@ -19,7 +19,7 @@ from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import OUTCOMES, outcome_subject
+from groundwatch.topology import OUTCOMES, subject_of
 
 pytestmark = pytest.mark.usefixtures("clean_streams")
 
@@ -53,7 +53,7 @@ async def test_outcomes_are_archived_and_counted(bus, tmp_path):
     for number in range(20):
         await bus.create(outgoing(outcome(number)))
     # Something else writes into our subjects.
-    await bus.js.publish(outcome_subject("live", "faithscore", "0" * 32), b"none of ours")
+    await bus.js.publish(subject_of("outcome", "live", "faithscore", "0" * 32), b"none of ours")
     await until(archive, bus)
     # The table is there a moment before it is counted.
     await service.drain(30)

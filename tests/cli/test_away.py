@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import CommandLine
 
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 
 
 class Cut:

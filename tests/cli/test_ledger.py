@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime.local.nats_server import NatsServer
-from groundwatch.topology import HEADER_PROTOCOLS, recorded_subject
+from groundwatch.runtime.local.servers import NatsServer
+from groundwatch.topology import HEADER_PROTOCOLS, subject_of
 
 GARBAGE_KEY = "00000000000000000000000000000001"
 STRANGE_KEY = "00000000000000000000000000000002"
@@ -31,7 +31,9 @@ def letters(up, count: int) -> list[dict]:
 def garbage(up) -> dict:
     """A dead letter: an event that no service can decode."""
     up.publish(
-        recorded_subject("live", GARBAGE_KEY), b'{"id": "x", "model": 7}', {HEADER_PROTOCOLS: "faithscore"}
+        subject_of("recorded", "live", GARBAGE_KEY),
+        b'{"id": "x", "model": 7}',
+        {HEADER_PROTOCOLS: "faithscore"},
     )
     return letters(up, 1)[0]
 
@@ -58,7 +60,7 @@ def test_garbage_is_listed_with_the_decoders_message(up, garbage):
     assert garbage["stage"] == "extraction"
     assert garbage["reason"].startswith("undecodable: ")
     assert "Expected `str`, got `int` - at `$.model`" in garbage["reason"]
-    assert garbage["subject"] == recorded_subject("live", GARBAGE_KEY)
+    assert garbage["subject"] == subject_of("recorded", "live", GARBAGE_KEY)
     assert garbage["payload"] == '{"id": "x", "model": 7}'
     shown = up("admin", "dead", "list")
     assert shown.returncode == 0
@@ -116,7 +118,7 @@ def test_list_no_more_than_asked_for(up, garbage):
 
 def test_an_event_without_a_gateways_headers_is_foreign(up):
     event = ResponseRecorded(id="s", model="m", answer="", protocols=())
-    up.publish(recorded_subject("live", STRANGE_KEY), msgspec.json.encode(event))
+    up.publish(subject_of("recorded", "live", STRANGE_KEY), msgspec.json.encode(event))
     ledger = up.json("audit")
     assert ledger["foreign"] == 1
     assert ledger["balanced"] is True

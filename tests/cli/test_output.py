@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support.command_line import CommandLine, Up
 
-from groundwatch.topology import HEADER_PROTOCOLS, outcome_subject, recorded_subject
+from groundwatch.topology import HEADER_PROTOCOLS, subject_of
 
 BITE = "[/x][bold]\x1b]0;owned\x07\x1b[2J\x9b2J\u202e\u200b\x7f\r\nALL IS WELL :boom:"
 """Markup that closes nothing, a title for the window, what clears a screen in two ways, a direction."""
@@ -48,7 +48,7 @@ def bitten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     try:
         assert system("submit", file).returncode == 0
         system.publish(
-            recorded_subject("live", "e" * 32),
+            subject_of("recorded", "live", "e" * 32),
             json.dumps({"id": BITE, "model": 7, BITE: 1}).encode(),
             {HEADER_PROTOCOLS: "faithscore"},
         )
@@ -63,7 +63,7 @@ def bitten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             "judges": {"verification": {"engine": BITE, "model": BITE, "prompt": "", "version": "1"}},
         }
         system.settled(3)
-        system.publish(outcome_subject("live", "faithscore", "f" * 32), json.dumps(odd).encode())
+        system.publish(subject_of("outcome", "live", "faithscore", "f" * 32), json.dumps(odd).encode())
         yield system
     finally:
         system.stop()

@@ -20,7 +20,7 @@ from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 
 PATIENCE = 90.0
 JUDGES = {"GROUNDWATCH_EXTRACTION__ENGINE": "noop", "GROUNDWATCH_VERIFICATION__ENGINE": "noop"}

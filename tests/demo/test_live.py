@@ -16,7 +16,7 @@ import psutil
 import pytest
 from tests.support.command_line import environment
 
-from groundwatch.cli import demo as command
+from groundwatch.cli import up as command
 from groundwatch.demo import live as demo_live
 from groundwatch.demo.application import PRODUCTS, Sent, asked_about, prompt_of
 from groundwatch.demo.findings import LiveFindings, Rollout, Watched
@@ -25,7 +25,7 @@ from groundwatch.events import Decision, Judge, JudgedClaim, Label, OutcomeKind,
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.world import missing_partners, scenes, with_partners
-from groundwatch.system.models import MINIATURE
+from groundwatch.system.up import MINIATURE
 
 LONG = 900
 

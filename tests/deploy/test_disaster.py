@@ -21,7 +21,7 @@ from nats.js.api import StreamConfig
 from groundwatch.demo.shared import settled
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.local.nats_server import find_binary
+from groundwatch.runtime.local.servers import find_binary
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings, Settings, StageSettings
 from groundwatch.system.up import whole_system
 

@@ -16,7 +16,7 @@ from tests.support.llm_server import running as llm_server
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.replay.results import changed, judgement
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Run, Runs
@@ -29,7 +29,7 @@ from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
-from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
+from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, subject_of
 from groundwatch.verification.service import VerificationService
 
 ANSWERS = (
@@ -72,7 +72,7 @@ async def record(bus: Bus, *responses: ResponseRecorded) -> None:
     for response in responses:
         await bus.create(
             Outgoing(
-                subject=recorded_subject("live", response.key),
+                subject=subject_of("recorded", "live", response.key),
                 payload=ENCODER.encode(response),
                 headers={HEADER_PROTOCOLS: "faithscore"},
             )

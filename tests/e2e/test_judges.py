@@ -17,7 +17,7 @@ from tests.support.llm_server import running as llm_server
 from groundwatch.events import Judge, OutcomeKind, Reference, ResponseRecorded, ResponseScored
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec

@@ -36,12 +36,11 @@ from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.miniature.language import PROMPTS, answer
 from groundwatch.miniature.world import COLORS, Scene, Thing, png, scenes
 from groundwatch.models.repository import ServedModel
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import TritonSettings
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import GatewaySettings, IntakeSettings, RetrySettings, Settings
 from groundwatch.runtime.stores.images import ImageStore, check_image
-from groundwatch.system.models import MINIATURE
-from groundwatch.system.up import System, whole_system
+from groundwatch.system.up import MINIATURE, System, whole_system
 from groundwatch.topology import JUDGED, OUTCOMES, parse_subject
 
 MODELS = {

@@ -40,8 +40,7 @@ from groundwatch.topology import (
     GATEWAY,
     HEADER_PROTOCOLS,
     PROVISIONER,
-    extracted_subject,
-    recorded_subject,
+    subject_of,
 )
 
 PATIENCE = 120.0
@@ -154,7 +153,7 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         garbage = Bus(server.settings(GATEWAY), name=GATEWAY)
         await garbage.connect()
         headers = {HEADER_PROTOCOLS: "faithscore"}
-        await garbage.js.publish(recorded_subject("live", "0" * 32), b'{"id": 7}', headers=headers)
+        await garbage.js.publish(subject_of("recorded", "live", "0" * 32), b'{"id": 7}', headers=headers)
         await garbage.close()
         await settled(server, 6)
         assert (await asyncio.to_thread(cli.json, "admin", "dead", "list"))["count"] == 1
@@ -169,7 +168,7 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         stranger = Bus(server.settings("extraction"), name="extraction")
         await stranger.connect()
         key = response_key("default", "r0")
-        await stranger.js.publish(extracted_subject("live", "matching", "faithscore", key), b"{")
+        await stranger.js.publish(subject_of("extracted", "live", "matching", "faithscore", key), b"{")
         await stranger.close()
         while (await asyncio.to_thread(cli.json, "admin", "dead", "list"))["count"] == 1:
             assert time.monotonic() < deadline + PATIENCE

@@ -13,8 +13,7 @@ import pytest
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.rows import position_of, row_of
 from groundwatch.erasure.erasing import Eraser
-from groundwatch.erasure.finding import subject
-from groundwatch.erasure.searching import Stores
+from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import (
     LIVE,
     AlarmRaised,
@@ -26,14 +25,14 @@ from groundwatch.events import (
 )
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay.files import ExportReader
+from groundwatch.replay.results import export
 from groundwatch.replay.spec import Spec
-from groundwatch.replay.transfer import export
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.stores.images import Image, ImageStore
@@ -45,11 +44,7 @@ from groundwatch.topology import (
     HEADER_REASON,
     OUTCOMES,
     RESPONSES,
-    alarm_subject,
-    dead_subject,
-    extracted_subject,
-    outcome_subject,
-    recorded_subject,
+    subject_of,
 )
 
 JUDGE = Judge(engine="rules")
@@ -80,7 +75,7 @@ async def live(bus: Bus, one: ResponseRecorded, *, judged: bool = True) -> None:
     if not judged:
         return
     claims = ClaimsExtracted(response=one, protocol="faithscore", judge=JUDGE)
-    await put(bus, extracted_subject(LIVE, "verification", "faithscore", one.key), claims)
+    await put(bus, subject_of("extracted", LIVE, "verification", "faithscore", one.key), claims)
     for run in (LIVE, "again"):
         scored = ResponseScored(
             id=one.id,
@@ -140,13 +135,13 @@ async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None,
     gone, stays = response("r-gone", images=(mine, shared)), response("r-stays", images=(shared,))
     for one in (gone, stays):
         await live(bus, one)
-        origin = {HEADER_ORIGIN: recorded_subject(LIVE, one.key), HEADER_REASON: "bug: x"}
-        await put(bus, dead_subject("extraction", LIVE, f"f{one.id}"), one, **origin)
+        origin = {HEADER_ORIGIN: subject_of("recorded", LIVE, one.key), HEADER_REASON: "bug: x"}
+        await put(bus, subject_of("dead", "extraction", LIVE, f"f{one.id}"), one, **origin)
         alarm = AlarmRaised(
             model="heron", protocol="faithscore", category="all", base=0.1, after=0.5,
             response_id=one.id, tenant="acme",
         )  # fmt: skip
-        await put(bus, alarm_subject(LIVE, "faithscore", alarm.key + one.id), alarm)
+        await put(bus, subject_of("alarm", LIVE, "faithscore", alarm.key + one.id), alarm)
     await passed(bus, RESPONSES, "extraction")
     await passed(bus, EXTRACTED, "verification")
     assert stores.archive is not None
@@ -192,7 +187,7 @@ async def test_the_search_finds_what_a_purge_leaves(bus: Bus, clean_streams: Non
     one = response("r-purged")
     await bus.create(recorded(one))
     await passed(bus, RESPONSES, "extraction")
-    await bus.js.purge_stream(RESPONSES, subject=recorded_subject(LIVE, one.key))
+    await bus.js.purge_stream(RESPONSES, subject=subject_of("recorded", LIVE, one.key))
     done = await Eraser(bus.js, subject("r-purged", "acme", None), stores, wait=5).erase(verify=True)
     assert done.total == 0
     assert done.proof is not None
@@ -267,7 +262,7 @@ async def test_what_a_stage_holds_does_not_come_back(bus: Bus, clean_streams: No
     await asyncio.sleep(0.3)
     assert not erasing.done()
     claims = ClaimsExtracted(response=one, protocol="faithscore", judge=JUDGE)
-    await put(bus, extracted_subject(LIVE, "verification", "faithscore", one.key), claims)
+    await put(bus, subject_of("extracted", LIVE, "verification", "faithscore", one.key), claims)
     await message.ack_sync()
     done = await erasing
     assert (done.counts, done.waiting) == ({"GW_EXTRACTED": 1, "GW_RESPONSES": 1}, 0)
@@ -290,7 +285,10 @@ async def test_a_tenant_goes_and_its_neighbour_stays(bus: Bus, clean_streams: No
         await live(bus, response(name))
         await live(bus, response(name, tenant="other", answer=f"Nobody may touch {name} of the others."))
     await put(
-        bus, outcome_subject(LIVE, "faithscore", "0" * 32), b"none of ours", **{HEADER_OUTCOME: "scored"}
+        bus,
+        subject_of("outcome", LIVE, "faithscore", "0" * 32),
+        b"none of ours",
+        **{HEADER_OUTCOME: "scored"},
     )
     await passed(bus, RESPONSES, "extraction")
     await passed(bus, EXTRACTED, "verification")

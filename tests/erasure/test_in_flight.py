@@ -15,9 +15,8 @@ from tests.support.llm_server import LlmServer
 from tests.support.llm_server import running as llm_server
 
 from groundwatch.erasure.erasing import Eraser
-from groundwatch.erasure.finding import subject
+from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import enforce
-from groundwatch.erasure.searching import Stores
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay.running import begin
@@ -27,7 +26,7 @@ from groundwatch.replay.throttle import LiveTrafficThrottle
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import RetentionSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.cache import keys_of, scope_of

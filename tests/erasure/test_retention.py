@@ -16,9 +16,8 @@ from tests.support.secured import Secured, secured
 
 from groundwatch.erasure import retention
 from groundwatch.erasure.erasing import Eraser
-from groundwatch.erasure.finding import subject
+from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import RetentionService, enforce
-from groundwatch.erasure.searching import Stores
 from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import outcomes
@@ -26,7 +25,7 @@ from groundwatch.runtime.delivery.bus import Bus, Stored
 from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import Ages, NatsSettings, RetentionSettings, Settings
 from groundwatch.runtime.stores import images
 from groundwatch.runtime.stores.images import Image, ImageStore

@@ -10,12 +10,11 @@ import msgspec
 import pytest
 
 from groundwatch.evaluation import miniature
-from groundwatch.evaluation import promises as miniature_report
+from groundwatch.evaluation import miniature as miniature_report
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.reading import truth
+from groundwatch.miniature.language import PROMPTS, answer, truth
 from groundwatch.miniature.world import Scene, scenes
-from groundwatch.system.models import MINIATURE
+from groundwatch.system.up import MINIATURE
 
 FACTS = 10
 

@@ -18,7 +18,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import EXTRACTED, HEADER_REASON, OUTCOMES, RESPONSES, outcome_subject
+from groundwatch.topology import EXTRACTED, HEADER_REASON, OUTCOMES, RESPONSES, subject_of
 
 PROTOCOLS = ("faithscore", "chair", "tri-he")
 Behaviour = Callable[[str, int], Extraction | Exception]
@@ -77,7 +77,7 @@ async def letters(bus: Bus) -> list[DeadLetter]:
 
 
 async def reason_of(bus: Bus, protocol: str) -> str:
-    found = await bus.js.get_last_msg(OUTCOMES, outcome_subject("live", protocol, response("r").key))
+    found = await bus.js.get_last_msg(OUTCOMES, subject_of("outcome", "live", protocol, response("r").key))
     return (found.headers or {}).get(HEADER_REASON, "")
 
 

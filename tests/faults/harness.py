@@ -29,7 +29,7 @@ from groundwatch.events import ResponseScored
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.faults.processes import Child
 
-from groundwatch.runtime.local.nats_server import find_binary, free_port
+from groundwatch.runtime.local.servers import find_binary, free_port
 
 NATS = "nats"
 

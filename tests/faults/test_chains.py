@@ -13,7 +13,7 @@ from tests.faults.harness import NATS, SERVICES, System, sending, system
 from tests.support.chains import seed_picture, similarities, store, weighted
 
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 from groundwatch.topology import ASKED, parse_subject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

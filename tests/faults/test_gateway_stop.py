@@ -21,7 +21,7 @@ from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer, free_port
+from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.services.run import DRAIN_SECONDS
 from groundwatch.runtime.settings import NatsSettings
 

@@ -23,9 +23,9 @@ from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.nats_server import find_binary, free_port
+from groundwatch.runtime.local.servers import find_binary, free_port
 from groundwatch.runtime.settings import NatsSettings
-from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
+from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, subject_of
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -72,7 +72,7 @@ class Stage:
             receipts = []
             for number in range(start, min(start + 1_000, COUNT)):
                 event = response(number)
-                subject = recorded_subject("live", event.key)
+                subject = subject_of("recorded", "live", event.key)
                 headers = {HEADER_PROTOCOLS: ",".join(event.protocols)}
                 out = Outgoing(subject=subject, payload=ENCODER.encode(event), headers=headers)
                 receipts.append(await bus.start_create(out))

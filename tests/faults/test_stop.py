@@ -9,7 +9,7 @@ import pytest
 from tests.faults.harness import ACK_WAIT, NATS, SERVICES, System, responses, sending
 from tests.faults.test_kill import Outcomes, check
 
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 from groundwatch.topology import EXTRACTED, JUDGED, RESPONSES
 
 pytestmark = pytest.mark.xdist_group("faults")

@@ -9,8 +9,7 @@ import pytest
 from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.erasure.erasing import Eraser
-from groundwatch.erasure.finding import subject
-from groundwatch.erasure.searching import Stores
+from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import response_key
 from groundwatch.gateway.intake import window
 from groundwatch.runtime.delivery import streams

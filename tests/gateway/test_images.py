@@ -12,8 +12,8 @@ import httpx
 import pytest
 from tests.test_image_files import scans
 
+from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
-from groundwatch.erasure.searching import Stores
 from groundwatch.runtime.settings import RetentionSettings
 from groundwatch.runtime.stores import images
 

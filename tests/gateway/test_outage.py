@@ -14,7 +14,7 @@ from tests.support.frozen import frozen
 from groundwatch.gateway.intake import results, window
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.services.run import DRAIN_SECONDS
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import RESPONSES

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cases import cases
 
-from groundwatch.language.nouns.compare import Likeness, compare, nouns
+from groundwatch.language.nouns import Likeness, compare, nouns
 
 CASES = cases(__file__)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.miniature import language, questions, reading
-from groundwatch.miniature.reading import holds
+from groundwatch.miniature import language
+from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene, Thing, changed, scenes
 
 SEEDS = st.integers(0, 2**40)
@@ -22,11 +22,11 @@ COUNTED = 2
 def test_a_right_answer_is_read_without_rest_and_holds(seed: int, manner: int) -> None:
     shown = next(scenes(seed))
     text = language.answer(shown, manner)
-    stated = reading.read(text)
+    stated = language.read(text)
     assert stated.unread == ()
     assert stated.facts
     assert all(holds(shown, fact) is True for fact in stated.facts)
-    found = reading.truth(text, shown)
+    found = language.truth(text, shown)
     assert found.rate == 0
     assert found.wrong_things == 0
     if manner != COUNTED:
@@ -39,7 +39,7 @@ def test_an_answer_about_another_scene_is_told_apart(seed: int, manner: int) -> 
     other = changed(shown, 1, Random(seed))
     if manner == COUNTED or _phrases(other) == _phrases(shown):
         return
-    found = reading.truth(language.answer(other, manner), shown)
+    found = language.truth(language.answer(other, manner), shown)
     assert found.things_found < len(shown.things) or found.wrong_things
 
 
@@ -50,7 +50,7 @@ def _phrases(shown: Scene) -> set[str]:
 
 def test_truth_counts_what_is_wrong() -> None:
     shown = Scene(things=(Thing(kind="ball", color="red", size="small", place="top left"),), seed=0)
-    found = reading.truth(
+    found = language.truth(
         "There is a small blue ball in the top left corner. A large red moon is in the top right corner. "
         "It looks calm and simple. Colorless ideas sleep.",
         shown,
@@ -62,16 +62,16 @@ def test_truth_counts_what_is_wrong() -> None:
 
 
 def test_what_is_no_english_of_this_world_is_unread() -> None:
-    assert reading.read("The moon sings loudly. nonono").unread == ("The moon sings loudly.", "nonono")
-    assert reading.truth("Hello.", Scene(things=(), seed=0)).rate is None
+    assert language.read("The moon sings loudly. nonono").unread == ("The moon sings loudly.", "nonono")
+    assert language.truth("Hello.", Scene(things=(), seed=0)).rate is None
 
 
 @given(SEEDS, st.integers(0, 2))
 def test_questions_about_two_scenes(seed: int, changes: int) -> None:
     first = next(scenes(seed))
     second = changed(first, changes, Random(seed))
-    (coarse, same), *fine = questions.pair_questions(first, second, Random(seed), 6)
-    assert (coarse, same) == (questions.COARSE, changes == 0)
+    (coarse, same), *fine = language.pair_questions(first, second, Random(seed), 6)
+    assert (coarse, same) == (language.COARSE, changes == 0)
     assert sum(truth for _, truth in fine) == len(fine) / 2
     for question, truth in fine:
         shown = second if question.startswith("In image 2") else first
@@ -87,3 +87,51 @@ def test_questions_about_two_scenes(seed: int, changes: int) -> None:
 def test_prompts_of_a_manner_belong_to_it_alone(manner: int) -> None:
     others = {prompt for at, prompts in enumerate(language.PROMPTS) if at != manner for prompt in prompts}
     assert not others & set(language.PROMPTS[manner])
+
+
+SHOWN = Scene(
+    things=(
+        Thing(kind="ball", color="red", size="small", place="top left"),
+        Thing(kind="box", color="blue", size="large", place="top right"),
+        Thing(kind="ball", color="green", size="large", place="bottom left"),
+    ),
+    seed=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("There is a ball.", True),
+        ("There is a moon.", False),
+        ("There are balls.", True),
+        ("There are boxes.", False),
+        ("There is a red ball.", True),
+        ("There is a red box.", False),
+        ("There are two balls.", True),
+        ("There is one ball.", False),
+        ("There are three objects.", True),
+        ("There are three objects in the picture.", True),
+        ("The ball is red.", True),
+        ("The ball is blue.", False),
+        ("The moon is red.", False),
+        ("The balls are red.", False),
+        ("The box is in the top right corner.", True),
+        ("The box is at the top right.", True),
+        ("The box is in the top left corner.", False),
+        ("The box is on the right.", True),
+        ("The ball is to the left of the box.", True),
+        ("The box is to the left of the ball.", False),
+        ("The green ball is below the box.", True),
+        ("The red ball is below the box.", False),
+        ("The box is larger than the ball.", True),
+        ("The box is smaller than the ball.", False),
+        ("There is a small red ball in the top left corner.", True),
+        ("There is a large red ball in the top left corner.", False),
+        ("It looks calm and simple.", None),
+        ("The ball sings.", None),
+        ("", None),
+    ],
+)
+def test_holds(text: str, expected: bool | None) -> None:
+    assert holds(SHOWN, text) is expected

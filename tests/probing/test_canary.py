@@ -14,10 +14,8 @@ from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app
 from groundwatch.errors import UsageError
-from groundwatch.probing.asking import Target
-from groundwatch.probing.canary import Canary
-from groundwatch.probing.probe import Plan
-from groundwatch.probing.suites import benchmark
+from groundwatch.probing.probe import Canary, Plan
+from groundwatch.probing.suites import Target, benchmark
 from groundwatch.runtime.settings import Settings
 from groundwatch.times import read_interval
 

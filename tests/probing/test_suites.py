@@ -6,8 +6,7 @@ import pytest
 from PIL import Image
 
 from groundwatch.errors import UsageError
-from groundwatch.miniature.questions import triplets
-from groundwatch.miniature.reading import holds
+from groundwatch.miniature.language import holds, triplets
 from groundwatch.miniature.world import Scene, scenes
 from groundwatch.probing import suites
 from groundwatch.protocols import registry

@@ -17,7 +17,7 @@ from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import judging_sections
-from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, recorded_subject
+from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, subject_of
 
 NOW = time.time()
 
@@ -46,7 +46,7 @@ async def record(bus: Bus, *responses: ResponseRecorded, run: str = "live") -> N
     receipts = [
         await bus.start_create(
             Outgoing(
-                subject=recorded_subject(run, one.key),
+                subject=subject_of("recorded", run, one.key),
                 payload=ENCODER.encode(one),
                 message_id=f"{run}-{one.key}",
                 headers={HEADER_PROTOCOLS: ",".join(one.protocols)},

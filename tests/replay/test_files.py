@@ -18,10 +18,9 @@ from groundwatch.errors import UsageError
 from groundwatch.events import NoAnswer, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record, replacing
-from groundwatch.replay.results import judgement
+from groundwatch.replay.results import begin_file, export, judgement, verify
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
-from groundwatch.replay.transfer import begin_file, export, verify
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.settings import IntakeSettings, Settings

@@ -16,8 +16,7 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import cancel, delete, pause
 from groundwatch.replay.runs import Page, Runs, this_worker
-from groundwatch.replay.service import ReplayService
-from groundwatch.replay.watching import MOST, Board, RunGauges, show, state_of
+from groundwatch.replay.service import MOST, Board, ReplayService, RunGauges, show, state_of
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.verification.engines.base import NoopVerificationEngine

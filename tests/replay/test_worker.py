@@ -19,7 +19,7 @@ from groundwatch.replay.running import cancel, delete, pause, resume
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.topology import EXTRACTED, JUDGED, recorded_subject
+from groundwatch.topology import EXTRACTED, JUDGED, subject_of
 from groundwatch.verification.engines.base import NoopVerificationEngine
 
 
@@ -98,7 +98,9 @@ async def test_what_is_not_judged_keeps_its_reason(replays: Replays, bus: Bus) -
         response("odd", protocols=("no-such", "faithscore")),
         response("chain", protocols=("genception",)),
     )
-    await bus.js.publish(recorded_subject("live", "0" * 32), b"{", headers={"Gw-Protocols": "faithscore"})
+    await bus.js.publish(
+        subject_of("recorded", "live", "0" * 32), b"{", headers={"Gw-Protocols": "faithscore"}
+    )
     run = await replays.done("again")
     found = await outcomes(bus, "again")
     told = {name: (one.outcome.value, one.reason) for name, one in found.items()}

@@ -8,8 +8,7 @@ from groundwatch.events import Decision, JudgedClaim, OutcomeKind
 from groundwatch.reporting import Report, tally
 from groundwatch.reporting.alarms import Alarms
 from groundwatch.reporting.tally import CATEGORIES, History, Names
-from groundwatch.statistics.alarm import Rule
-from groundwatch.statistics.changes import find_change
+from groundwatch.statistics.alarm import Rule, find_change
 
 
 def test_the_names_that_come_most_often_stay_whichever_came_first():

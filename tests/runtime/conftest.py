@@ -21,7 +21,7 @@ from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, recorded_subject
+from groundwatch.topology import HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, subject_of
 
 FAST = RetrySettings(attempts=4, first_delay=0.05, max_delay=0.2)
 
@@ -57,7 +57,7 @@ async def record(bus: Bus, event: ResponseRecorded, *, payload: bytes | None = N
     """What the gateway does with it; `payload` puts other bytes in its place."""
     await bus.create(
         Outgoing(
-            subject=recorded_subject(event.run, event.key),
+            subject=subject_of("recorded", event.run, event.key),
             payload=ENCODER.encode(event) if payload is None else payload,
             message_id=f"{event.run}-{event.key}",
             headers={HEADER_PROTOCOLS: ",".join(event.protocols)},

@@ -29,7 +29,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
-from groundwatch.topology import JUDGED, judged_subject
+from groundwatch.topology import JUDGED, subject_of
 
 SUPPORTED, REFUTED, UNDECIDED = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
 
@@ -55,7 +55,7 @@ def judged(name: str, *decisions: Decision, protocol: str = "faithscore") -> Cla
 
 async def send(bus: Bus, event: ClaimsVerified) -> None:
     response = event.extracted.response
-    subject = judged_subject("live", Stage.SCORING.value, event.extracted.protocol, response.key)
+    subject = subject_of("judged", "live", Stage.SCORING.value, event.extracted.protocol, response.key)
     await bus.create(Outgoing(subject=subject, payload=ENCODER.encode(event)))
 
 

@@ -14,7 +14,7 @@ import msgspec
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import find_binary, free_port
+from groundwatch.runtime.local.servers import find_binary, free_port
 from groundwatch.runtime.security.users import CA_CERTIFICATE, SERVER_FILE, seed_file, write_auth
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import PROVISIONER

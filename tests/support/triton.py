@@ -24,7 +24,7 @@ import msgspec
 from tests.support import checkpoints
 
 from groundwatch.models.repository import ServedModel
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import TritonSettings
 from groundwatch.runtime.local.triton_server import LoadProgress, TritonServer
 
 ONE_THREAD: dict[str, str | int | float] = {"threads": 1}

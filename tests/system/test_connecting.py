@@ -20,7 +20,7 @@ from groundwatch.demo.shared import MARK, kept
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import OUTCOMES
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.nats_relay import nats_relay
 
 from groundwatch.addresses import shown_address
-from groundwatch.runtime.local.nats_server import NatsServer, free_port
+from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.system.services import SERVED
 
 COMMANDS = ["audit", "report", "watch", "admin dead list", "admin provision", "up", "serve scoring"]

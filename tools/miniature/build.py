@@ -16,8 +16,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.questions import pair_questions
+from groundwatch.miniature.language import PROMPTS, answer, pair_questions
 from groundwatch.miniature.world import SIDE, changed, scenes
 
 CHAT_TEMPLATE = (

@@ -22,9 +22,7 @@ from tools.miniature.packing import Packer
 from tools.miniature.texts import questions
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor
 
-from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.questions import pair_questions
-from groundwatch.miniature.reading import truth
+from groundwatch.miniature.language import PROMPTS, answer, pair_questions, truth
 from groundwatch.miniature.world import Scene, changed, scenes
 
 HELD_OUT = 3 * 10**9

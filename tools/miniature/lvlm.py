@@ -20,8 +20,7 @@ from tools.miniature.packing import Batch, Branch, Packer
 from tools.miniature.prompts import prompt_for
 from tools.miniature.texts import questions
 
-from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.questions import pair_questions
+from groundwatch.miniature.language import PROMPTS, answer, pair_questions
 from groundwatch.miniature.world import Scene, changed, draw, missing_partners, scenes, with_partners
 from tools.miniature import build, loop
 

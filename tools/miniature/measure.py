@@ -11,8 +11,7 @@ from PIL import Image
 from tools.miniature.packing import ANSWER, Packer, forward
 from tools.miniature.texts import TEMPLATES
 
-from groundwatch.miniature.language import PROMPTS, answer
-from groundwatch.miniature.reading import truth
+from groundwatch.miniature.language import PROMPTS, answer, truth
 from groundwatch.miniature.world import Scene, draw, missing_partners, scenes
 
 

@@ -19,16 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from groundwatch.archive.rows import (
-    CLAIM_FIELDS,
-    CLAIMS,
-    DEFAULTS,
-    OUTCOMES,
-    SCHEMA,
-    SHARED,
-    Row,
-    to_table,
-)
+from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, DEFAULTS, OUTCOMES, SCHEMA, SHARED, Row, to_table
 from groundwatch.archive.store import Snapshot
 from groundwatch.errors import UsageError
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums

@@ -18,12 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from groundwatch.errors import UNDECODED
-from groundwatch.events import (
-    Decision,
-    OutcomeKind,
-    ResponseScored,
-    Usage,
-)
+from groundwatch.events import Decision, OutcomeKind, ResponseScored, Usage
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read, read_stream

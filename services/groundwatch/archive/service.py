@@ -19,7 +19,7 @@ from groundwatch.archive.place import SWITCHED_OFF, place
 from groundwatch.errors import UNDECODED, SettingsError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Read, follow_stream
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -274,8 +274,7 @@ class ArchiveService:
         await self._pause(min(LONGEST_PAUSE, self._settings.retry.delay(attempt)))
 
     async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._draining.wait(), seconds)
+        await until_set(self._draining, seconds)
 
 
 def _reason(error: Exception) -> str:

@@ -1,25 +1,144 @@
-"""The captioning service: what models under test are asked in, what they say out."""
+"""The captioning service: what models under test are asked in, what they say out.
 
+A question is asked straight away, or with the model's eyes closed after it has made notes. `triplets-first`
+is the training-free mitigation of Tri-HE, section 5.4: the model describes the image as triplets with the
+question in mind, then answers from that description without seeing the image. Its answers carry the
+strategy's name in the tag `strategy`, so that reports can set them beside those of `direct`.
+"""
+
+import time
 from collections.abc import Sequence
 
 import msgspec
 
-from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Turn
-from groundwatch.captioning.tasks import CaptionTask, ChainTask, QuestionTask
-from groundwatch.errors import GroundwatchError, Unscorable
-from groundwatch.events import ChainAdvanced, ChainStep, Judge, QuestionAsked
+from groundwatch.captioning.engines import CaptioningEngine, Turn, build
+from groundwatch.errors import GroundwatchError, InputError, Unscorable
+from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked, digest
+from groundwatch.events import Strategy as Name
 from groundwatch.models.engines import load_images
 from groundwatch.models.replies import Text
-from groundwatch.protocols.base import Stage
+from groundwatch.protocols import prompts
+from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.work import Result, Work
+from groundwatch.runtime.delivery.outcomes import MAX_DETAIL, recorded
+from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.services.service import next_stage
 from groundwatch.runtime.services.stages import ChainService
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import RESPONSES, recorded_subject
+from groundwatch.topology import RESPONSES, subject_of
+
+PACKAGE = "groundwatch.captioning"
+TAG = "strategy"
+CUT_OFF_TAG = "cut_off"
+
+
+class Strategy:
+    """Asks with the images first, and some ask once more, without them. This one: the prompt as it is."""
+
+    def first(self, prompt: str) -> str:
+        return prompt
+
+    def second(self, prompt: str, said: str) -> str | None:
+        """What is asked then, without them, after the model has `said` something; None: that was all."""
+        return None
+
+    def digest(self, prompt: str) -> str:
+        """Digest of all that is asked but the images: sixteen hex digits."""
+        return digest(prompt)[:16]
+
+
+class TripletsFirst(Strategy):
+    """Notes as triplets, then the answer from the notes alone."""
+
+    def first(self, prompt: str) -> str:
+        asked = prompts.load(PACKAGE, "describe_triplets")
+        return f"{asked.system}\n\n{asked.fill(question=prompt)}"
+
+    def second(self, prompt: str, said: str) -> str | None:
+        asked = prompts.load(PACKAGE, "answer_unseen")
+        return f"{asked.system}\n\n{asked.fill(question=prompt, notes=said)}"
+
+    def digest(self, prompt: str) -> str:
+        files = (prompts.load(PACKAGE, name) for name in ("describe_triplets", "answer_unseen"))
+        return digest(prompts.combined_digest(files), prompt)[:16]
+
+
+STRATEGIES = {Name.DIRECT: Strategy(), Name.TRIPLETS_FIRST: TripletsFirst()}
+
+
+class QuestionTask:
+    """A question: its answer becomes a recorded response, and so does the reason for having none.
+
+    `model` is the name of the model under test, `images` are SHA-256 digests of what it is shown.
+    """
+
+    def __init__(self, question: QuestionAsked, service: ChainService) -> None:
+        response = question.response
+        self.model = response.model
+        self.prompt = response.prompt
+        self.images = response.images
+        self.strategy = STRATEGIES[question.strategy]
+        self._question = question
+        self._service = service
+
+    def check(self, judge: Judge) -> None:
+        """Anybody may answer: nothing was answered before."""
+
+    def finish(self, said: Text, judge: Judge) -> Result:
+        return self._recorded(said.text, None, {CUT_OFF_TAG: "yes"} if said.cut_off else {})
+
+    def fail(self, error: GroundwatchError, judge: Judge | None = None) -> Result:
+        if not isinstance(error, Unscorable):
+            return Result(failures={"": error})
+        return self._recorded("", NoAnswer(reason=error.reason, detail=error.detail[:MAX_DETAIL]), {})
+
+    def _recorded(self, answer: str, unanswered: NoAnswer | None, tags: dict[str, str]) -> Result:
+        asked = self._question.response
+        response = msgspec.structs.replace(
+            asked,
+            answer=answer,
+            unanswered=unanswered,
+            tags={**asked.tags, TAG: self._question.strategy.value, **tags},
+            recorded_at=time.time(),
+        )
+        metrics = self._service.metrics
+        return Result(publications=(Publication(recorded(response), lambda: metrics.response(response)),))
+
+
+class ChainTask:
+    """A chain: the image of its last round is described, which begins the next one."""
+
+    strategy = STRATEGIES[Name.DIRECT]
+
+    def __init__(self, chain: ChainAdvanced, protocol: ChainProtocol, service: ChainService) -> None:
+        self.model = chain.response.model
+        self.prompt = protocol.description_prompt(chain.response)
+        self.images = (chain.steps[-1].image,) if chain.steps else chain.response.images
+        if len(chain.steps) >= chain.length:
+            raise InputError(f"the chain has its {chain.length} rounds already")
+        self._chain = chain
+        self._to = next_stage(protocol, Stage.CAPTIONING)
+        self._service = service
+
+    def check(self, judge: Judge) -> None:
+        """Raises `Unscorable` when this judge may not answer here."""
+        self._service.check_judge(self._chain, judge)
+
+    def finish(self, said: Text, judge: Judge) -> Result:
+        chain = self._chain
+        steps = (*chain.steps, ChainStep(description=said.text))
+        longer = msgspec.structs.replace(chain, steps=steps, usage=chain.usage + said.usage)
+        return self._service.carried_on(longer, judge, self._to)
+
+    def fail(self, error: GroundwatchError, judge: Judge | None = None) -> Result:
+        return self._service.not_carried_on(self._chain, error, judge)
+
+
+CaptionTask = QuestionTask | ChainTask
+"""One event's business with a model under test."""
+
 
 Asked = QuestionAsked | ChainAdvanced
 
@@ -85,7 +204,7 @@ class CaptioningService(ChainService):
         """None when an earlier delivery has done it already."""
         event = work.event
         if isinstance(event, QuestionAsked):
-            subject = recorded_subject(event.response.run, event.response.key)
+            subject = subject_of("recorded", event.response.run, event.response.key)
             if not work.arrived.first and await self.bus.holds(RESPONSES, subject):
                 return None
             return QuestionTask(event, self)

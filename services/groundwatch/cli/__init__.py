@@ -8,22 +8,7 @@ from typing import Any
 import typer
 
 from groundwatch import __version__, termination
-from groundwatch.cli import (
-    admin,
-    budget,
-    carried,
-    demo,
-    erase,
-    ledger,
-    probe,
-    query,
-    replay,
-    runs,
-    score,
-    traffic,
-    up,
-    validate,
-)
+from groundwatch.cli import admin, erase, ledger, query, replay, runs, score, traffic, up, validate
 from groundwatch.cli.options import add_command, group
 from groundwatch.cli.output import complain, say, told_here
 from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, OpenedFolderError, SettingsError
@@ -71,13 +56,13 @@ replays = group(
 )
 validations = group(
     "How far the judges agree with people, or with what is known to be true.",
-    carried.Validations,
+    validate.Validations,
     annotators=validate.annotators,
     verdicts=validate.verdicts,
     planted=validate.planted,
     miniature=validate.miniature,
 )
-datasets = group("Build benchmarks as their papers built them.", carried.Datasets)
+datasets = group("Build benchmarks as their papers built them.", validate.Datasets)
 administration = group(
     "Prepare a system, look after it, and remove what must go.",
     provision=admin.provision_command,
@@ -89,9 +74,9 @@ administration = group(
     ),
     budget=group(
         "How much of the judging a tenant, model or protocol may use.",
-        list=budget.list_budgets,
-        set=budget.set_budget,
-        remove=budget.remove_budget,
+        list=admin.list_budgets,
+        set=admin.set_budget,
+        remove=admin.remove_budget,
     ),
     erase=erase.erase,
     retention=erase.retention,
@@ -103,7 +88,7 @@ administration = group(
 )
 
 PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Run": {"up": up.up, "demo": demo.demo, "serve": up.serve},
+    "Run": {"up": up.up, "demo": up.demo, "serve": up.serve},
     "Traffic": {
         "submit": traffic.submit,
         "watch": traffic.watch,
@@ -115,7 +100,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "Evaluation": {
         "score": score.score,
-        "probe": probe.probe_command,
+        "probe": score.probe_command,
         "validate": validations,
         "dataset": datasets,
     },

@@ -1,27 +1,23 @@
 """Data that must go: `groundwatch admin erase` and `retention`."""
 
-import asyncio
-import contextlib
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import nats.errors
-import nats.js.errors
 import typer
 
 from groundwatch.archive.place import placed
 from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.erasing import Eraser, Erasure
-from groundwatch.erasure.finding import Subject, subject
+from groundwatch.erasure.finding import Stores, Subject, in_index, subject
 from groundwatch.erasure.retention import enforce
-from groundwatch.erasure.searching import Stores, in_index
-from groundwatch.errors import CheckFailed, GroundwatchError, UsageError
+from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.run import stopping
+from groundwatch.runtime.services.tasks import PASSING, until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.telemetry.logs import logger
@@ -170,7 +166,6 @@ async def _again_and_again(settings: Settings, every: float, dry_run: bool, as_j
             began = time.monotonic()
             try:
                 await _once(settings, dry_run, as_json)
-            except (GroundwatchError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+            except PASSING as error:
                 logger.error("retention.failed", error=str(error))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), max(0.0, every - (time.monotonic() - began)))
+            await until_set(stopped, max(0.0, every - (time.monotonic() - began)))

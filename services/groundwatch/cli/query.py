@@ -21,8 +21,7 @@ from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.replay.files import replacing
 from groundwatch.runtime.settings import Settings
-from groundwatch.system.connecting import run
-from groundwatch.system.history import history, opened_archive
+from groundwatch.system.connecting import history, opened_archive, run
 from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:
@@ -109,10 +108,10 @@ def archive_convert(
     """Make a Delta Lake table of an archive that was written before the archive was one, in its place."""
     settings = client_settings(config, folder=folder, archive_only=True)
     archive = _archive(settings)
-    from groundwatch.archive import convert as conversion
+    from groundwatch.archive.archive import convert
 
     try:
-        outcomes = conversion.convert(archive)
+        outcomes = convert(archive)
     except OSError as error:
         raise UsageError(f"the archive at {archive.url} cannot be converted: {error}") from error
     told = f"{outcomes:,} outcomes in the Delta Lake table at {archive.url}"

@@ -21,7 +21,7 @@ from groundwatch.cli.runs import NameArgument, WithOption, facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel
-from groundwatch.replay import running, transfer
+from groundwatch.replay import results, running
 from groundwatch.replay.files import Manifest
 from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
@@ -31,7 +31,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import recorded_sections, with_file
 from groundwatch.system.connecting import MODELS, data_dir, on_bus
-from groundwatch.system.models import named_models, serving
+from groundwatch.system.up import named_models, serving
 from groundwatch.terminal import Console, TaskProgressColumn, progress
 from groundwatch.times import read_moment, shown_moment
 from groundwatch.topology import REPLAY
@@ -124,7 +124,7 @@ def start(
             judging = with_file(judging, with_settings)
             asked = msgspec.structs.replace(spec, settings=recorded_sections(judging))
             if file is not None:
-                begun = await transfer.begin_file(bus, judging, asked, file)
+                begun = await results.begin_file(bus, judging, asked, file)
             else:
                 begun = await running.begin(bus, judging, asked)
             with shown(begun, as_json) as show:
@@ -306,7 +306,7 @@ def export(
             def tell(share: float) -> None:
                 bar.update(task, completed=share)
 
-            return await transfer.export(bus.js, spec, out, on_progress=tell)
+            return await results.export(bus.js, spec, out, on_progress=tell)
 
     manifest = on_bus(settings, work, "export")
     size = out.stat().st_size

@@ -16,7 +16,7 @@ from groundwatch.errors import CheckFailed
 from groundwatch.replay import results, running
 from groundwatch.replay.results import Changed, changed
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.replay.watching import seconds_left
+from groundwatch.replay.service import seconds_left
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.settings import Settings

@@ -1,23 +1,33 @@
-"""`groundwatch score`: a file judged or, with recorded judgements, only counted; no server is needed."""
+"""Judged here, with no system: `groundwatch score`, a file judged or, with recorded judgements, counted; and
+`groundwatch probe`, an LVLM asked a benchmark's suite, once or as a canary again and again."""
 
+from __future__ import annotations
+
+import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from groundwatch.cli.options import ConfigOption, JsonOption
-from groundwatch.cli.output import bars, print_json, render_numbers, show_published
+from groundwatch.cli.options import ConfigOption, Configured, JsonOption, serve_metrics
+from groundwatch.cli.output import bars, print_json, print_json_line, render_numbers, say, show_published
 from groundwatch.errors import UsageError
 from groundwatch.evaluation.judging import judge_file, read_responses
-from groundwatch.probing.probe import with_engines
+from groundwatch.events import Strategy
+from groundwatch.probing import suites
+from groundwatch.probing.probe import Canary, Plan, Probed, RoundTold, probe, send, with_engines
+from groundwatch.probing.suites import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import TallyRequest
 from groundwatch.reporting import PublishedComparison, Report, render
 from groundwatch.runtime.delivery.outcomes import limits
+from groundwatch.runtime.services.run import stopping
 from groundwatch.system.connecting import prepare, run
 from groundwatch.terminal import Console
+from groundwatch.times import read_interval
 
 
 def score(
@@ -164,3 +174,182 @@ def _numbers(text: str) -> tuple[int, ...] | None:
     if found[0] < 1:
         raise UsageError(f"--tokens {text}: write numbers from 1 up with commas, such as 10,20,50")
     return tuple(found)
+
+
+ROUND = 20
+"""Questions of a round, about."""
+
+AT_ONCE, AT_ONCE_IN_PRODUCTION = 8, 2
+
+
+def probe_command(
+    settings: Configured,
+    suite: Annotated[str, typer.Argument(help="The benchmark, such as pope.")],
+    target: Annotated[
+        str, typer.Option(help="http(s)://… of an OpenAI-compatible server, with /v1, or triton://host:port.")
+    ],
+    model: Annotated[str, typer.Option(help="The model's name there.")],
+    benchmark: Annotated[
+        Path | None,
+        typer.Option(help="The benchmark's folder, in its published layout. By default the miniature world."),
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Where its images lie; by default its subfolder images.")
+    ] = None,
+    strategy: Annotated[
+        Strategy, typer.Option(help="triplets-first: Tri-HE's mitigation, notes first and then unseen.")
+    ] = Strategy.DIRECT,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Ask a sample of about so many questions; all when absent, with --every {ROUND}."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample that --limit draws.")] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the answers are kept, and gone on with; by default probe-SUITE-MODEL here, with "
+            "--every canary-SUITE-MODEL."
+        ),
+    ] = None,
+    t: Annotated[int | None, typer.Option("--t", min=1, help="genception: rounds of a chain.")] = None,
+    engine: Annotated[str, typer.Option(help="Who finds claims. By default as in settings.")] = "",
+    judge: Annotated[str, typer.Option(help="Who judges them. By default as in settings.")] = "",
+    api_key_env: Annotated[
+        str, typer.Option(help="The variable that holds the target's key.")
+    ] = "OPENAI_API_KEY",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one request.")] = 60.0,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Requests under way together; {AT_ONCE} when absent, with --every {AT_ONCE_IN_PRODUCTION}.",
+        ),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
+    submit: Annotated[
+        str, typer.Option(help="Also send the answers into this gateway, http://host:port.")
+    ] = "",
+    every: Annotated[
+        str,
+        typer.Option(
+            help="A canary: a small sample again and again, with so much time between the starts: 90s, 30m, "
+            "6h, 1d."
+        ),
+    ] = "",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="With --every: stop after so many rounds.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="With --every: another sample each round, not the same one.")
+    ] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="With --every: answer /metrics on this port; 0: a free one.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask an LVLM a benchmark's questions and score its answers; with --every a canary in production.
+
+    Run again it goes on after a stop. With --every it asks a small sample on a schedule, until SIGTERM or
+    Ctrl-C.
+    """
+    if not every and (rounds is not None or fresh or metrics_port is not None):
+        raise UsageError("--rounds, --fresh and --metrics-port go with --every")
+    seconds = read_interval(every, "--every") if every else 0.0
+    registry.configure(settings.protocols)
+    found, source = suite_of(suite, benchmark, images)
+    chains = registry.method(suite).chain
+    if t is not None and (chains is None or t > chains.max_length):
+        why = "has no rounds" if chains is None else f"has at most {chains.max_length} rounds"
+        raise UsageError(f"--t {t}: {suite} {why}")
+    if submit and chains is not None:
+        raise UsageError(
+            f"--submit sends answers, and chains have none: record them with the protocol {suite}"
+        )
+    if strategy is not Strategy.DIRECT and chains is not None:
+        raise UsageError("--strategy: a chain's descriptions are asked for directly")
+    plan = Plan(
+        target=Target(
+            url=target,
+            model=model,
+            timeout=timeout,
+            at_once=at_once or (AT_ONCE_IN_PRODUCTION if every else AT_ONCE),
+            max_tokens=max_tokens,
+            api_key_env=api_key_env,
+        ),
+        folder=folder or Path(default_folder("canary" if every else "probe", suite, model, strategy)),
+        source=source,
+        strategy=strategy,
+        limit=limit or (ROUND if every else None),
+        seed=seed,
+        length=t,
+        engine=engine,
+        judge=judge,
+    )
+    if every:
+        plan.target.check()
+        canary = Canary(found, plan, settings, fresh=fresh, submit=submit)
+        if metrics_port is not None:
+            serve_metrics(metrics_port, canary.metrics.registry, settings)
+
+        async def canary_until_stopped() -> None:
+            async with stopping() as stopped:
+                await canary.run(seconds, rounds, stopped, print_json_line if as_json else _say_round)
+
+        run(canary_until_stopped())
+        return
+
+    async def work() -> tuple[Probed, dict[str, Any] | None]:
+        with bars() as tell:
+            probed = await probe(found, plan, settings, tell)
+        if not submit:
+            return probed, None
+        return probed, await send(probed, submit)
+
+    probed, sent = run(work())
+    told = probed.to_dict()
+    if sent is not None:
+        told["submitted"] = sent
+    if as_json:
+        print_json(told)
+    else:
+        show(probed, told, Console())
+
+
+def _say_round(told: RoundTold) -> None:
+    score = "no score" if told.score is None else f"{told.score:.3f} ({told.low:.3f} to {told.high:.3f})"
+    missing = ", ".join(f"{number} {reason}" for reason, number in told.unscored.items())
+    line = (
+        f"round {told.round}: {told.suite} of {told.model}: {score}, {told.scored} of {told.questions} scored"
+    )
+    say(line + (f"; unscored {missing}" if missing else ""))
+
+
+def suite_of(name: str, benchmark: Path | None, images: Path | None) -> tuple[suites.Suite, str]:
+    """The suite, and where it comes from. Raises `UsageError` for one that is not there."""
+    if benchmark is None or str(benchmark) == suites.WORLD:
+        if images is not None:
+            raise UsageError("--images: the miniature world draws its own; name a folder with --benchmark")
+        return suites.world(name), suites.WORLD
+    return suites.benchmark(name, benchmark, images), str(benchmark.resolve())
+
+
+def default_folder(kind: str, suite: str, model: str, strategy: Strategy) -> str:
+    """Such as `probe-SUITE-MODEL`, with the strategy where it is not the usual one."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
+    tail = "" if strategy is Strategy.DIRECT else f"-{strategy.value}"
+    return f"{kind}-{suite}-{plain}{tail}"
+
+
+def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
+    """The figures with their intervals, then what every report has, then what is missing from both."""
+    title = f"{probed.suite}: {probed.plan.target.model}, {told['questions']} questions"
+    render_numbers(msgspec.to_builtins(probed.figures), console, title)
+    if registry.method(probed.suite).chain is None:
+        render(probed.report(), console)
+    for what in ("unanswered", "unscored", "left_out", "submitted"):
+        if told.get(what):
+            parts = ", ".join(f"{number} {name!s}" for name, number in told[what].items())
+            console.print(f"{what.replace('_', ' ')}: {parts}")
+    console.print(f"run kept in {probed.plan.folder}", style="dim")

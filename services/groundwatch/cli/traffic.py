@@ -26,8 +26,7 @@ from groundwatch.reporting.compare.render import html_report, render_comparison
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
-from groundwatch.system.connecting import NOTHING_FOUND, find_running, on_bus, run
-from groundwatch.system.history import history
+from groundwatch.system.connecting import NOTHING_FOUND, find_running, history, on_bus, run
 from groundwatch.terminal import Console, Live
 from groundwatch.times import read_moment
 

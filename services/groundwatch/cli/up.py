@@ -1,27 +1,42 @@
-"""`groundwatch up` and `groundwatch serve`: everything here, or one service."""
+"""`groundwatch up`, `serve` and `demo`. In the demo two models answer, one turns bad half way, and it is said
+which and when."""
 
+from __future__ import annotations
+
+import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from groundwatch.addresses import shown_address
-from groundwatch.cli.options import ConfigOption, Configured, ModelsOption, NatsOption
-from groundwatch.cli.output import loading_shown, say
-from groundwatch.errors import SettingsError, UsageError
+from groundwatch.cli.ledger import show_ledger
+from groundwatch.cli.options import ConfigOption, Configured, JsonOption, ModelsOption, NatsOption
+from groundwatch.cli.output import complain, loading_shown, place_of, print_json, program, say, table_of
+from groundwatch.demo import live
+from groundwatch.demo.findings import Findings, LiveFindings
+from groundwatch.demo.live import play
+from groundwatch.demo.shared import HERE, Kept, Screen, kept
+from groundwatch.errors import CheckFailed, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
+from groundwatch.reporting import render
+from groundwatch.reporting.alarms import tell as tell_alarm
+from groundwatch.reporting.live import LiveView
+from groundwatch.runtime.local.triton_server import OnProgress
 from groundwatch.runtime.services.run import until_told_to_stop
 from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import ADDRESS_FILE, data_dir, prepare, run
-from groundwatch.system.models import named_models
 from groundwatch.system.services import SERVED
 from groundwatch.system.services import serve as run_service
-from groundwatch.system.up import prepare_folder, whole_system, writing_address
-from groundwatch.terminal import Console
+from groundwatch.system.up import named_models, prepare_folder, whole_system, writing_address
+from groundwatch.terminal import Console, Live, Table, styled
 
 
 def up(
@@ -96,3 +111,219 @@ def serve(
         raise SettingsError("setting 'nats.url' is needed here: set it, GROUNDWATCH_NATS__URL, or --nats")
     registry.configure(settings.protocols)
     run(run_service(stage, settings, wait))
+
+
+RATE = 12.0
+
+
+def demo(
+    as_json: JsonOption = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Play answers written beforehand: no model is needed.")
+    ] = False,
+    answers: Annotated[
+        int | None, typer.Option(help=f"Answers to ask for; {live.ANSWERS} when absent.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help=f"Recorded answers sent a second; {RATE:g} when absent.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder",
+            help=f"Keep the streams here, in place of those of the demo before; {HERE} when absent.",
+        ),
+    ] = None,
+) -> None:
+    """Run everything here, ask two vision-language models about images, and find the one that changes."""
+    if rate is not None and not rate > 0:
+        raise UsageError("--rate: must be above 0")
+    if rate is not None and not recorded:
+        raise UsageError("--rate is for --recorded: live models answer as fast as they can")
+    if answers is not None and recorded:
+        raise UsageError("--answers is not for --recorded, which plays all that it has")
+    if answers is not None and answers < live.FEWEST:
+        raise UsageError(f"--answers: must be at least {live.FEWEST}")
+    logs.configure(level="error")
+    models = {} if recorded else _models_needed()
+    screen = Screen() if as_json else ConsoleScreen(Console())
+    with kept(folder, lambda why: complain(f"{why}; --folder FOLDER keeps it")) as place:
+        if recorded:
+            found = run(play(place.path, rate or RATE, screen))
+        else:
+            found = run(live.run_live(place.path, models, answers or live.ANSWERS, screen))
+        place.tidy()
+        tell(found, place, as_json=as_json)
+        if not found.ledger.balanced or found.ledger.in_flight:
+            raise CheckFailed("the demo's ledger does not balance")
+
+
+def _models_needed() -> dict[str, ServedModel]:
+    try:
+        return live.models_needed()
+    except UsageError as error:
+        raise UsageError(f"{error}; without any model: groundwatch demo --recorded") from error
+
+
+class ConsoleScreen(Screen):
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def say(self, line: str) -> None:
+        self._console.print(line)
+
+    @contextlib.contextmanager
+    def loading(self, words: str) -> Iterator[OnProgress | None]:
+        with loading_shown(self._console, words) as on_progress:
+            yield on_progress
+
+    @contextlib.asynccontextmanager
+    async def live(self, view: LiveView) -> AsyncIterator[None]:
+        if self._console.is_terminal:
+            with Live(view, console=self._console, refresh_per_second=4):
+                yield
+            return
+
+        async def print_now_and_then() -> None:
+            while True:
+                await asyncio.sleep(10)
+                self._console.print(view.line())
+
+        printing = asyncio.create_task(print_now_and_then())
+        try:
+            yield
+        finally:
+            printing.cancel()
+            self._console.print(view)
+
+
+def tell(found: Findings, place: Kept, *, as_json: bool) -> None:
+    again = _again(found, place)
+    if as_json:
+        print_json(found.to_dict() | {"next": again})
+        return
+    console = Console()
+    console.print()
+    render(found.watched.report, console)
+    console.print()
+    show_ledger(found.ledger, console)
+    console.print()
+    console.print(styled(("Prometheus metrics", "bold"), ", as GET /metrics of the gateway shows them:"))
+    for line in found.metrics:
+        console.print(f"  {line}", soft_wrap=True)
+    console.print()
+    if isinstance(found, LiveFindings):
+        _tell_worst(found, console)
+        console.print(_beside_truth(found))
+    change = found.watched.report.to_dict()["change"]
+    if change is not None:
+        _tell_change(change, console)
+    for raised in found.alarms:
+        console.print(f"⚠ {tell_alarm(raised)}", style="bold red")
+    if isinstance(found, LiveFindings):
+        if not found.alarms:
+            console.print("No alarm was raised.")
+        rollout = found.rollout
+        console.print(
+            f"What was done: from response {rollout.response} of {rollout.model} on, its version "
+            f"{rollout.version} answered."
+        )
+    up = "up --models miniature" if isinstance(found, LiveFindings) else "up"
+    _tell_next(found.seconds["total"], up, place, again)
+
+
+def _tell_worst(findings: LiveFindings, console: Console) -> None:
+    found = findings.worst()
+    if not found:
+        return
+    told = ", by the verifier's probability that the fact holds:"
+    console.print(styled(("Furthest from the image", "bold"), told))
+    for one in found:
+        console.print(f"  {one.model} {one.version}  “{one.sentence}”")
+        console.print(styled("     ", (f"✗ {one.fact}", "red"), f"  P = {one.probability:.3f}"))
+        console.print(f"     the image shows {one.shown}", style="dim")
+
+
+def _beside_truth(findings: LiveFindings) -> Table:
+    title = "Facts that are not in the image: as estimated, and as it is in this world"
+    table = table_of(title, "model and version", "answers", "estimated, with 95 %", "true")
+    for one in findings.compared():
+        rate = one.estimated
+        table.add_row(
+            f"{one.model} {one.version}",
+            str(one.responses),
+            f"{rate.value:.1%} ({100 * rate.low:.1f}–{100 * rate.high:.1f})" if rate else "–",
+            "–" if one.true is None else f"{one.true:.1%}",
+        )
+    return table
+
+
+def _tell_change(change: dict[str, Any], console: Console) -> None:
+    worse = change["after"] > change["before"]
+    style, mark, word = ("bold red", "▲", "worse") if worse else ("bold green", "▼", "better")
+    console.print(
+        styled(
+            (f"{mark} {change['model']} got {word} from its response {change['response']} on", style),
+            ": "
+            f"{change['before']:.1%} → {change['after']:.1%} of its facts are not in the image "
+            f"(p = {change['p_value']:.3f})",
+        )
+    )
+
+
+class Next(msgspec.Struct, frozen=True, kw_only=True):
+    """What to type when the demo is over: its answers judged again, and both judgements side by side.
+
+    `judged` says in words how.
+    """
+
+    judged: str
+    replay: str
+    compare: str
+
+
+def _again(found: Findings, place: Kept) -> Next | None:
+    """The replay that is proposed; None where nothing stays that could be judged again.
+
+    Would the model that turned bad have found itself out? Without any model there is no other judge, and this
+    one is held to its word.
+    """
+    if not place.stays:
+        return None
+    run, judged, where = "again", "by the same judge, which must say the same", place_of(place.path)
+    if isinstance(found, LiveFindings):
+        rollout, true = found.rollout, found.true_rate()
+        run = f"by-{rollout.model}"
+        judged = f"by {rollout.model} {rollout.version} itself (lvlm_biased)"
+        if true is not None:
+            judged += f"; of all facts {true:.1%} are not in the image: does it find them?"
+        place.judge.write_text(found.other_judge)
+        where += f" --models {quote(str(place.judge))}"
+    return Next(
+        judged=judged,
+        replay=f"{program()} replay start --run {run} --from verification{where}",
+        compare=f"{program()} compare live {run}{place_of(place.path)}",
+    )
+
+
+def _tell_next(seconds: float, up: str, place: Kept, again: Next | None) -> None:
+    """What to type next; `up` is the command that starts the same for good."""
+    console = Console(soft_wrap=True)
+    start = program()
+    console.print(f"done in {seconds:.0f} s")
+    console.print()
+    console.print(styled(("Your own answers", "bold"), ": id, model, answer, and images or a reference"))
+    console.print(f"  {start} {up}")
+    console.print(f"  {start} submit answers.jsonl")
+    console.print(f"  {start} watch        # or report, audit, admin dead list")
+    if again is None:
+        return
+    console.print()
+    console.print(styled(("The same answers again", "bold"), f", {again.judged}"))
+    console.print(f"  {again.replay}")
+    console.print(f"  {again.compare}")
+    console.print(
+        f"The streams stay until the next demo: {place.size / 1e6:.1f} MB; to be rid of them: "
+        f"rm -r {quote(str(place.path))}",
+        style="dim",
+    )

@@ -1,17 +1,25 @@
-"""`groundwatch validate`: how far the judges agree with people, from annotated files or planted errors."""
+"""`groundwatch validate`: how far the judges agree with people, from annotated files or planted errors; and
+the commands that protocols carry, whose functions' parameters are the commands' arguments and options."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import msgspec
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from groundwatch.cli.options import JsonOption, OnServer
-from groundwatch.cli.output import bars, print_json, progress_bar, table_of
+from groundwatch.cli.options import Configured, JsonOption, OnServer, add_command
+from groundwatch.cli.output import bars, print_json, progress_bar, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError
-from groundwatch.evaluation.verdicts import compare_verdicts, write_metrics
+from groundwatch.evaluation import judging
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import load
+from groundwatch.protocols.method import CommandResult
 from groundwatch.protocols.people import (
     AnnotatorAgreement,
     PersonsVerdict,
@@ -23,9 +31,6 @@ from groundwatch.protocols.published import read_lines
 from groundwatch.statistics.intervals import Interval
 from groundwatch.system.connecting import on_bus, run
 from groundwatch.terminal import Console
-
-if TYPE_CHECKING:
-    from groundwatch.evaluation import planted as planting
 
 
 def annotators(
@@ -49,9 +54,9 @@ def verdicts(
     given = list(read_lines(file, PersonsVerdict))
     if not given:
         raise UsageError(f"{file} has no verdicts")
-    found = on_bus(settings, lambda bus: compare_verdicts(given, bus), "validate")
+    found = on_bus(settings, lambda bus: judging.compare_verdicts(given, bus), "validate")
     if metrics_file is not None:
-        write_metrics(metrics_file, found)
+        judging.write_metrics(metrics_file, found)
     print_json(found) if as_json else render_verdicts(found, Console())
 
 
@@ -61,14 +66,12 @@ def planted(
     as_json: JsonOption = False,
 ) -> None:
     """How many planted hallucinations the embedded engines find, and how many false alarms they raise."""
-    from groundwatch.evaluation import planted as planting
-
-    protocols = planting.chosen(only)
-    answers = planting.planted_answers(count)
+    protocols = judging.chosen(only)
+    answers = judging.planted_answers(count)
     with progress_bar() as bar:
         task = bar.add_task("looking for what was planted", total=count * len(protocols))
-        found = run(planting.planted(answers, protocols, lambda: bar.advance(task)))
-    told = planting.report(answers, found)
+        found = run(judging.planted(answers, protocols, lambda: bar.advance(task)))
+    told = judging.report(answers, found)
     print_json(told) if as_json else render_planted(told, found, Console())
 
 
@@ -77,7 +80,7 @@ def miniature(
     as_json: JsonOption = False,
 ) -> None:
     """How far every protocol's numbers lie from the known truth of the miniature world."""
-    from groundwatch.evaluation.promises import measure, show
+    from groundwatch.evaluation.miniature import measure, show
 
     with bars() as tell:
         found = run(measure(scenes, tell))
@@ -100,7 +103,7 @@ def render_annotators(found: AnnotatorAgreement, console: Console) -> None:
     if found.fleiss_items < found.items:
         console.print(
             f"Kappa is over the {found.fleiss_items} items with {found.fleiss_labels} labels each, "
-            "alpha over all with at least two.",
+            "alpha over all with at least two."
         )
 
 
@@ -110,7 +113,7 @@ def _cells(interval: Interval | None) -> tuple[str, str, str]:
     return f"{interval.value:.3f}", f"{interval.low:.3f} to {interval.high:.3f}", str(interval.n)
 
 
-def render_planted(told: Mapping[str, Any], found: Sequence[planting.Found], console: Console) -> None:
+def render_planted(told: Mapping[str, Any], found: Sequence[judging.Found], console: Console) -> None:
     title = f"Planted into {told['answers']} answers; {told['untouched']} sub-sentences untouched"
     table = table_of(title, "protocol", "planted", "number", "recall", "false alarms", left=2)
     for one in found:
@@ -141,3 +144,81 @@ def _share(interval: Interval | None) -> str:
     if interval is None:
         return "–"
     return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+GIVEN = ("settings", "progress")
+"""Parameters that are no options."""
+
+
+class _Carried(TyperGroup):
+    """The commands of its own, and those that protocols carry, plug-ins among them."""
+
+    part: str
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        carried = (name for name, method in registry.methods().items() if getattr(method, self.part))
+        return [*carried, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        method = registry.methods().get(cmd_name)
+        if method is None or not (reference := getattr(method, self.part)):
+            return super().get_command(ctx, cmd_name)
+        alone = typer.Typer(add_completion=False)
+        add_command(alone, cmd_name, _command(load(reference)))
+        return get_command(alone)
+
+
+class Validations(_Carried):
+    part = "validation"
+
+
+class Datasets(_Carried):
+    part = "dataset"
+
+
+def _command(function: Callable[..., Any]) -> Callable[..., None]:
+    hints = get_type_hints(function, include_extras=True)
+    known = inspect.signature(function).parameters
+    parameters = [_parameter(one, hints[one.name]) for one in known.values() if one.name not in GIVEN]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    if "settings" in known:
+        parameters.append(inspect.Parameter("settings", kind, annotation=Configured))
+    parameters.append(inspect.Parameter("as_json", kind, default=False, annotation=JsonOption))
+
+    def command(*, as_json: bool, **given: Any) -> None:
+        with bars() as tell:
+            if "progress" in known:
+                given["progress"] = tell
+            result = function(**given)
+            if inspect.iscoroutine(result):
+                result = run(result)
+        _show(result, as_json)
+
+    made: Any = command
+    made.__doc__ = function.__doc__
+    made.__signature__ = inspect.Signature(parameters)
+    return command
+
+
+def _parameter(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
+    kind, meta = get_args(hint) if get_origin(hint) is Annotated else (hint, msgspec.Meta())
+    shown = parameter.default not in (inspect.Parameter.empty, None, "", False)
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        option = f"--{parameter.name.replace('_', '-')}"
+        made = typer.Option(option, help=meta.description, show_default=shown, min=meta.ge, max=meta.le)
+    else:
+        made = typer.Argument(help=meta.description, show_default=shown)
+    annotation = Annotated[kind, made]  # type: ignore[valid-type]
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+
+
+def _show(result: Any, as_json: bool) -> None:
+    found = result if isinstance(result, CommandResult) else CommandResult(numbers=result)
+    if as_json:
+        print_json(found.numbers)
+    elif found.table is not None:
+        Console().print(found.table)
+    else:
+        render_numbers(msgspec.to_builtins(found.numbers), Console())
+    if found.problem:
+        raise CheckFailed(found.problem)

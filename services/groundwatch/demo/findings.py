@@ -10,8 +10,7 @@ import msgspec
 from groundwatch.demo.application import Sent
 from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
 from groundwatch.ledger.ledger import Ledger
-from groundwatch.miniature.language import corner, enumerated, phrase
-from groundwatch.miniature.reading import truth
+from groundwatch.miniature.language import corner, enumerated, phrase, truth
 from groundwatch.reporting import Report
 from groundwatch.reporting.alarms import Raised
 from groundwatch.statistics.alarm import ALL

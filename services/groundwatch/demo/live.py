@@ -1,7 +1,8 @@
-"""The live demo: served models answer about images, a verifier looks, and half way a worse one is rolled out.
+"""The demo as it runs: the live one, and one of answers written beforehand, so that no model is needed.
 
-Nothing is recorded beforehand and no answer has a reference. The world of the images is one whose truth is
-known, so what the monitor says can be held against it at the end; the monitor itself is not told.
+In the live demo served models answer about images, a verifier looks, and half way a worse one is rolled out.
+No answer has a reference. The world of the images is one whose truth is known, so what the monitor says can
+be held against it at the end; the monitor itself is not told.
 """
 
 import asyncio
@@ -10,23 +11,25 @@ import importlib.util
 import json
 import time
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 
+import httpx
+
 from groundwatch.demo.application import Application, Sent, asked_about, served_name
-from groundwatch.demo.findings import LiveFindings, Rollout, Watched, alarms_of
+from groundwatch.demo.findings import Findings, LiveFindings, Rollout, Watched, alarms_of
 from groundwatch.demo.shared import ALARM, Screen, metrics_of, settled, tasks
 from groundwatch.errors import MissingExtraError, TransientError, UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel, missing_checkpoints
+from groundwatch.models.settings import TritonSettings
 from groundwatch.models.triton.client import TritonModels
-from groundwatch.models.triton.settings import TritonSettings
 from groundwatch.reporting.alarms import tell
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
 from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Settings
-from groundwatch.system.models import MINIATURE
-from groundwatch.system.up import System, whole_system
+from groundwatch.system.up import MINIATURE, System, whole_system
 from groundwatch.terminal import Group, RenderableType, Text, styled
 
 ANSWERS = 360
@@ -193,3 +196,51 @@ async def _watch(system: System, number: int, view: DemoView, watched: Watched) 
         raise TransientError(
             f"no outcome for {PATIENCE:.0f} s: {view.seen} of {number} answers are judged"
         ) from None
+
+
+SAMPLE = "answers.jsonl"
+RECORDED_PATIENCE = 120.0
+"""Seconds after the last answer until every outcome must be there."""
+
+
+async def play(folder: Path, rate: float, screen: Screen) -> Findings:
+    """Stream the bundled answers, `rate` a second, through everything that `groundwatch up` starts."""
+    sample = resources.files("groundwatch.demo").joinpath(SAMPLE).read_bytes()
+    answers = [line for line in sample.splitlines() if line]
+    screen.say("groundwatch demo: starting NATS and all services on this machine…")
+    settings = Settings(gateway=GatewaySettings(port=0), alarm=ALARM)
+    began = time.monotonic()
+    async with whole_system(settings, folder) as system:
+        screen.say(f"sending {len(answers)} recorded answers of two models to {system.gateway_url}")
+        view = LiveView("groundwatch demo", ALARM.rule)
+        watched = Watched()
+        async with screen.live(view):
+            sending = asyncio.create_task(_send(system.gateway_url, answers, rate))
+            async with asyncio.timeout(len(answers) / rate + RECORDED_PATIENCE):
+                async for outcome in read_outcomes(system.bus, LIVE, follow=True):
+                    view.add(outcome)
+                    watched.add(outcome)
+                    if view.seen == len(answers):
+                        break
+            await sending
+        ledger = await settled(system)
+        return Findings(
+            watched=watched,
+            ledger=ledger,
+            seconds={"total": time.monotonic() - began},
+            metrics=await metrics_of(system.gateway_url),
+            alarms=view.alarms,
+        )
+
+
+async def _send(gateway: str, answers: list[bytes], rate: float) -> None:
+    """As an application would: one request for each answer, evenly paced."""
+    began = time.monotonic()
+    async with httpx.AsyncClient(base_url=gateway, timeout=30) as http:
+        for number, answer in enumerate(answers):
+            await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+            reply = await http.post(
+                "/v1/responses", content=answer, headers={"content-type": "application/json"}
+            )
+            if reply.status_code not in (200, 202):
+                raise UsageError(f"the gateway refused answer {number + 1} of the sample: {reply.text[:300]}")

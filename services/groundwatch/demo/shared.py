@@ -15,7 +15,7 @@ from groundwatch import __version__
 from groundwatch.errors import UsageError
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.reporting.live import LiveView
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.local.triton_server import OnProgress
 from groundwatch.runtime.security.private_files import make_private
 from groundwatch.runtime.settings import AlarmSettings

@@ -4,24 +4,18 @@ What a stage has still to do stays, however old: the ledger must balance.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 
 import msgspec
-import nats.errors
-import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch import topology
-from groundwatch.erasure.erasing import drop_from_archive
-from groundwatch.erasure.finding import channels_of, owner_key, still_named, tenant_of
-from groundwatch.erasure.removing import forget_judgements, overwrite
-from groundwatch.erasure.searching import Stores
-from groundwatch.errors import GroundwatchError
+from groundwatch.erasure.erasing import drop_from_archive, forget_judgements, overwrite
+from groundwatch.erasure.finding import Stores, channels_of, owner_key, still_named, tenant_of
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read, read_stream
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import PASSING, SupervisedTask, until_set
 from groundwatch.runtime.settings import Ages, RetentionSettings, Settings
 from groundwatch.runtime.stores import images, tombstones
 from groundwatch.runtime.stores.images import IMAGES_STREAM
@@ -238,14 +232,13 @@ class RetentionService:
     async def _again_and_again(self) -> None:
         pause = FIRST_SECONDS
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), pause)
+            await until_set(self._stopped, pause)
             if self._stopped.is_set():
                 return
             pause = EVERY_SECONDS
             try:
                 await self.once()
                 self._failed = ""
-            except (GroundwatchError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+            except PASSING as error:
                 self._failed = f"the last round failed: {error!r}"
                 logger.error("retention.failed", error=str(error) or repr(error))

@@ -16,7 +16,7 @@ from groundwatch.runtime.services.service import StageService, find_protocol, ne
 from groundwatch.runtime.services.stages import chain_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ASKED, EXTRACTED, chain_subject, extracted_subject
+from groundwatch.topology import ASKED, EXTRACTED, subject_of
 
 
 class ExtractionService(StageService):
@@ -102,8 +102,8 @@ class ExtractionService(StageService):
         """The stream and subject of what follows from the response."""
         run, name, key = response.run, protocol.name, response.key
         if (first := protocol.route[0]) is not Stage.EXTRACTION:
-            return ASKED, chain_subject(run, first.value, name, key, 1)
-        return EXTRACTED, extracted_subject(run, next_stage(protocol, first).value, name, key)
+            return ASKED, subject_of("chain", run, first.value, name, key, "1")
+        return EXTRACTED, subject_of("extracted", run, next_stage(protocol, first).value, name, key)
 
     def _sent_on(self, protocol: EvaluationProtocol, response: ResponseRecorded) -> Publication:
         if not isinstance(protocol, ChainProtocol):

@@ -33,10 +33,9 @@ from groundwatch.topology import (
     PREFIX,
     RESPONSES,
     RUNS_BUCKET,
-    outcome_subject,
     parse_subject,
-    recorded_subject,
     run_subjects,
+    subject_of,
 )
 
 LIMIT = 200_000
@@ -272,7 +271,7 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
             break
         state = (await bus.js.stream_info(RESPONSES)).state
         if len(missing) * LOOKED_UP < state.messages:
-            reading = _last(bus, RESPONSES, [recorded_subject(run, key) for key in missing])
+            reading = _last(bus, RESPONSES, [subject_of("recorded", run, key) for key in missing])
         else:
             reading = read_stream(bus.js, RESPONSES, subjects=(run_subjects("recorded", run),))
         async for read in reading:
@@ -289,7 +288,7 @@ async def _with_claims(
     bus: Bus, first: str, second: str, protocol: str, changed: ChangedResponse
 ) -> ChangedResponse:
     """The same with the claims that changed, read again: texts are not held."""
-    subjects = [outcome_subject(run, protocol, changed.key) for run in (first, second)]
+    subjects = [subject_of("outcome", run, protocol, changed.key) for run in (first, second)]
     both = [_decoded(_SCORED, read.data) async for read in _last(bus, OUTCOMES, subjects)]
     claims = changed_claims(both[0], both[1]) if len(both) == 2 and both[0] and both[1] else ()
     return msgspec.structs.replace(changed, claims=claims)

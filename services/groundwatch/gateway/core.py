@@ -23,7 +23,7 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import OUTCOMES, RESPONSES, outcome_subject, recorded_subject
+from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 
 _RECORDED = msgspec.json.Decoder(ResponseRecorded)
 _SCORED = msgspec.json.Decoder(ResponseScored)
@@ -76,12 +76,15 @@ async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | N
     """
     key = response_key(tenant, response_id)
     async with bounded():
-        read = await last_event(bus, RESPONSES, recorded_subject(LIVE, key))
+        read = await last_event(bus, RESPONSES, subject_of("recorded", LIVE, key))
         if read is None:
             return None
         response = _RECORDED.decode(read.data)
         found = await asyncio.gather(
-            *(last_event(bus, OUTCOMES, outcome_subject(LIVE, name, key)) for name in response.protocols)
+            *(
+                last_event(bus, OUTCOMES, subject_of("outcome", LIVE, name, key))
+                for name in response.protocols
+            )
         )
     outcomes = {
         protocol: _SCORED.decode(outcome.data)

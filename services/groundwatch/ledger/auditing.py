@@ -5,18 +5,15 @@ response meanwhile, which is no work for a gateway.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-import nats.errors
-import nats.js.errors
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from groundwatch.errors import GroundwatchError
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.services.tasks import PASSING, until_set
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import declare
 
@@ -89,8 +86,7 @@ async def audit_periodically(
         if isinstance(ledger, Ledger):
             report(ledger)
             pause = every
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopped.wait(), max(0.0, pause - (time.monotonic() - began)))
+        await until_set(stopped, max(0.0, pause - (time.monotonic() - began)))
 
 
 async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> Ledger | None:
@@ -99,7 +95,7 @@ async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> 
     try:
         async with connect() as bus:
             ledger = await audit(bus.js, run_name, settle=SETTLE_SECONDS)
-    except (GroundwatchError, nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+    except PASSING as error:
         metrics.failed.labels(run_name).inc()
         logger.error("audit.failed", run=run_name, error=str(error) or repr(error))
         return None

@@ -40,10 +40,9 @@ from groundwatch.topology import (
     RESPONSES,
     RETRY,
     is_token,
-    outcome_subject,
     parse_subject,
-    recorded_subject,
     run_subjects,
+    subject_of,
 )
 
 Pair = tuple[str, str]
@@ -205,7 +204,7 @@ async def _audit(js: JetStreamContext, last_sequence: int) -> Ledger:
         A retried dead letter's outcome takes the place of the old one, at the stream's end.
         """
         nonlocal recorded
-        found = await _last_headers(js, OUTCOMES, outcome_subject(LIVE, pair[1], pair[0]))
+        found = await _last_headers(js, OUTCOMES, subject_of("outcome", LIVE, pair[1], pair[0]))
         if found is not None:
             outcomes.add(found)
             return False
@@ -331,14 +330,14 @@ async def _questions(
             }
         if subject in buried:
             waiting += 1
-        elif await _last_headers(js, RESPONSES, recorded_subject(LIVE, key)) is None:
+        elif await _last_headers(js, RESPONSES, subject_of("recorded", LIVE, key)) is None:
             lost += 1
     return waiting, lost
 
 
 async def _recorded_since(js: JetStreamContext, key: str, protocol: str) -> bool:
     """Whether an outcome belongs to a response recorded after the reading began."""
-    found = await _last_headers(js, RESPONSES, recorded_subject(LIVE, key))
+    found = await _last_headers(js, RESPONSES, subject_of("recorded", LIVE, key))
     return found is not None and protocol in found.get(HEADER_PROTOCOLS, "").split(",")
 
 
@@ -360,7 +359,7 @@ async def _has_expired(
         return True
     if not oldest and not gone:
         return False
-    found = await last_message(js, OUTCOMES, outcome_subject(LIVE, protocol, key))
+    found = await last_message(js, OUTCOMES, subject_of("outcome", LIVE, protocol, key))
     if found is None:
         # Erased since it was read.
         return bool(gone)

@@ -13,18 +13,15 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Usage
-from groundwatch.models.openai.settings import ChatSettings, OnCall
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import AskingSettings, OnCall
 
 T = TypeVar("T")
-
-AskingSettings: TypeAlias = ChatSettings | TritonSettings
 
 MAX_RETRY_AFTER = 600.0
 """Longest wait a server may ask of us, in seconds: one absurd header must not stop judging for a day."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.errors import MissingExtraError, UsageError, told_to_user
 from groundwatch.models.serving.parameters import checkpoint_digest
 
 if TYPE_CHECKING:
@@ -115,11 +115,8 @@ def embedder(folder: str = "", *, cached: int = 4096) -> SentenceEmbedder:
 
 def check_weights(path: Path) -> None:
     """Compare the weights with the official release; raises `UsageError` when they differ."""
-    try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read the embedding model ({error.strerror or error})") from error
+    with told_to_user(f"{path}: cannot read the embedding model"), path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != WEIGHTS_SHA256:
         raise UsageError(f"{path}: not the official {NAME} weights (SHA-256 {found})")
 
@@ -149,10 +146,8 @@ def _folder_digest(folder: Path) -> str:
     for path in folder.rglob("*"):
         if path.suffix in _PICKLES and not any(path.parent.glob("*.safetensors")):
             raise UsageError(f"{path}: is a pickle, which is not read; save the weights as .safetensors")
-    try:
+    with told_to_user(f"{folder}: cannot read the embedding model"):
         return checkpoint_digest(folder, _PARTS)
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot read the embedding model ({error.strerror or error})") from error
 
 
 @contextlib.contextmanager

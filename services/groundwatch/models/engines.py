@@ -17,8 +17,8 @@ from groundwatch.errors import (
 )
 from groundwatch.events import Judge
 from groundwatch.models.embeddings import SentenceEmbedder, embedder
-from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.replies import Image
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError, Unavailable, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
-from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
+from groundwatch.generation.engines import GenerationEngine, Vector, cosine
 from groundwatch.models.replies import Text
-from groundwatch.probing.asking import ATTEMPTS, LONGEST_PAUSE, PAUSE, Asker, why
 from groundwatch.probing.runfile import Answer, Round
+from groundwatch.probing.suites import ATTEMPTS, LONGEST_PAUSE, PAUSE, Asker, why
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.method import Question
 from groundwatch.runtime.stores.images import check_image

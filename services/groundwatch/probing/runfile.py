@@ -14,7 +14,7 @@ from typing import IO
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, FileFormatError, UsageError
+from groundwatch.errors import UNDECODED, FileFormatError, UsageError, told_to_user
 from groundwatch.events import ChainStep, Judge, ResponseRecorded, ResponseScored, Usage
 
 FILE = "run.jsonl"
@@ -76,11 +76,9 @@ class RunFile:
         self.rounds: dict[str, dict[int, Round]] = {}
         self.outcomes: dict[str, ResponseScored] = {}
         path = folder / FILE
-        try:
+        with told_to_user(f"{folder}: cannot be written"):
             (folder / IMAGES).mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = path.open("a+b")
-        except OSError as error:
-            raise UsageError(f"{folder}: cannot be written ({error.strerror or error})") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -148,9 +146,7 @@ class RunFile:
                 self.outcomes[line.key] = line.outcome
 
     def _write(self, line: Line) -> None:
-        try:
+        with told_to_user(f"{self.folder}: cannot be written"):
             self._file.write(_ENCODER.encode(line) + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise UsageError(f"{self.folder}: cannot be written ({error.strerror or error})") from error

@@ -1,22 +1,50 @@
-"""Suites: questions from a benchmark's folder, or about the miniature world, whose truth is known.
+"""Suites, and the model that is asked their questions, each until it has an answer or a reason for none.
 
 A benchmark's folder has the layout in which its authors published it: annotation files, with the images in
 its subfolder `images` or wherever the command says. Questions whose image is not there are left out and
-counted: published annotations come without their images.
+counted: published annotations come without their images. The model is asked by the very engines of the
+captioning service, so that a probe and live questions meet it in the same way.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
+from uuid import uuid4
 
-from groundwatch.errors import UsageError
+import msgspec
+from pydantic import ValidationError
+
+from groundwatch.addresses import shown_address
+from groundwatch.captioning.engines import CaptioningEngine, Turn, build
+from groundwatch.captioning.service import STRATEGIES, TAG
+from groundwatch.errors import (
+    GroundwatchError,
+    InputError,
+    SettingsError,
+    TransientError,
+    Unavailable,
+    Unscorable,
+    UsageError,
+)
+from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usage, digest
 from groundwatch.image_files import read_image_file
 from groundwatch.miniature.world import scenes
+from groundwatch.models.asking import ASKED_FOR, CallKind
+from groundwatch.models.replies import Image, Text
+from groundwatch.models.settings import ChatSettings, TritonSettings
+from groundwatch.probing.runfile import Answer, RunFile
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import Images, Question
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings import CaptioningSettings, IntakeSettings, Settings
+from groundwatch.runtime.stores.images import check_image
+from groundwatch.section import in_words
 
 WORLD = "miniature"
 SEED = 4 * 10**9
@@ -91,3 +119,222 @@ def sample(questions: Iterable[Question], limit: int | None, seed: int) -> list[
 def _read(path: Path) -> bytes:
     """The image; a benchmark's folder may hold links to where its images lie."""
     return read_image_file(path.resolve(), max_bytes=IntakeSettings().max_image_bytes)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked. `url` is http(s):// for OpenAI-compatible servers, triton://host:port for Triton.
+
+    `timeout` in seconds for one request; `at_once` requests are under way together.
+    """
+
+    url: str
+    model: str
+    timeout: float = 60.0
+    at_once: int = 8
+    max_tokens: int = 1024
+    api_key_env: str = "OPENAI_API_KEY"
+    retries: int = 2
+    patience: float = 30.0
+
+    def check(self) -> SplitResult:
+        """The address in its parts. Raises `UsageError` for one that is none."""
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname
+        except ValueError as error:
+            raise UsageError(f"target {shown_address(self.url)}: is not an address ({error})") from error
+        if parts.scheme not in ("http", "https", "triton") or not host:
+            raise UsageError(
+                f"target {shown_address(self.url)}: must be http(s)://… of an OpenAI-compatible server or "
+                "triton://host:port"
+            )
+        return parts
+
+    def engine(self, settings: Settings) -> CaptioningEngine:
+        """The engine that asks it. Raises `UsageError` for an address that is none."""
+        parts = self.check()
+        asking: dict[str, Any] = {
+            "timeout": self.timeout,
+            "concurrency": self.at_once,
+            "retries": self.retries,
+            "patience": self.patience,
+        }
+        try:
+            if parts.scheme == "triton":
+                captioning = CaptioningSettings(
+                    engine="triton", served={self.model: self.model}, max_tokens=self.max_tokens
+                )
+                triton = {**dict(settings.triton), **asking, "url": f"{parts.netloc}{parts.path}"}
+                return build(captioning, triton=TritonSettings(**triton))
+            chat = ChatSettings(
+                base_url=self.url.rstrip("/"),
+                model=self.model,
+                api_key_env=self.api_key_env,
+                max_tokens=self.max_tokens,
+                **asking,
+            )
+            return build(CaptioningSettings(models={self.model: chat}))
+        except ValidationError as error:
+            raise SettingsError(f"target {shown_address(self.url)}: {in_words(error)}") from error
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ATTEMPTS = 3
+"""How often a question is asked anew after a fault that outlasted the engine's own patience."""
+
+PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before it is asked anew, doubling."""
+
+GIVEN_UP = 20
+"""After so many faults in a row without a single answer nobody waits for the rest."""
+
+OF_THE_TARGET = (CallKind.UNREACHABLE, CallKind.MISCONFIGURED)
+"""Faults that the first question's asker must mend: no other question would fare better."""
+
+
+@dataclass
+class Asker:
+    """Asks one model by one strategy, and keeps every answer in the run's file."""
+
+    engine: CaptioningEngine
+    model: str
+    run: RunFile
+    limits: IntakeSettings
+    strategy: Strategy = Strategy.DIRECT
+
+    def _key(self, question: Question, judge: Judge, images: Sequence[str]) -> str:
+        """Names the question, who answers it and how it is put; `images` are digests."""
+        return digest(question.id, self.model, judge.fingerprint, *images)[:32]
+
+    def load(self, question: Question) -> list[Image]:
+        """The question's images. Raises `Unscorable` for one that cannot be read."""
+        found = []
+        for picture in question.images:
+            try:
+                checked = check_image(picture.load(), self.limits)
+            except (OSError, InputError) as error:
+                raise Unscorable("unreadable_image", f"{picture.name}: {error}") from error
+            found.append((checked.data, checked.media_type))
+        return found
+
+    async def answer(self, question: Question) -> Answer:
+        """The answer that the run has, or a new one, kept there."""
+        response = question.response(self.model)
+        response = msgspec.structs.replace(response, tags={**response.tags, TAG: self.strategy.value})
+        try:
+            images = await asyncio.to_thread(self.load, question)
+        except Unscorable as error:
+            return self._kept(question, [], response, self.judge(question.prompt), error)
+        kept = [await asyncio.to_thread(self.run.keep_image, data) for data, _ in images]
+        response = msgspec.structs.replace(response, images=tuple(kept))
+        known = self.run.answers.get(self._key(question, self.judge(question.prompt), kept))
+        if known is not None and not known.again:
+            return known
+        judge, said = await self.say(question.prompt, images)
+        if isinstance(said, Text):
+            response = msgspec.structs.replace(response, answer=said.text, recorded_at=time.time())
+        return self._kept(question, kept, response, judge, said)
+
+    async def say(self, prompt: str, images: Sequence[Image]) -> tuple[Judge, Text | GroundwatchError]:
+        """What the model says, after as many turns as the strategy has, and who it was."""
+        pause = PAUSE
+        # All its attempts are one question: alone it never shows that the model is away.
+        ASKED_FOR.set(uuid4().hex)
+        for attempt in range(1, ATTEMPTS + 1):
+            judge = self.judge(prompt)
+            said = await self._turns(prompt, images)
+            if not isinstance(said, TransientError) or attempt == ATTEMPTS or said.kind in OF_THE_TARGET:
+                break
+            wait = said.retry_after if isinstance(said, Unavailable) else None
+            await asyncio.sleep(min(wait if wait is not None else pause, LONGEST_PAUSE))
+            pause *= 2
+        return judge, said
+
+    def judge(self, prompt: str) -> Judge:
+        return self.engine.judge(self.model, STRATEGIES[self.strategy].digest(prompt))
+
+    async def _turns(self, prompt: str, images: Sequence[Image]) -> Text | GroundwatchError:
+        first = await self._turn(
+            Turn(model=self.model, text=STRATEGIES[self.strategy].first(prompt), images=tuple(images))
+        )
+        if not isinstance(first, Text):
+            return first
+        text = STRATEGIES[self.strategy].second(prompt, first.text)
+        if text is None:
+            return first
+        second = await self._turn(Turn(model=self.model, text=text))
+        if isinstance(second, Text):
+            return msgspec.structs.replace(second, usage=first.usage + second.usage)
+        return second
+
+    async def _turn(self, turn: Turn) -> Text | GroundwatchError:
+        (said,) = await self.engine.say([turn])
+        longest = self.limits.max_answer
+        if isinstance(said, Text) and len(said.text) > longest:
+            return Unscorable("answer_too_long", f"{len(said.text)} characters; at most {longest}")
+        return said
+
+    def _kept(
+        self,
+        question: Question,
+        images: Sequence[str],
+        response: ResponseRecorded,
+        judge: Judge,
+        said: Text | GroundwatchError,
+    ) -> Answer:
+        if not isinstance(said, Text):
+            response = msgspec.structs.replace(response, unanswered=why(said))
+        answer = Answer(
+            key=self._key(question, judge, images),
+            response=response,
+            judge=judge,
+            usage=said.usage if isinstance(said, Text) else Usage(),
+            again=isinstance(said, TransientError),
+        )
+        self.run.add(answer)
+        return answer
+
+
+def why(error: GroundwatchError) -> NoAnswer:
+    if isinstance(error, Unscorable):
+        return NoAnswer(reason=error.reason, detail=error.detail[:500])
+    if isinstance(error, TransientError):
+        return NoAnswer(reason=error.kind or "gave_up", detail=str(error)[:500])
+    raise error
+
+
+async def at_once(
+    items: Sequence[T], work: Callable[[T], Awaitable[R]], number: int
+) -> AsyncGenerator[tuple[int, R], None]:
+    """Each item's place with what `work` makes of it, as they come; at most `number` under way.
+
+    Whoever stops listening stops the work. The first error ends all of it.
+    """
+    waiting = iter(enumerate(items))
+    running: set[asyncio.Task[tuple[int, R]]] = set()
+
+    async def one(place: int, item: T) -> tuple[int, R]:
+        return place, await work(item)
+
+    def start() -> bool:
+        following = next(waiting, None)
+        if following is not None:
+            running.add(asyncio.create_task(one(*following)))
+        return following is not None
+
+    try:
+        while len(running) < number and start():
+            pass
+        while running:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                running.discard(task)
+                found = task.result()
+                start()
+                yield found
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -23,7 +23,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, UsageError
+from groundwatch.errors import UNDECODED, UsageError, told_to_user
 
 MAGIC = b"GWEXPORT\x01"
 HEADER = struct.Struct(">4sQQ32s")
@@ -91,11 +91,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
     try:
-        with draft.open("wb") as file:
-            yield file
-        draft.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from error
+        with told_to_user(f"{path}: cannot be written"):
+            with draft.open("wb") as file:
+                yield file
+            draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -145,11 +144,8 @@ class ExportReader:
 
     def parts(self) -> Iterator[tuple[int, Part]]:
         """Each section with the byte at which it begins: records, an image with its SHA-256, the manifest."""
-        try:
-            with self._path.open("rb") as file:
-                yield from self._parts(file)
-        except OSError as error:
-            raise UsageError(f"{self._path}: cannot be read ({error.strerror or error})") from error
+        with told_to_user(f"{self._path}: cannot be read"), self._path.open("rb") as file:
+            yield from self._parts(file)
 
     def _parts(self, file: BinaryIO) -> Iterator[tuple[int, Part]]:
         magic = file.read(len(MAGIC))
@@ -183,8 +179,7 @@ class ExportReader:
             packed = file.read(stored)
             if hashlib.sha256(header[:20] + packed).digest() != checksum:
                 raise self.wrong(
-                    start,
-                    f"is damaged: the {HEADER.size + stored} bytes from here on have another checksum",
+                    start, f"is damaged: the {HEADER.size + stored} bytes from here on have another checksum"
                 )
             yield start, self._part(tag, start, plain, packed)
             done = tag == DONE

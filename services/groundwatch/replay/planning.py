@@ -128,11 +128,7 @@ async def plan(
     counted = _Counted()
     lowest: list[int] = []
     reading = read_batches(
-        js,
-        spec.stream,
-        subjects=(spec.subjects,),
-        start_sequence=stretch.first,
-        last_sequence=stretch.last,
+        js, spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
     )
     try:
         async for messages in reading:
@@ -200,11 +196,7 @@ async def measure(js: JetStreamContext, spec: Spec) -> Cost:
     # Pauses without traffic say nothing of how long a judgement takes.
     gaps = sorted(after - before for before, after in pairwise(times))
     busy = gaps[: max(1, len(gaps) * 9 // 10)]
-    return Cost(
-        outcomes=count,
-        usage=usage,
-        seconds=max(0.0, sum(busy) / len(busy)) if busy else 0.0,
-    )
+    return Cost(outcomes=count, usage=usage, seconds=max(0.0, sum(busy) / len(busy)) if busy else 0.0)
 
 
 class _Counted:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import msgspec
-import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext
 
@@ -18,6 +17,7 @@ from groundwatch.replay.runs import Run, RunGone, Runs, Status, exists, new_run,
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
 
@@ -110,7 +110,7 @@ async def delete(bus: Bus, name: str) -> None:
         subjects = run_subjects(kind, name)
         try:
             await bus.js.purge_stream(stream, subject=subjects)
-        except (nats.errors.Error, OSError, TimeoutError) as error:
+        except FAULTS as error:
             raise TransientError(
                 f"cannot purge {subjects} of {stream}: {error!r}; delete it again"
             ) from error

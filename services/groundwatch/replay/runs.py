@@ -23,7 +23,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
 import msgspec
-import nats.errors
 import nats.js.errors
 import psutil  # type: ignore[import-untyped]
 from nats.js import JetStreamContext
@@ -32,6 +31,7 @@ from nats.js.kv import KeyValue
 from groundwatch.errors import GroundwatchError, TransientError, UsageError
 from groundwatch.events import ResponseScored, Usage
 from groundwatch.replay.spec import Spec
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.topology import RUNS_BUCKET, is_token
 
 LEASE_SECONDS = 15.0
@@ -41,8 +41,6 @@ PAGE = 20_000
 LEAST_PAGE = 100
 PAGES = 16
 """A run has about so many pages, so that several processes can share a small one too."""
-
-FAULTS = (nats.errors.Error, OSError, TimeoutError)
 
 Status = Literal["importing", "running", "paused", "done", "cancelled", "deleting"]
 

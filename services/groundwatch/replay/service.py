@@ -1,25 +1,42 @@
-"""`groundwatch serve replay`: takes up the runs that nobody works at.
+"""Replays outside a command: the service that takes up runs, the gateway's door to them, and how each stands.
 
-Those are runs that the gateway was asked for and runs whose process died. Any number of these services may
-run: they share what there is, page by page, with each other and with whoever types `replay resume`.
+`groundwatch serve replay` takes up runs that the gateway was asked for and runs whose process died. Any
+number of these services may run: they share what there is, page by page, with each other and with whoever
+types `replay resume`. The gateway only writes a replay down; a process of its own works at it, so that
+judging never holds up the door.
 """
 
 import asyncio
 import contextlib
+import os
+import sys
 import time
 
-from groundwatch.errors import GroundwatchError
+import msgspec
+
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
+from groundwatch.gateway.replays import OVER, Replay, Wanted
+from groundwatch.replay import running
 from groundwatch.replay.results import changed
-from groundwatch.replay.runs import Run, Runs
+from groundwatch.replay.runs import DECODER, Run, Runs
+from groundwatch.replay.spec import Spec
 from groundwatch.replay.throttle import prefer_others
-from groundwatch.replay.watching import FAULTS, Board, show, state_of
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.delivery.outcomes import DEAD_LETTER
+from groundwatch.runtime.delivery.streams import FAULTS, read_stream
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import (
+    ENVIRONMENT_PREFIX,
+    JUDGING,
+    as_variables,
+    recorded_sections,
+    with_judge,
+)
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import OUTCOMES, REPLAY
+from groundwatch.runtime.telemetry.metrics import Metrics, ReplayMetrics
+from groundwatch.topology import OUTCOMES, REPLAY, RUNS_BUCKET
 
 LOOK_SECONDS = 1.0
 
@@ -33,6 +50,8 @@ AT_ONCE = 4
 """Runs in work at once: one that keeps the recorded pace must not hold up the others."""
 
 COMPARE_SECONDS = 10.0
+PASSING = (*FAULTS, TransientError)
+
 COMPARED = 200
 """Judgements that are put beside those of the source each time: all of a slow run, a sample of a fast one."""
 
@@ -84,7 +103,7 @@ class ReplayService:
             try:
                 runs = await self._board.look()
                 self._problem = ""
-            except FAULTS as error:
+            except PASSING as error:
                 if not self._problem:
                     logger.warning("replay.cannot_look", error=repr(error))
                 self._problem = f"cannot look for runs: {error!r}"
@@ -95,8 +114,7 @@ class ReplayService:
                         self._take_up(run)
                 for name, (replayer, _) in self._working.items():
                     self._metrics.replay.working(name, waited=replayer.throttle.waited)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), LOOK_SECONDS)
+            await until_set(self._stopped, LOOK_SECONDS)
 
     def _waits(self, run: Run) -> bool:
         """Whether it is ours to work at. Runs of other protocols' settings wait: a process has one set."""
@@ -171,9 +189,268 @@ class ReplayService:
                     )
                     metrics.put_beside(run.name, compared=found.same_judges, changed=found.changed)
                 last = now
-            except FAULTS as error:
+            except PASSING as error:
                 logger.debug("replay.not_compared", run=run.name, error=repr(error))
             if last_look:
                 return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), COMPARE_SECONDS)
+            await until_set(over, COMPARE_SECONDS)
+
+
+STOP_SECONDS = 10.0
+
+
+class ReplayManager:
+    """`groundwatch.gateway.replays.Replays` over the runs in NATS, by the rights of who replays."""
+
+    def __init__(self, settings: Settings) -> None:
+        seed = settings.gateway.grpc.replay_nkey_seed_file
+        if seed:
+            nats = settings.nats.model_copy(update={"nkey_seed_file": seed, "credentials": ""})
+            settings = settings.model_copy(update={"nats": nats})
+        self._settings = settings
+        self._room = asyncio.Semaphore(settings.gateway.grpc.replays)
+        self._lock = asyncio.Lock()
+        self._bus: Bus | None = None
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def start(self, wanted: Wanted) -> Replay:
+        """Write it down, and have it worked at as soon as there is room."""
+        judging = recorded_sections(with_judge(self._settings, wanted.judge))
+        spec = Spec(**msgspec.structs.asdict(wanted), settings=judging)
+        run = await running.begin(await self._connected(), self._settings, spec)
+        task = asyncio.create_task(self._work(run.name), name=f"replay-{run.name}")
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+        return replay_of(run)
+
+    async def find(self, run: str) -> Replay | None:
+        try:
+            found = await (await self._runs()).find(run)
+        except FAULTS as error:
+            raise TransientError(f"cannot look up run '{run[:64]}': {error!r}") from error
+        return replay_of(found) if found is not None else None
+
+    async def cancel(self, run: str) -> Replay:
+        """End it; whoever works at it notices."""
+        return replay_of(await running.cancel(await self._runs(), run))
+
+    async def close(self) -> None:
+        """Let go of our processes: SIGTERM lets them finish what is in hand."""
+        for task in self._working:
+            task.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
+        if self._bus is not None:
+            await self._bus.close()
+
+    async def _connected(self) -> Bus:
+        async with self._lock:
+            if self._bus is not None and self._bus.lost:
+                await self._bus.close()
+                self._bus = None
+            if self._bus is None:
+                bus = Bus(self._settings.nats, name=REPLAY, user=REPLAY)
+                await bus.connect(timeout=3.0)
+                self._bus = bus
+        return self._bus
+
+    async def _runs(self) -> Runs:
+        bus = await self._connected()
+        try:
+            return await Runs.open(bus.js)
+        except FAULTS as error:
+            raise TransientError(f"cannot open the runs: {error!r}") from error
+
+    def _environment(self) -> dict[str, str]:
+        """What our processes get: ours, and the settings by which this one reaches NATS and its judges."""
+        sections = ("nats", *JUDGING, "judges")
+        replaced = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}__" for name in sections)
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(replaced)}
+        return kept | as_variables(self._settings, sections)
+
+    async def _work(self, name: str) -> None:
+        async with self._room:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "groundwatch", "replay", "resume", name, "--json"),
+                env=self._environment(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            try:
+                _, said = await process.communicate()
+            except asyncio.CancelledError:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+                raise
+            if process.returncode:
+                lines = said.decode("utf-8", "replace").strip().splitlines()
+                logger.warning("replay.ended", run=name, status=process.returncode, said=lines[-1:])
+
+
+def replay_of(run: Run) -> Replay:
+    counts = run.counts
+    return Replay(
+        run=run.name,
+        source=run.spec.source,
+        stage=run.spec.stage,
+        status=run.status,
+        reason=run.reason,
+        tenants=run.spec.tenants,
+        share=run.share,
+        events=counts.events,
+        responses=counts.responses,
+        scored=counts.scored,
+        unscored=counts.unscored,
+        declined=counts.declined,
+        usage=counts.usage,
+        workers=run.workers(time.time()),
+        created_at=run.created_at,
+        updated_at=run.updated_at,
+        seconds_left=None if run.status in OVER else seconds_left(run),
+    )
+
+
+STREAM = f"KV_{RUNS_BUCKET}"
+GAUGES_SECONDS = 5.0
+
+ENDED_SECONDS = 120.0
+"""How long a run that is over still has series of its own, so that its last numbers are scraped."""
+
+STATES = ("working", "unattended", "paused", "over_budget", "importing", "deleting", "done", "cancelled")
+"""Of a run; `unattended` is running, and nobody works at it."""
+
+MOST = 50
+"""Runs that have series of their own at once: the newest."""
+
+
+def state_of(run: Run, now: float) -> str:
+    """What a run does, or why it does not: one of `STATES`."""
+    match run.status:
+        case "running":
+            return "working" if run.workers(now) else "unattended"
+        case "paused" if run.reason.startswith("its budget"):
+            return "over_budget"
+    return run.status
+
+
+def seconds_left(run: Run) -> float | None:
+    """At the pace so far; None before there is one."""
+    if run.status == "done":
+        return 0.0
+    if run.share <= 0 or run.worked <= 0:
+        return None
+    return round(run.worked / run.share * (1 - run.share), 1)
+
+
+class Board:
+    """All runs. Each look reads what has changed since the one before, and nothing else."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._stream: object = None
+        self._last = 0
+        self._runs: dict[str, Run] = {}
+
+    async def look(self) -> list[Run]:
+        """Every run, the newest first. Raises what NATS raises."""
+        info = await self._bus.js.stream_info(STREAM)
+        if self._stream != info.created:
+            self._stream, self._last, self._runs = info.created, 0, {}
+        if info.state.last_seq > self._last:
+            filters = (f"$KV.{RUNS_BUCKET}.>",)
+            reading = read_stream(self._bus.js, STREAM, subjects=filters, start_sequence=self._last + 1)
+            async for read in reading:
+                self._note(read.subject.rpartition(".")[2], read.headers, read.data)
+                self._last = read.sequence
+        return sorted(self._runs.values(), key=lambda run: -run.created_at)
+
+    def _note(self, name: str, headers: dict[str, str], data: bytes) -> None:
+        if headers.get("KV-Operation"):
+            self._runs.pop(name, None)
+            return
+        try:
+            self._runs[name] = DECODER.decode(data)
+        except UNDECODED as error:
+            logger.warning("replay.unreadable", run=name, error=str(error))
+            self._runs.pop(name, None)
+
+
+def show(runs: list[Run], metrics: ReplayMetrics, now: float) -> None:
+    """Tell Prometheus of these runs: of those that are not over, or have just ended, by name."""
+    states = {run.name: state_of(run, now) for run in runs}
+    for state in STATES:
+        metrics.runs.labels(state).set(sum(found == state for found in states.values()))
+    told = [
+        run
+        for run in runs
+        if states[run.name] not in ("done", "cancelled") or now - run.finished_at < ENDED_SECONDS
+    ][:MOST]
+    metrics.keep([run.name for run in told])
+    for run in told:
+        _show(run, states[run.name], metrics, now)
+
+
+def _show(run: Run, now_in: str, metrics: ReplayMetrics, now: float) -> None:
+    for state in STATES:
+        metrics.state.labels(run.name, state).set(state == now_in)
+    counts, share = run.counts, run.share
+    metrics.progress.labels(run.name).set(share)
+    metrics.events.labels(run.name).set(counts.events)
+    metrics.expected.labels(run.name).set(counts.events / share if share > 0 else run.last - run.first + 1)
+    for outcome in ("scored", "unscored", "declined"):
+        metrics.outcomes.labels(run.name, outcome).set(getattr(counts, outcome))
+    metrics.faults.labels(run.name).set(counts.reasons.get(f"unscored: {DEAD_LETTER}", 0))
+    metrics.cost.labels(run.name).set(counts.usage.cost)
+    metrics.calls.labels(run.name, "judge").set(counts.usage.calls)
+    metrics.calls.labels(run.name, "cache").set(counts.usage.cached)
+    metrics.workers.labels(run.name).set(run.workers(now))
+    left = seconds_left(run)
+    if left is not None:
+        metrics.left.labels(run.name).set(left)
+
+
+class RunGauges:
+    """Tells Prometheus of all runs, from a process that is there when nobody replays."""
+
+    def __init__(self, bus: Bus, metrics: ReplayMetrics) -> None:
+        self._board = Board(bus)
+        self._metrics = metrics
+        self._stopped = asyncio.Event()
+        self._task = SupervisedTask("replay-gauges", self._watch)
+
+    def start(self) -> None:
+        self._task.start()
+
+    async def stop(self) -> None:
+        # Told and not cancelled: a cancellation can be lost in nats-py while it waits for an answer.
+        self._stopped.set()
+        await self._task.finish()
+
+    @property
+    def problem(self) -> str:
+        """Why nobody looks; empty while somebody does."""
+        return self._task.problem
+
+    async def look(self) -> None:
+        """Once. Raises what NATS raises."""
+        show(await self._board.look(), self._metrics, time.time())
+
+    async def _watch(self) -> None:
+        blind = False
+        while not self._stopped.is_set():
+            try:
+                await self.look()
+                blind = False
+            except PASSING as error:
+                if not blind:
+                    logger.warning("replay.gauges", error=repr(error))
+                blind = True
+                # Numbers that nobody has seen for a while are worse than none.
+                self._metrics.keep(())
+                self._metrics.runs.clear()
+            await until_set(self._stopped, GAUGES_SECONDS)

@@ -5,10 +5,9 @@ import contextlib
 import os
 import time
 
-import nats.errors
-
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import CONSUMERS, RETRY
 
@@ -91,7 +90,7 @@ class LiveTrafficThrottle:
         while not self._stopped.is_set():
             try:
                 waiting = await self._look()
-            except (nats.errors.Error, OSError, TimeoutError) as error:
+            except FAULTS as error:
                 logger.debug("throttle.unknown", error=repr(error))
                 waiting = 0
             self._looks += 1
@@ -102,8 +101,7 @@ class LiveTrafficThrottle:
             pause = FIRST_SECONDS
             if self._looks >= 2:
                 pause = LOOK_SECONDS_FLOWING if self.flowing else LOOK_SECONDS
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), pause)
+            await until_set(self._stopped, pause)
 
     async def _look(self) -> int:
         """How many events wait for the services or are in their hands.

@@ -35,6 +35,7 @@ from groundwatch.replay.throttle import PIECE, LiveTrafficThrottle, Pace
 from groundwatch.replay.writing import Choosing, Chosen, Writer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, MOST, Read, read_batches
+from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -78,20 +79,10 @@ class Replayer:
         self._me = this_worker()
         self._pipeline = Pipeline.of_run(run.spec, settings, bus, metrics)
         self.choosing = Choosing(run.spec)
-        self.writer = Writer(
-            bus,
-            run,
-            self._pipeline,
-            begin_protocol=self._begin_protocol,
-            away=self.away,
-        )
+        self.writer = Writer(bus, run, self._pipeline, begin_protocol=self._begin_protocol, away=self.away)
         self.throttle = LiveTrafficThrottle(bus)
         self.reader = PagedReader(
-            bus.js,
-            run.stream,
-            run.spec.subjects,
-            run.last,
-            most=lambda: self.throttle.most(MOST, 5 * PIECE),
+            bus.js, run.stream, run.spec.subjects, run.last, most=lambda: self.throttle.most(MOST, 5 * PIECE)
         )
         self._on_progress = on_progress or (lambda _: None)
         self.stopping = False
@@ -293,8 +284,7 @@ class PageWork:
     async def _report_loop(self) -> None:
         while not self._quiet.is_set():
             await self._report(let_go=False)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._quiet.wait(), REPORT_SECONDS)
+            await until_set(self._quiet, REPORT_SECONDS)
 
     async def _report(self, *, let_go: bool) -> None:
         now = time.monotonic()

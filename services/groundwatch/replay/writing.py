@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
-import nats.errors
 
 from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError
 from groundwatch.events import (
@@ -24,14 +23,14 @@ from groundwatch.replay.runs import Counts, Run
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, response_of
-from groundwatch.runtime.delivery.streams import Read, last_message
+from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
     OUTCOMES,
     is_token,
-    outcome_subject,
     parse_subject,
+    subject_of,
 )
 
 Source = ResponseRecorded | ClaimsExtracted | ClaimsVerified | ClaimsMatched | ChainAdvanced
@@ -39,8 +38,6 @@ Source = ResponseRecorded | ClaimsExtracted | ClaimsVerified | ClaimsMatched | C
 UNKNOWN = "unknown"
 LOOKUPS = 50
 """Outcomes that are looked up at once."""
-
-FAULTS = (nats.errors.Error, OSError, TimeoutError)
 
 _OUTCOMES = msgspec.json.Decoder(ResponseScored)
 
@@ -216,7 +213,9 @@ class Writer:
                 counts.add(item.outcome)
 
     def _message(self, item: Item) -> Outgoing:
-        return self._numbered(item.messages[-1], outcome_subject(self._spec.run, item.protocol, item.key))
+        return self._numbered(
+            item.messages[-1], subject_of("outcome", self._spec.run, item.protocol, item.key)
+        )
 
     def _numbered(self, message: Outgoing, subject: str) -> Outgoing:
         """By the run's own number: the server knows the ids of a deleted run of this name for minutes."""
@@ -272,7 +271,7 @@ class Writer:
         return left
 
     async def _there(self, item: Item) -> ResponseScored | None:
-        subject = outcome_subject(self._spec.run, item.protocol, item.key)
+        subject = subject_of("outcome", self._spec.run, item.protocol, item.key)
         while True:
             try:
                 message = await last_message(self._bus.js, OUTCOMES, subject)

@@ -10,7 +10,7 @@ import msgspec
 
 from groundwatch.events import Judge, ResponseScored, Strategy
 from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, OTHER, Bin, Names, Tally
-from groundwatch.statistics.changes import Change, find_change
+from groundwatch.statistics.alarm import Change, find_change
 from groundwatch.statistics.intervals import Interval, difference
 from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rate
 

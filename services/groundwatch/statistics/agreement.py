@@ -20,12 +20,7 @@ COEFFICIENTS = {"pearson": "pearsonr", "spearman": "spearmanr", "kendall": "kend
 
 
 def correlation(
-    name: str,
-    first: Sequence[float],
-    second: Sequence[float],
-    *,
-    seed: int = 0,
-    resamples: int = 1000,
+    name: str, first: Sequence[float], second: Sequence[float], *, seed: int = 0, resamples: int = 1000
 ) -> Interval | None:
     """One coefficient over pairs with its percentile bootstrap interval over pairs.
 

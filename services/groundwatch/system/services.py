@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from importlib import import_module
 from typing import Any, TypeVar
 
 import nats.errors
@@ -37,50 +38,17 @@ SERVED = (*STAGES, "replay")
 
 def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> Service:
     """The service of this name. Imported only when wanted: a light one must not pay for a heavy one."""
-    match name:
-        case "gateway":
-            from groundwatch.gateway.service import GatewayService
-            from groundwatch.replay.watching import RunGauges
+    if name not in SERVED:
+        raise UsageError(f"no service '{name}'; there are {', '.join(SERVED)}")
+    more: list[object] = []
+    if name == "gateway":
+        from groundwatch.replay.service import ReplayManager, RunGauges
 
-            gauges = RunGauges(bus, metrics.replay)
-            if settings.gateway.grpc_port < 0:
-                return GatewayService(settings, bus, metrics, run_gauges=gauges)
-            from groundwatch.replay.manager import ReplayManager
-
-            return GatewayService(settings, bus, metrics, ReplayManager(settings), gauges)
-        case "extraction":
-            from groundwatch.extraction.service import ExtractionService
-
-            return ExtractionService(settings, bus, metrics)
-        case "captioning":
-            from groundwatch.captioning.service import CaptioningService
-
-            return CaptioningService(settings, bus, metrics)
-        case "generation":
-            from groundwatch.generation.service import GenerationService
-
-            return GenerationService(settings, bus, metrics)
-        case "matching":
-            from groundwatch.matching.service import MatchingService
-
-            return MatchingService(settings, bus, metrics)
-        case "verification":
-            from groundwatch.verification.service import VerificationService
-
-            return VerificationService(settings, bus, metrics)
-        case "scoring":
-            from groundwatch.scoring.service import ScoringService
-
-            return ScoringService(settings, bus, metrics)
-        case "archive":
-            from groundwatch.archive.service import ArchiveService
-
-            return ArchiveService(settings, bus, metrics)
-        case "replay":
-            from groundwatch.replay.service import ReplayService
-
-            return ReplayService(settings, bus, metrics)
-    raise UsageError(f"no service '{name}'; there are {', '.join(SERVED)}")
+        replays = ReplayManager(settings) if settings.gateway.grpc_port >= 0 else None
+        more = [replays, RunGauges(bus, metrics.replay)]
+    made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
+    service: Service = made(settings, bus, metrics, *more)
+    return service
 
 
 def metrics_for(settings: Settings) -> Metrics:

@@ -15,7 +15,7 @@ from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.extraction import engines as extraction
 from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.connecting import nats_servers, security
 from groundwatch.runtime.settings import ASKING, NatsSettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import Problems, with_judge
@@ -23,10 +23,7 @@ from groundwatch.verification import engines as verification
 
 ENGINES: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     "extraction": (extraction.DEFAULT, lambda all_: extraction.build(all_.extraction)),
-    "captioning": (
-        captioning.DEFAULT,
-        lambda all_: captioning.build(all_.captioning, triton=all_.triton),
-    ),
+    "captioning": (captioning.DEFAULT, lambda all_: captioning.build(all_.captioning, triton=all_.triton)),
     "generation": (
         generation.DEFAULT,
         lambda all_: generation.build(all_.generation, images=all_.images, triton=all_.triton),

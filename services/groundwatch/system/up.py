@@ -1,4 +1,4 @@
-"""The whole system in one process, and where the commands of this machine find it."""
+"""The whole system in one process, the models it serves, and where the commands of this machine find it."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+import groundwatch
 from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
 from groundwatch.erasure.retention import RetentionService
-from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.models.repository import ServedModel
+from groundwatch.errors import GroundwatchError, UsageError, told_to_user
+from groundwatch.models.repository import ServedModel, found_in, missing_checkpoints, read_manifest
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
 from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
 from groundwatch.runtime.services.run import observed, problems_of, running
@@ -28,7 +29,6 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.connecting import Running, data_dir, with_nats
-from groundwatch.system.models import serving
 from groundwatch.system.services import STAGES, make_service, metrics_for
 
 READY_SECONDS = 60.0
@@ -151,13 +151,11 @@ async def _keep_alive(server: NatsServer) -> None:
 def prepare_folder(settings: Settings) -> Settings:
     """Settings with places in the data folder, made here. Raises `UsageError` where it cannot be."""
     folder = data_dir(settings)
-    try:
+    with told_to_user(f"{folder} cannot be written"):
         # A folder that somebody named may be there for others too; what we keep in it is not.
         (make_folders if settings.data_dir else make_private)(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written ({error.strerror or error})") from error
     settings = placed(settings, folder)
     if settings.archive.url == str(folder / FOLDER):
         make_private(folder / FOLDER)
@@ -174,3 +172,66 @@ def writing_address(path: Path, system: System) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+MINIATURE = Path(groundwatch.__file__).with_name("miniature") / "checkpoints"
+
+
+def named_models(name: str) -> dict[str, ServedModel]:
+    """What a user names; nothing for an empty name. Raises `UsageError`."""
+    if not name:
+        return {}
+    place = MINIATURE if name == "miniature" else Path(name)
+    models = found_in(place) if place.is_dir() else read_manifest(place) if place.exists() else {}
+    if not models:
+        raise UsageError(f"no models at {place}: name a TOML file, a folder of checkpoints, or miniature")
+    if absent := missing_checkpoints(models):
+        raise UsageError(f"{place}: there is no checkpoint {absent[0]}")
+    return models
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    models: Mapping[str, ServedModel], settings: Settings, folder: Path, on_progress: OnProgress | None = None
+) -> AsyncIterator[tuple[Settings, TritonServer | None]]:
+    """Our own Triton while the block runs, looked after, and settings that use it; neither without models."""
+    if not models:
+        yield settings, None
+        return
+    server = TritonServer(folder / "triton", models)
+    await server.start(on_progress=on_progress)
+    guard = SupervisedTask("triton-guard", server.look_after)
+    guard.start()
+    try:
+        yield with_triton(settings, server.url, models), server
+    finally:
+        await guard.stop()
+        await server.stop()
+
+
+def with_triton(settings: Settings, url: str, models: Mapping[str, ServedModel]) -> Settings:
+    """Settings whose services ask the models at `url`, each stage that names no engine of its own.
+
+    The verifier judges the protocols whose papers let a model look, unless settings name who judges them.
+    """
+    served: dict[str, list[str]] = {}
+    for name, model in models.items():
+        served.setdefault(model.kind, []).append(name)
+    named = {kind: names[0] for kind, names in served.items() if getattr(settings.triton, kind) not in names}
+    settings = settings.model_copy(
+        update={"triton": settings.triton.model_copy(update={"url": url, **named})}
+    )
+    changes: dict[str, object] = {}
+    captioning = settings.captioning
+    if "lvlm" in served and not captioning.engine and not captioning.models:
+        changes["captioning"] = captioning.model_copy(
+            update={
+                "engine": "triton",
+                "served": captioning.served or {name: name for name in served["lvlm"]},
+            }
+        )
+    if not settings.generation.engine and {"generator", "image_encoder"} <= served.keys():
+        changes["generation"] = settings.generation.with_engine("triton")
+    if not settings.verification.engine and "verifier" in served:
+        changes["verification"] = settings.verification.with_served("triton")
+    return settings.model_copy(update={**changes})

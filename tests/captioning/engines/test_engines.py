@@ -14,8 +14,7 @@ from tests.support.chains import seed_picture
 from tests.support.llm_server import LlmServer, running
 from tests.support.triton import LiveTriton
 
-from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+from groundwatch.captioning.engines import CaptioningEngine, Turn, build
 from groundwatch.errors import (
     GroundwatchError,
     RateLimited,
@@ -24,9 +23,8 @@ from groundwatch.errors import (
     Unscorable,
 )
 from groundwatch.events import Usage
-from groundwatch.models.openai.settings import ChatSettings
 from groundwatch.models.replies import Text
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.runtime.settings import CaptioningSettings
 
 MODEL = "heron-7b"

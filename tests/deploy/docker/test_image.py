@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from groundwatch.runtime.local.nats_server import NatsServer, free_port
+from groundwatch.runtime.local.servers import NatsServer, free_port
 
 ROOT = Path(__file__).parents[3]
 BASE = "localhost/groundwatch-test-base"

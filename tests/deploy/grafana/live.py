@@ -34,11 +34,10 @@ from groundwatch.demo.shared import settled
 from groundwatch.gateway.budgets.rules import Budget, put
 from groundwatch.ledger.auditing import AuditMetrics
 from groundwatch.ledger.ledger import audit
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.probing import suites
-from groundwatch.probing.asking import Target
-from groundwatch.probing.canary import Canary
-from groundwatch.probing.probe import Plan
+from groundwatch.probing.probe import Canary, Plan
+from groundwatch.probing.suites import Target
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
@@ -54,7 +53,7 @@ from groundwatch.runtime.settings import (
 )
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.up import System, whole_system
-from groundwatch.topology import recorded_subject
+from groundwatch.topology import subject_of
 
 SCRAPE = 1.0
 TENANTS = ("museum", "shop", "shop", "archive", "archive", "archive")
@@ -266,7 +265,7 @@ async def _oddities(system: System, seconds: float) -> None:
                 refused = await http.post("/v1/responses", content=b"{", headers=kind)
                 assert refused.status_code >= 400, refused.text
             if number == ODDITIES // 2:
-                await system.bus.js.publish(recorded_subject("live", "0" * 32), b"not an event")
+                await system.bus.js.publish(subject_of("recorded", "live", "0" * 32), b"not an event")
 
 
 async def _send(gateway: str, answers: Sequence[dict[str, Any]], seconds: float) -> None:

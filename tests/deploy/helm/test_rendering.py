@@ -24,7 +24,7 @@ from tests.deploy.helm.charts import (
 )
 
 from groundwatch.protocols import registry
-from groundwatch.runtime.local.nats_server import find_binary
+from groundwatch.runtime.local.servers import find_binary
 from groundwatch.runtime.security.same_origin import Hosts
 from groundwatch.runtime.security.users import VALUES_FILE, write_auth
 from groundwatch.runtime.settings.reading import load

@@ -14,7 +14,7 @@ from bench.autoscaling.rules import Policy, lag_threshold
 from bench.autoscaling.rules import ScaledObject as Simulated
 from tests.deploy.helm.charts import CASES, LLM, ROOT, Object, closed, named, of_kind, rendered, template
 
-from groundwatch.replay.watching import STATES
+from groundwatch.replay.service import STATES
 from groundwatch.topology import CONSUMERS
 
 pytestmark = pytest.mark.slow

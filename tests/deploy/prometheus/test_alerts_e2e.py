@@ -24,7 +24,7 @@ import httpx
 import pytest
 from tests.deploy.prometheus.conftest import RULES, need
 
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings
 from groundwatch.system.up import whole_system
 

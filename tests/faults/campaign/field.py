@@ -18,7 +18,7 @@ from tests.faults.harness import START_SECONDS, System
 from tests.faults.processes import Child
 from tests.faults.servers import names
 
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 
 ROOT = Path(__file__).parents[3]
 JUDGE = "judge"

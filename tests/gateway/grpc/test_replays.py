@@ -17,8 +17,8 @@ from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay import service as serving
-from groundwatch.replay.manager import ReplayManager
 from groundwatch.replay.runs import Run, Runs
+from groundwatch.replay.service import ReplayManager
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics

@@ -15,11 +15,9 @@ from tests.support.llm_server import LlmServer, running
 from tests.support.triton import LiveTriton
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
-from groundwatch.generation.engines import build
-from groundwatch.generation.engines.base import GenerationEngine, cosine
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.generation.engines import GenerationEngine, build, cosine
 from groundwatch.models.replies import Generated
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings
 from groundwatch.runtime.settings.reading import load
 from groundwatch.runtime.stores.images import check_image

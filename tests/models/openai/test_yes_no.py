@@ -8,7 +8,7 @@ from tests.support.llm_server import LlmServer, running
 
 from groundwatch.models.openai.endpoint import read_answer
 from groundwatch.models.openai.models import YesNoModel, probability
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 
 SETTINGS = ChatSettings(base_url="http://localhost", model="any")
 

@@ -14,9 +14,9 @@ from tests.support.checkpoints import picture
 from groundwatch.errors import TransientError, Unavailable, Unscorable
 from groundwatch.models.serving.parameters import Parameters
 from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
+from groundwatch.models.settings import TritonSettings
 from groundwatch.models.triton.client import TritonModels
-from groundwatch.models.triton.settings import TritonSettings
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 
 STATEMENTS = ["there is a red circle", "two", "the circle is left of the square and above the image"]
 

@@ -16,12 +16,12 @@ from tests.support.llm_server import running
 from groundwatch.errors import RateLimited, Unavailable
 from groundwatch.events import ResponseRecorded
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import dead_letters
 from groundwatch.runtime.delivery.work import Work
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 from groundwatch.runtime.settings import CacheSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import EXTRACTED, RESPONSES

@@ -13,7 +13,7 @@ from groundwatch.errors import InputError, TransientError, UsageError
 from groundwatch.runtime.delivery import publisher
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored, wait_acks
 from groundwatch.runtime.delivery.publisher import HEADROOM, MAX_PENDING
-from groundwatch.runtime.local.nats_server import NatsServer, free_port
+from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import OUTCOMES
 

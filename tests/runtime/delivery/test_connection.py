@@ -15,7 +15,7 @@ from tests.support.nats_relay import nats_relay
 from groundwatch.errors import ConnectionLost, InvalidName, TransientError
 from groundwatch.runtime.delivery.bus import CLOSE_SECONDS, Bus, Outgoing
 from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
 

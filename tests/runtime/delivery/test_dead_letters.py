@@ -24,7 +24,7 @@ from groundwatch.runtime.delivery.outcomes import replace_dead, without_score
 from groundwatch.runtime.settings import RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
-from groundwatch.topology import DEAD, HEADER_REASON, OUTCOMES, RETRY, outcome_subject
+from groundwatch.topology import DEAD, HEADER_REASON, OUTCOMES, RETRY, subject_of
 from groundwatch.verification.engines.base import NoopVerificationEngine, Verification
 from groundwatch.verification.service import VerificationService
 
@@ -79,7 +79,7 @@ class Line:
         return [letter async for letter in dead_letters(self.bus)]
 
     async def outcome(self, event: ResponseRecorded, protocol: str = "faithscore") -> ResponseScored:
-        found = await self.bus.js.get_last_msg(OUTCOMES, outcome_subject("live", protocol, event.key))
+        found = await self.bus.js.get_last_msg(OUTCOMES, subject_of("outcome", "live", protocol, event.key))
         return msgspec.json.decode(found.data or b"", type=ResponseScored)
 
 

@@ -17,7 +17,7 @@ from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing, provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import BUCKETS, CONSUMERS, DAY, EXTRACTED, OUTCOMES, RESPONSES, STREAMS

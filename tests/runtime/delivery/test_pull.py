@@ -20,7 +20,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.pull import WAIT, PullSubscriber
 from groundwatch.runtime.delivery.work import Result, Work
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.services import service as services
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics

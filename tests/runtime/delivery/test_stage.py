@@ -20,7 +20,7 @@ from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters
 from groundwatch.runtime.delivery.stage import BUG_ATTEMPTS
 from groundwatch.runtime.delivery.work import Publication, Result, Work
 from groundwatch.runtime.settings import RetrySettings
-from groundwatch.topology import HEADER_PROTOCOLS, HEADER_REASON, OUTCOMES, outcome_subject, recorded_subject
+from groundwatch.topology import HEADER_PROTOCOLS, HEADER_REASON, OUTCOMES, subject_of
 
 Works = Sequence[Work[ResponseRecorded]]
 
@@ -35,7 +35,9 @@ async def letters(running: Running) -> list[DeadLetter]:
 
 async def reason_of(running: Running, event: ResponseRecorded) -> str | None:
     """The reason of its outcome; empty for one with a score."""
-    found = await running.bus.js.get_last_msg(OUTCOMES, outcome_subject("live", "faithscore", event.key))
+    found = await running.bus.js.get_last_msg(
+        OUTCOMES, subject_of("outcome", "live", "faithscore", event.key)
+    )
     return (found.headers or {}).get(HEADER_REASON, "")
 
 
@@ -253,7 +255,7 @@ async def test_one_protocol_fails_and_the_others_do_not(stage_factory) -> None:
 async def test_a_result_too_large_for_the_server_is_the_inputs_fault(stage_factory) -> None:
     async def verbose(works: Works) -> list[Result]:
         huge = b"x" * (works[0].arrived.message._client.max_payload + 1)
-        subject = outcome_subject("live", "faithscore", works[0].event.key)
+        subject = subject_of("outcome", "live", "faithscore", works[0].event.key)
         return [Result(publications=(Publication(Outgoing(subject=subject, payload=huge)),)) for _ in works]
 
     running = await stage_factory(verbose)
@@ -267,7 +269,7 @@ async def test_a_result_too_large_for_the_server_is_the_inputs_fault(stage_facto
 async def test_a_dead_letter_that_does_not_fit_says_where_its_bytes_are(stage_factory) -> None:
     running = await stage_factory(all_done)
     limit = running.bus.client.max_payload
-    subject = recorded_subject("live", "huge")
+    subject = subject_of("recorded", "live", "huge")
     # Only somebody who writes beside the gateway can fill a message to the last byte.
     await running.bus.js.publish(subject, b"x" * (limit - 10))
     await eventually(running.settled)

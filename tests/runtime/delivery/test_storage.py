@@ -21,7 +21,7 @@ from groundwatch.runtime.delivery import publisher
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.publisher import StorageHealth
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import GatewaySettings, NatsSettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased

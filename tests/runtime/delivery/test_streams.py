@@ -13,7 +13,7 @@ from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import follow_stream, read_batches, read_stream
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
 

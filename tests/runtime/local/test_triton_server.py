@@ -14,7 +14,7 @@ from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
 from groundwatch.runtime.settings import CaptioningSettings, EngineSettings, Settings, StageSettings
-from groundwatch.system.models import named_models, with_triton
+from groundwatch.system.up import named_models, with_triton
 
 
 def page(url: str) -> httpx.Response:

@@ -15,7 +15,7 @@ from tests.support.secured import Secured, secured
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.provisioning import missing
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.security.connecting import covers, explain
 from groundwatch.runtime.security.users import (
     CA_CERTIFICATE,

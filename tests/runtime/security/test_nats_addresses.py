@@ -10,7 +10,7 @@ from tests.runtime.conftest import eventually
 from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.local.nats_server import NatsServer, free_port
+from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.security.connecting import nats_servers
 from groundwatch.runtime.settings import NatsSettings
 

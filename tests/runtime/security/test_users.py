@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 
 from groundwatch.errors import UsageError
-from groundwatch.runtime.local.nats_server import find_binary
+from groundwatch.runtime.local.servers import find_binary
 from groundwatch.runtime.security.users import (
     AUTH_FILE,
     CA_CERTIFICATE,
@@ -27,8 +27,7 @@ from groundwatch.runtime.security.users import (
     seed_file,
     write_auth,
 )
-from groundwatch.topology import COMMAND_LINE
-from groundwatch.topology.permissions import permissions, users
+from groundwatch.topology import COMMAND_LINE, permissions, users
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.services.run import running
 from groundwatch.runtime.services.service import StageService
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groundwatch.errors import SettingsError
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
 from groundwatch.runtime.settings import EngineSettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import judging_sections, load, with_file, with_judge, with_run

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.settings.reading import (
     JUDGING,

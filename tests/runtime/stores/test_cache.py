@@ -21,12 +21,12 @@ from groundwatch.events import (
     Usage,
     Verdict,
 )
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, MatchingQuestions
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import (
     CacheSettings,
     EngineSettings,

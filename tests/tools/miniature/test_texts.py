@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tools.miniature.texts import TEMPLATES, pairs, questions, reference
 
-from groundwatch.miniature.reading import holds
+from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import scenes
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from groundwatch.errors import SettingsError
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Reference, ResponseRecorded
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.pope.protocol import Pope

@@ -12,7 +12,7 @@ from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Un
 from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Reference, ResponseRecorded, Usage
 from groundwatch.models.openai.endpoint import Image
 from groundwatch.models.openai.models import ChatModel
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.trihe.protocol import TriHe

@@ -18,7 +18,7 @@ from groundwatch.events import Claim, ClaimsExtracted, Judge, ResponseRecorded
 from groundwatch.miniature.language import article
 from groundwatch.miniature.world import Scene, png, scenes
 from groundwatch.models.repository import ServedModel
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import TritonSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build

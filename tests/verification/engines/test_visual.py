@@ -10,7 +10,7 @@ from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Reference, ResponseRecorded
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.pope.protocol import Pope
 from groundwatch.runtime.settings import StageSettings, VisualSettings

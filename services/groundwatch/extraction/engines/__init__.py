@@ -2,7 +2,7 @@
 
 from groundwatch.extraction.engines.base import ExtractionEngine, NoopExtractionEngine
 from groundwatch.models.engines import llm_of, unknown_engine
-from groundwatch.models.openai.settings import OnCall
+from groundwatch.models.settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 
 DEFAULT = "linguistic"

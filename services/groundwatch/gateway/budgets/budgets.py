@@ -1,4 +1,4 @@
-"""The budgets of one gateway: which one decides, what is left of it, and what judging has cost.
+"""Which responses are judged: decided by hashing below a probability, and by what a budget has left.
 
 The rules and all counts are in one bucket that every gateway follows, so a change is known everywhere at
 once and needs no restart. Nothing here is asked of the server response by response: see `counters`.
@@ -9,26 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError
-from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
+from groundwatch.events import LIVE, Drawn, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.budgets.counters import LeasedCounter, Limit
 from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Signals, Spent, matching
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, follow_stream
-from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
+from groundwatch.runtime.services.tasks import SupervisedTask, cancelled, until_set
+from groundwatch.runtime.settings import SamplingRule
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS
+from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform
 from groundwatch.topology import BUDGETS_BUCKET
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
+
 
 TICK_SECONDS = 1.0
 START_SECONDS = 10.0
@@ -154,9 +156,7 @@ class Budgets:
         """Read the budgets, then follow them. What cannot be read is a `problem`, not an error."""
         for task in self._tasks:
             task.start()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
-                await self._known.wait()
+        await until_set(self._known, START_SECONDS)
 
     async def stop(self) -> None:
         """Give back what is leased, and follow no more."""
@@ -338,3 +338,82 @@ class Budgets:
             self._known.set()
         elif self._known.is_set():
             self._unknown = ""
+
+
+SAMPLED_OUT = "sampled_out"
+OVER_BUDGET = "over_budget"
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a response has used of a budget, until it is known not to have been there before."""
+
+    stratum: str
+    taken: bool
+    windows: tuple[tuple[LeasedCounter, int], ...]
+
+    def undo(self) -> None:
+        """The response was there before, or will never be: it used nothing."""
+        for counter, window in self.windows:
+            counter.undo(self.stratum, window, taken=self.taken)
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not judged and why, by protocol; how it was drawn; and what that has used of budgets."""
+
+    declined: dict[str, str] = {}
+    drawn: dict[str, Drawn] = {}
+    held: tuple[Held, ...] = ()
+
+
+def rule_for(rules: Sequence[SamplingRule], tenant: str, model: str, protocol: str) -> SamplingRule | None:
+    """The first rule whose fields all match; None: everything is judged."""
+    for rule in rules:
+        if rule.tenant in ("", tenant) and rule.model in ("", model) and rule.protocol in ("", protocol):
+            return rule
+    return None
+
+
+def decide(
+    rules: Sequence[SamplingRule],
+    budgets: Budgets | None,
+    response: ResponseRecorded,
+    protocols: Sequence[str],
+    now: float,
+) -> Decided:
+    """Which of the protocols are judged for a response that comes at `now`, in seconds since 1970.
+
+    The most precise budget decides, the settings' rules where it has no rate of its own; without a budget
+    they decide alone. Every probability is fixed before the response's place in [0, 1) is looked at, which is
+    uniform over ids and for ever: what a rate chooses, every higher rate under the same salt chooses too.
+    """
+    declined: dict[str, str] = {}
+    drawn: dict[str, Drawn] = {}
+    held: list[Held] = []
+    tenant, model = response.tenant, response.model
+    for protocol in protocols:
+        rule = rule_for(rules, tenant, model, protocol)
+        state = budgets.state(tenant, model, protocol) if budgets is not None else None
+        rate, salt = (1.0, "") if rule is None else (rule.rate, rule.salt)
+        if state is not None:
+            rate = rate if state.budget.rate is None else state.budget.rate
+            salt = state.budget.salt or salt
+        elif rate >= 1.0:
+            continue
+        place = uniform(salt, tenant, model, protocol, response.id)
+        if state is None:
+            drawn[protocol] = Drawn(probability=rate, lowest=rate)
+            if place >= rate:
+                declined[protocol] = SAMPLED_OUT
+            continue
+        stratum = state.stratum(response)
+        chances = {one: min(rate, state.probability(one, now)) for one in state.shares}
+        chance = chances[stratum]
+        drawn[protocol] = Drawn(
+            probability=chance, lowest=min(chances.values()), stratum=stratum, budget=state.name
+        )
+        taken = place < chance
+        if not taken:
+            declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
+        windows = ((counter, counter.count(stratum, now, taken=taken)) for counter in state.counters)
+        held.append(Held(stratum, taken, tuple(windows)))
+    return Decided(declined=declined, drawn=drawn, held=tuple(held))

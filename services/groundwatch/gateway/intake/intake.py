@@ -15,8 +15,7 @@ import nats.js.errors
 
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
-from groundwatch.gateway.budgets.budgets import Budgets
-from groundwatch.gateway.budgets.sampling import OVER_BUDGET, Held, decide
+from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Held, decide
 from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.protocols import registry
@@ -28,14 +27,7 @@ from groundwatch.runtime.settings import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import (
-    ASKED,
-    HEADER_DIGEST,
-    HEADER_PROTOCOLS,
-    RESPONSES,
-    asked_subject,
-    recorded_subject,
-)
+from groundwatch.topology import ASKED, HEADER_DIGEST, HEADER_PROTOCOLS, RESPONSES, subject_of
 
 RETRY_SECONDS = 0.25
 
@@ -100,7 +92,7 @@ class Intake:
         said = QuestionAsked(response=response, strategy=strategy)
         key, said_digest = response.key, digest_of(said)
         outgoing = Outgoing(
-            subject=asked_subject(LIVE, Stage.CAPTIONING.value, key),
+            subject=subject_of("asked", LIVE, Stage.CAPTIONING.value, key),
             payload=ENCODER.encode(said),
             message_id=(key, "asked"),
             headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: said_digest},
@@ -113,7 +105,7 @@ class Intake:
         )
         try:
             async with bounded():
-                taken = await self._bus.holds(RESPONSES, recorded_subject(LIVE, key))
+                taken = await self._bus.holds(RESPONSES, subject_of("recorded", LIVE, key))
                 if taken and not await self._bus.holds(ASKED, outgoing.subject):
                     return self.refuse(_conflict(ready))
         except TransientError as error:
@@ -295,10 +287,7 @@ def _conflict(ready: Ready) -> Refused:
 
 def _unavailable(name: str, error: Exception) -> Refused:
     return Refused(
-        id=name,
-        reason="unavailable",
-        message=f"not recorded: {error}",
-        lasting=isinstance(error, NotStored),
+        id=name, reason="unavailable", message=f"not recorded: {error}", lasting=isinstance(error, NotStored)
     )
 
 

@@ -23,7 +23,7 @@ from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ALARMS, alarm_subject
+from groundwatch.topology import ALARMS, subject_of
 
 PAUSE = 2.0
 QUIET = 86_400.0
@@ -118,7 +118,7 @@ class AlarmPublisher(SupervisedTask):
 
     async def _announce(self, alarm: AlarmRaised) -> None:
         """Put it into the stream unless it, or a later one of its kind, is there."""
-        subject = alarm_subject(alarm.run, alarm.protocol, alarm.key)
+        subject = subject_of("alarm", alarm.run, alarm.protocol, alarm.key)
         while True:
             sequence, last = await self._last(subject)
             if last is not None and alarm.since <= last.raised_at:

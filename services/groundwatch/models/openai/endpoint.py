@@ -24,8 +24,8 @@ from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking import CallKind, Calls, Fault, RetryPolicy, retry_after
-from groundwatch.models.openai.settings import ChatSettings, OnCall
 from groundwatch.models.replies import Image, encodable
+from groundwatch.models.settings import ChatSettings, OnCall
 
 T = TypeVar("T")
 
@@ -213,10 +213,7 @@ class Endpoint:
         self.settings = settings
         self._key = os.environ.get(settings.api_key_env, "")
         self._client = openai.AsyncOpenAI(
-            base_url=settings.base_url,
-            api_key=self._key or "none",
-            timeout=settings.timeout,
-            max_retries=0,
+            base_url=settings.base_url, api_key=self._key or "none", timeout=settings.timeout, max_retries=0
         )
         # Without what an address may hold of credentials.
         key = "" if self._key else f" (no key in {shown_variable(settings.api_key_env)})"

@@ -30,8 +30,8 @@ from groundwatch.models.openai.endpoint import (
     usage_of,
     user_message,
 )
-from groundwatch.models.openai.settings import ChatSettings, OnCall
 from groundwatch.models.replies import Generated, Image, Text, encodable, last_valid
+from groundwatch.models.settings import ChatSettings, OnCall
 from groundwatch.protocols.prompts import Form, Step, read_reply
 
 LEAST_MASS = 0.1

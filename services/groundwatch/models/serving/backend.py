@@ -13,8 +13,7 @@ import numpy as np
 from PIL import Image
 
 from groundwatch.models.serving.failures import Exhausted, Refused
-from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder
-from groundwatch.models.serving.loading import png
+from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder, png
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, read
 from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
-from groundwatch.models.serving.loading import check_first, decode_all, dtype_of, in_place, loading, source
+from groundwatch.models.serving.images import check_first, decode_all, dtype_of, in_place, loading, source
 from groundwatch.models.serving.parameters import Parameters
 
 _TEXT = ("input_ids", "attention_mask")

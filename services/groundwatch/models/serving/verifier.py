@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
-from groundwatch.models.serving.loading import check_first, decode_all
+from groundwatch.models.serving.images import check_first, decode_all
 from groundwatch.models.serving.lvlm import Prepared, VisionLanguage
 from groundwatch.models.serving.parameters import SLOT, Parameters, wording
 

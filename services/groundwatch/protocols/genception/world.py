@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from groundwatch.miniature.questions import picture
+from groundwatch.miniature.language import picture
 from groundwatch.miniature.world import Scene
 from groundwatch.protocols.genception.protocol import GenCeption
 from groundwatch.protocols.genception.scoring import CATEGORY_TAG

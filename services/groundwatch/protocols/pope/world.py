@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from groundwatch.miniature.questions import objects, picture
+from groundwatch.miniature.language import objects, picture
 from groundwatch.miniature.world import KINDS, Scene
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.pope.dataset import STRATEGIES, build

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.language.nouns.compare import likenesses, nouns
+from groundwatch.language.nouns import likenesses, nouns
 from groundwatch.protocols.base import folded
 from groundwatch.protocols.method import Result, TallyRequest
 from groundwatch.protocols.published import json_lines

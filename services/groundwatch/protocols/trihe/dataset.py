@@ -23,7 +23,7 @@ from groundwatch.errors import InputError, TransientError, Unscorable, UsageErro
 from groundwatch.events import Usage
 from groundwatch.image_files import read_image_file
 from groundwatch.models.openai.models import ChatModel
-from groundwatch.models.openai.settings import ChatSettings
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.protocols.prompts import Form, Step, load, quoted, read_reply
 from groundwatch.protocols.published import ImageGraph, json_images, read_scene_graphs

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from groundwatch.miniature.language import PROMPTS
-from groundwatch.miniature.questions import objects, picture, triplets
+from groundwatch.miniature.language import PROMPTS, objects, picture, triplets
 from groundwatch.miniature.world import Scene
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.trihe.files import AnnotatedImage

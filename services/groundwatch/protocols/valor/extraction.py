@@ -12,7 +12,7 @@ from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.rendering import COLOR, COUNT, ENTITY, AtomicFact
 from groundwatch.language.lexicon import lexicon
-from groundwatch.language.nouns.compare import (
+from groundwatch.language.nouns import (
     DIRECTIONS,
     NEARNESS,
     Likeness,

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from groundwatch.miniature.language import PROMPTS, relations
-from groundwatch.miniature.questions import objects, picture
+from groundwatch.miniature.language import PROMPTS, objects, picture, relations
 from groundwatch.miniature.world import Scene
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.valor.scoring import Subset

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from groundwatch.miniature.questions import pair_questions, picture
+from groundwatch.miniature.language import pair_questions, picture
 from groundwatch.miniature.world import Scene, changed
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.vlm2.files import question

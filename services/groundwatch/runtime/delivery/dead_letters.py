@@ -27,11 +27,9 @@ from groundwatch.topology import (
     HEADER_RETRY,
     HEADER_TRACE,
     RESPONSES,
-    dead_subject,
     is_token,
     parse_subject,
-    recorded_subject,
-    retry_subject,
+    subject_of,
 )
 
 UNKNOWN = "unknown"
@@ -87,7 +85,7 @@ class DeadLetters:
             headers[HEADER_PROTOCOLS] = ",".join(protocols)
         letter_key = digest(arrived.fingerprint, *sorted(failed))[:32] if failed else arrived.fingerprint
         letter = Outgoing(
-            subject=dead_subject(self._stage, run, letter_key),
+            subject=subject_of("dead", self._stage, run, letter_key),
             payload=arrived.message.data,
             message_id=("dead", self._stage, letter_key),
             headers=headers,
@@ -121,7 +119,7 @@ class DeadLetters:
     async def _recorded(self, run: str, key: str) -> ResponseRecorded:
         """The response as recorded, when the event at hand cannot say whose it is."""
         try:
-            found = await last_message(self._bus.js, RESPONSES, recorded_subject(run, key))
+            found = await last_message(self._bus.js, RESPONSES, subject_of("recorded", run, key))
             return msgspec.json.decode(found.data if found is not None else b"", type=ResponseRecorded)
         except UNDECODED:
             return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)
@@ -161,7 +159,7 @@ async def send_again(bus: Bus, letter: DeadLetter) -> None:
         headers[HEADER_TRACE] = letter.trace
     await bus.create(
         Outgoing(
-            subject=retry_subject(letter.stage, run, key),
+            subject=subject_of("retry", letter.stage, run, key),
             payload=letter.payload,
             message_id=("retry", str(letter.sequence), str(letter.time)),
             headers=headers,

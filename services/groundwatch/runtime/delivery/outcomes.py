@@ -37,9 +37,8 @@ from groundwatch.topology import (
     HEADER_PROTOCOLS,
     HEADER_REASON,
     OUTCOMES,
-    outcome_subject,
-    recorded_subject,
     run_subjects,
+    subject_of,
 )
 
 DEAD_LETTER = "dead_letter"
@@ -239,7 +238,7 @@ def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
     if outcome.reason:
         headers[HEADER_REASON] = outcome.reason
     return Outgoing(
-        subject=outcome_subject(outcome.run, outcome.protocol, key),
+        subject=subject_of("outcome", outcome.run, outcome.protocol, key),
         payload=outcome,
         message_id=(key, outcome.run, outcome.protocol, "outcome", outcome.reason, *judges),
         headers=headers,
@@ -305,7 +304,7 @@ def digest_of(said: msgspec.Struct) -> str:
 def recorded(response: ResponseRecorded, said_digest: str = "") -> Outgoing:
     """The response on its way into the stream; `said_digest` where it is not of the response itself."""
     return Outgoing(
-        subject=recorded_subject(response.run, response.key),
+        subject=subject_of("recorded", response.run, response.key),
         payload=ENCODER.encode(response),
         message_id=(response.key, "recorded"),
         headers={

@@ -20,8 +20,7 @@ from nats.js.api import (
 
 from groundwatch.errors import ProvisionRefused
 from groundwatch.runtime.settings import CacheSettings
-from groundwatch.topology import BUCKETS, CONSUMERS, STREAMS, BucketSpec, ConsumerSpec, StreamSpec
-from groundwatch.topology.permissions import streams_of
+from groundwatch.topology import BUCKETS, CONSUMERS, STREAMS, BucketSpec, ConsumerSpec, StreamSpec, streams_of
 
 CACHE = CacheSettings()
 

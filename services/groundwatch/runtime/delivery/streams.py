@@ -20,6 +20,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 
 from groundwatch.errors import TransientError
+from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import STREAMS
 
@@ -242,8 +243,7 @@ async def _consume(
                 requested = wanted
             if not arrived:
                 news.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), WAIT)
+                await until_set(news, WAIT)
             taken = arrived[:]
             arrived.clear()
             messages = []

@@ -31,7 +31,7 @@ import psutil  # type: ignore[import-untyped]
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel, missing_checkpoints, write_model, write_repository
-from groundwatch.runtime.local.ownership import ChildServer, free_port, is_taken
+from groundwatch.runtime.local.servers import ChildServer, free_port, is_taken
 from groundwatch.runtime.telemetry.logs import logger
 
 READY_SECONDS = 60.0

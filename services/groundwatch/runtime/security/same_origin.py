@@ -31,10 +31,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", re.IGNOR
 _PATTERN = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE)
 _ORIGIN = re.compile(r"(https?)://(.+)", re.IGNORECASE)
 _PORTS = {"http": "80", "https": "443"}
-_ADDED = (
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"x-content-type-options", b"nosniff"),
-)
+_ADDED = ((b"cross-origin-resource-policy", b"same-origin"), (b"x-content-type-options", b"nosniff"))
 """What a page of another site has no use for: a browser does not even tell it whether there was an image."""
 
 

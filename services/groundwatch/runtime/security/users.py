@@ -22,8 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.runtime.security.private_files import write_private
-from groundwatch.topology import COMMAND_LINE
-from groundwatch.topology.permissions import permissions, users
+from groundwatch.topology import COMMAND_LINE, permissions, users
 
 if TYPE_CHECKING:
     import trustme

@@ -25,7 +25,7 @@ from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import HEADER_ORIGIN, HEADER_REASON, OUTCOMES, consumer, outcome_subject
+from groundwatch.topology import HEADER_ORIGIN, HEADER_REASON, OUTCOMES, consumer, subject_of
 
 MONITOR_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
@@ -178,7 +178,7 @@ class StageService:
             return False
         if place is not None and await self.bus.holds(*place):
             return True
-        subject = outcome_subject(response.run, protocol, response.key)
+        subject = subject_of("outcome", response.run, protocol, response.key)
         found = await self.bus.headers_of(OUTCOMES, subject)
         if found is None:
             return False

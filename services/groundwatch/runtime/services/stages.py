@@ -25,7 +25,7 @@ from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Outgoing
 from groundwatch.runtime.delivery.work import Envelope, Publication, Result, Work
 from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
-from groundwatch.topology import ASKED, JUDGED, chain_subject, judged_subject
+from groundwatch.topology import ASKED, JUDGED, subject_of
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class ClaimService(StageService):
 
     def _subject(self, response: ResponseRecorded, protocol: EvaluationProtocol) -> str:
         stage = next_stage(protocol, StageName(self.name))
-        return judged_subject(response.run, stage.value, protocol.name, response.key)
+        return subject_of("judged", response.run, stage.value, protocol.name, response.key)
 
     def _unscored(self, extracted: ClaimsExtracted, judge: Judge, error: Unscorable) -> Result:
         judges = {StageName.EXTRACTION.value: extracted.judge, self.name: judge}
@@ -130,8 +130,10 @@ def _round(chain: ChainAdvanced, to: StageName) -> int:
 def _place(chain: ChainAdvanced, to: StageName) -> tuple[str, str]:
     response = chain.response
     if to is StageName.SCORING:
-        return JUDGED, judged_subject(response.run, to.value, chain.protocol, response.key)
-    subject = chain_subject(response.run, to.value, chain.protocol, response.key, _round(chain, to))
+        return JUDGED, subject_of("judged", response.run, to.value, chain.protocol, response.key)
+    subject = subject_of(
+        "chain", response.run, to.value, chain.protocol, response.key, str(_round(chain, to))
+    )
     return ASKED, subject
 
 

@@ -1,6 +1,7 @@
 """Background tasks: started again when they fail, told about while they do, and ended for sure."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -31,6 +32,13 @@ async def cancelled(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
         for task in ending:
             task.cancel()
         _, ending = await asyncio.wait(ending, timeout=AGAIN_SECONDS)
+
+
+async def until_set(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, at most so many seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def first_of(*waiting: Awaitable[Any]) -> None:

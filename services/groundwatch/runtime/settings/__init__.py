@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from groundwatch.errors import Unavailable
-from groundwatch.models.openai.settings import ChatSettings
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.security.same_origin import is_host_pattern

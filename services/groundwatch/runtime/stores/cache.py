@@ -22,6 +22,7 @@ from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED, GroundwatchError, InputError, Unavailable
 from groundwatch.events import LIVE, ClaimsExtracted, Judge, ResponseRecorded, Usage, digest
+from groundwatch.models.settings import AskingSettings
 from groundwatch.protocols.base import ELSEWHERE, EvaluationProtocol
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
@@ -50,16 +51,7 @@ _TOKEN = 32
 _NOBODY = Judge(engine="")
 _NOTHING = ResponseRecorded(id="", model="", answer="")
 
-_WAITING_AND_PAYING = (
-    "api_key_env",
-    "timeout",
-    "concurrency",
-    "input_price",
-    "output_price",
-    "retries",
-    "patience",
-    "first_wait",
-)
+_WAITING_AND_PAYING = {*AskingSettings.model_fields, "api_key_env", "input_price", "output_price"}
 """Keys of `<stage>.llm` that change no reply."""
 
 E = TypeVar("E", ResponseRecorded, ClaimsExtracted)

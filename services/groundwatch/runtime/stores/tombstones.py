@@ -5,7 +5,6 @@ tombstone, and refuses it.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Literal
@@ -17,7 +16,7 @@ from nats.js import JetStreamContext
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseRecorded, digest
 from groundwatch.runtime.delivery.streams import follow_stream, read_stream
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import TOMBSTONES_BUCKET
 
@@ -111,9 +110,7 @@ class Erased:
     async def start(self) -> None:
         """Read what there is, then follow. Waits for it only while the server answers."""
         self._task.start()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
-                await self._tried.wait()
+        await until_set(self._tried, START_SECONDS)
 
     async def stop(self) -> None:
         await self._task.stop()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from groundwatch.models.engines import LoadImage, embedder_of, llm_of, unknown_engine
-from groundwatch.models.openai.settings import OnCall
-from groundwatch.models.triton.settings import TritonSettings
+from groundwatch.models.settings import OnCall, TritonSettings
 from groundwatch.protocols.base import load
 from groundwatch.runtime.settings import EngineSettings, StageSettings, VisualSettings
 from groundwatch.verification.engines.base import NoopVerificationEngine, VerificationEngine

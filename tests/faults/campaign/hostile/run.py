@@ -20,7 +20,7 @@ from tests.faults.campaign.hostile.sockets import Sockets
 from tests.faults.campaign.verdict import unplanned
 from tests.faults.harness import System
 
-from groundwatch.runtime.local.nats_server import free_port
+from groundwatch.runtime.local.servers import free_port
 
 SHARES = {"http": 60, "gRPC": 25, "socket": 13, "command": 2}
 WORKERS = {"http": 6, "gRPC": 3, "socket": 3, "command": 1}

@@ -12,8 +12,7 @@ from tests.support import checkpoints
 from tests.support.checkpoints import picture
 
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
-from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder
-from groundwatch.models.serving.loading import decode
+from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder, decode
 from groundwatch.models.serving.lvlm import VisionLanguage
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest, read
 

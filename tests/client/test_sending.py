@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groundwatch.client.formats import converted
+from groundwatch.client.sending import converted
 from groundwatch.errors import FileFormatError
 from groundwatch.evaluation.judging import Responses
 

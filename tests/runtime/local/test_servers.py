@@ -16,14 +16,14 @@ from tests.runtime.conftest import eventually
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.local.nats_server import NatsServer, find_binary, free_port
+from groundwatch.runtime.local.servers import NatsServer, find_binary, free_port
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import RESPONSES
 
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from groundwatch.runtime.local.nats_server import NatsServer
+from groundwatch.runtime.local.servers import NatsServer
 
 async def main():
     server = NatsServer(Path(sys.argv[1]))
