@@ -114,6 +114,24 @@ def test_faithscore_has_three_tables_and_tags_choose_the_column():
     assert cells[2]["overall"].n == 2
 
 
+def test_answers_without_facts_count_beside_as_the_authors_code_counts_them():
+    values = {"faithscore": 0.9, "sentence_level": 0.6}
+    silent = {"outcome": OutcomeKind.UNSCORED, "score": None}
+    tables = placed(
+        "faithscore",
+        outcome("faithscore", 1, values),
+        outcome("faithscore", 2, {}, **silent, reason="nothing_to_verify"),
+        outcome("faithscore", 3, {}, **silent, reason="refused"),
+        outcome("faithscore", 4, values, model="plover"),
+        outcome("faithscore", 5, {}, **silent, reason="refused", model="plover"),
+    )
+    found = [{row.model: row.cells["overall"].value for row in mine(table)} for table in tables]
+    wanted = {"heron": 0.9, "heron, as published": 0.45, "plover": 0.9}
+    assert found[0] == found[2] == pytest.approx(wanted)
+    assert found[1] == pytest.approx({"heron": 0.6, "heron, as published": 0.8, "plover": 0.6})
+    assert "unscored here" in " ".join(text_of(tables).split())
+
+
 def test_tri_he_stands_under_its_judge_and_lower_is_better():
     def asked(number: int, hallu: float, **changes) -> ResponseScored:
         values = {"hallu": hallu, "hallu.object": hallu / 2, "hallu.relation": hallu / 2}

@@ -85,13 +85,17 @@ def read_answers(path: Path) -> list[ResponseRecorded] | None:
 
 
 def tally_answers(answers: Sequence[AnnotatedAnswer]) -> Result:
-    """Equation 1 on people's labels: the mean over answers that have facts, None when none has."""
+    """Equation 1 on people's labels: the mean over answers that have facts, None when none has.
+
+    `as_published` counts those without facts as 0, as the authors' code does (`framework.py`, stage 3).
+    """
     scores = [fmean(annotated.facts.values()) for annotated in answers if annotated.facts]
     interval = mean_of(scores)
     facts = [holds for annotated in answers for holds in annotated.facts.values()]
     return {
         "faithscore": interval.value if interval else None,
         "interval": msgspec.to_builtins(interval),
+        "as_published": sum(scores) / len(answers) if answers else None,
         "answers": len(answers),
         "scored": len(scores),
         "unscored": len(answers) - len(scores),

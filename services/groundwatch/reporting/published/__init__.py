@@ -63,7 +63,8 @@ class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     those of our numbers.
 
     `judge` and `data` say what the paper measured with and on, `notes` what else keeps its numbers and
-    ours apart.
+    ours apart. `unscored` has the values by which the authors' code counts what is without a score here, by
+    its reason.
     """
 
     protocol: str
@@ -80,6 +81,7 @@ class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     bounds: tuple[float, float] = (0.0, 1.0)
+    unscored: dict[str, dict[str, float]] = {}
 
     @property
     def protocols(self) -> frozenset[str]:

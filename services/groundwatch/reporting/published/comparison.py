@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -85,19 +85,25 @@ class PublishedComparison:
         whole = protocol == self._published[0].protocol
         self._protocols = self._published[0].protocols if whole else frozenset({protocol})
         self._entries: dict[Who, _Entry] = {}
+        self._as_published: dict[Who, _Entry] = {}
         self._others: Counter[OutcomeKind] = Counter()
 
     def add(self, event: ResponseScored) -> None:
-        """Count one outcome; those of other protocols, and those without a score, are in no number."""
+        """Count one outcome; those of other protocols are in no number, nor are those without a score,
+        but as the authors' code counts them."""
         if event.protocol not in self._protocols:
             return
+        sides = [self._entries, self._as_published]
         if event.outcome is not OutcomeKind.SCORED:
             self._others[event.outcome] += 1
-            return
+            counted = (table.unscored.get(event.reason, {}) for table in self._published)
+            event = msgspec.structs.replace(event, values=dict(ChainMap(*counted)))
+            sides = [self._as_published] if event.values else []
         who = (event.model, fingerprint(event.judges))
-        if who not in self._entries:
-            self._entries[who] = _Entry(event, self._published)
-        self._entries[who].add(event)
+        for entries in sides:
+            if who not in entries:
+                entries[who] = _Entry(event, self._published)
+            entries[who].add(event)
 
     def tables(self) -> tuple[ComparedTable, ...]:
         if not self._entries:
@@ -105,18 +111,23 @@ class PublishedComparison:
             raise UsageError(
                 f"no scored outcome of protocol '{self.protocol}' to put beside the published ones{others}"
             )
-        rows = _joined(list(self._entries.values()))
+        rows = [("", parts) for parts in _joined(list(self._entries.values()))]
+        scored = Counter({who: entry.outcomes for who, entry in self._entries.items()})
+        also = [one for who, one in self._as_published.items() if one.outcomes > scored[who]]
+        rows += [(", as published", parts) for parts in _joined(also)]
         return tuple(self._table(index, table, rows) for index, table in enumerate(self._published))
 
-    def _table(self, index: int, table: PublishedTable, entries: Sequence[Sequence[_Entry]]) -> ComparedTable:
+    def _table(
+        self, index: int, table: PublishedTable, entries: Sequence[tuple[str, Sequence[_Entry]]]
+    ) -> ComparedTable:
         mine = [
             ComparedRow(
-                model=parts[0].model,
+                model=parts[0].model + note,
                 published=False,
                 cells=_cells(table, [part.sums[index] for part in parts]),
                 judges=_judges(parts),
             )
-            for parts in entries
+            for note, parts in entries
         ]
         names = [column.name for column in table.columns]
         printed = [
