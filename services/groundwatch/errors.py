@@ -22,7 +22,7 @@ GroundwatchError
         └── Unacknowledged an event was sent, and nobody knows whether the stream has it
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,13 +115,15 @@ class ConnectionLost(GroundwatchError):
 class Unscorable(GroundwatchError):
     """A judge could not judge this response. It becomes *unscored* with this reason.
 
-    `reason` is one of a bounded set of slugs (it becomes a metric label); `detail` is free text.
+    `reason` is one of a bounded set of slugs (it becomes a metric label); `detail` is free text. `values` are
+    numbers that there are all the same: an image of which nothing is said has features that were not covered.
     """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(self, reason: str, detail: str = "", values: Mapping[str, float] | None = None) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
+        self.values = values or {}
 
 
 class WorkTimeout(GroundwatchError):

@@ -298,8 +298,8 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     of the protocol by name. `reason` is a bounded slug for unscored and declined, `detail` free text.
     `judges` maps a stage to who judged there. `eligible` and `decided` count claims: coverage is
     decided / eligible. `answer_words` is the answer's length, advised beside the score by FaithScore's
-    section on limitations. `drawn` says how likely it was to be judged: in rates over all responses a scored
-    one weighs 1 / probability.
+    section on limitations. `images` are the response's. `drawn` says how likely it was to be judged: in rates
+    over all responses a scored one weighs 1 / probability.
     """
 
     id: str
@@ -321,6 +321,7 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     usage: Usage = Usage()
     drawn: Drawn = Drawn()
     tags: dict[str, str] = {}
+    images: tuple[str, ...] = ()
     recorded_at: float = 0.0
     scored_at: float = 0.0
 

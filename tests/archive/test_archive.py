@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.archive.conftest import STREAM, add, outcome, row, rows
+from tests.support.breakdown import break_down_events
 
 from groundwatch.archive import archive as module
 from groundwatch.archive import rows as schema
@@ -21,7 +22,6 @@ from groundwatch.archive.rows import CLAIMS, OUTCOMES, Row, to_table
 from groundwatch.archive.store import Change, Store
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.events import Drawn
-from groundwatch.reporting import Breakdown
 
 Opener = Callable[..., Archive]
 
@@ -389,9 +389,7 @@ def check(archive: Archive) -> None:
     assert said == [
         [one.sequence, claim.text, claim.decision.value] for one in wanted for claim in one.event.claims
     ]
-    events = Breakdown(("model",))
-    for one in [*wanted, row(22)]:
-        events.add(one.event)
+    events = break_down_events(("model",), (one.event for one in [*wanted, row(22)]))
     for mine, other in zip(found, events.rows(), strict=True):
         assert mine.by == other.by
         assert mine.hallucination_rate is not None and other.hallucination_rate is not None

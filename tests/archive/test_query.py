@@ -6,12 +6,12 @@ from datetime import date
 
 import pytest
 from tests.archive.conftest import DAY, STREAM, add, row, rows
+from tests.support.breakdown import break_down_events
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.query import Session, Tail, break_down
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind
-from groundwatch.reporting import Breakdown
 
 
 @pytest.fixture
@@ -101,12 +101,10 @@ def test_the_report_is_the_same_from_rows_and_from_events(archive, by, hours):
     since, until = (DAY + 3_600 * hours[0], DAY + 3_600 * hours[1]) if hours else (None, None)
     with Session(archive.snapshot()) as session:
         from_rows = break_down(session, by, since=since, until=until, run="live").rows()
-    from_events = Breakdown(by)
-    for number in range(1, 60):
-        event = row(number).event
-        if since is None or since <= event.recorded_at < until:
-            from_events.add(event)
-    wanted = from_events.rows()
+    events = (row(number).event for number in range(1, 60))
+    wanted = break_down_events(
+        by, (one for one in events if since is None or since <= one.recorded_at < until)
+    ).rows()
     assert len(from_rows) == len(wanted) > 0
     for one, other in zip(from_rows, wanted, strict=True):
         assert (one.by, one.fingerprint, one.responses, one.scored, one.unscored) == (
@@ -131,11 +129,10 @@ def test_the_report_is_the_same_from_rows_and_from_events(archive, by, hours):
 
 def test_scores_that_are_equal_are_so_in_both(tmp_path):
     """Their interval is another one than that of scores that differ by rounding."""
-    archive, events = Archive(str(tmp_path / "archive")), Breakdown(())
+    archive = Archive(str(tmp_path / "archive"))
     equal = [row(number, score=0.1, outcome=OutcomeKind.SCORED) for number in range(1, 60, 4)]
     add(archive, equal)
-    for one in equal:
-        events.add(one.event)
+    events = break_down_events((), (one.event for one in equal))
     with Session(archive.snapshot()) as session:
         ((found,), (wanted,)) = break_down(session, ()).rows(), events.rows()
     assert found.score is not None and wanted.score is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.breakdown import break_down_events
 
 from groundwatch.events import Drawn, OutcomeKind
-from groundwatch.reporting import Breakdown, Report
+from groundwatch.reporting import Report
 
 SURE, LIKELY, RARE = Drawn(), Drawn(probability=0.8, lowest=0.1), Drawn(probability=0.1, lowest=0.1)
 
@@ -22,10 +23,10 @@ def events(make, *drawn: Drawn):
 
 @pytest.mark.parametrize("drawn", [(SURE,), (RARE,), (LIKELY, RARE), (SURE, LIKELY, RARE)])
 def test_a_breakdown_by_model_is_the_report(make, drawn):
-    report, breakdown = Report(), Breakdown(("model",))
+    report = Report()
     for event in events(make, *drawn):
         report.add(event)
-        breakdown.add(event)
+    breakdown = break_down_events(("model",), events(make, *drawn))
     (one,) = report.models()
     scored = next(row for row in breakdown.rows() if row.scored)
     assert scored.hallucination_rate == one.hallucination_rate
@@ -33,11 +34,8 @@ def test_a_breakdown_by_model_is_the_report(make, drawn):
 
 
 def test_what_was_judged_more_often_does_not_count_for_more(make):
-    by_model, by_category = Breakdown(("model",)), Breakdown(("category",))
-    for event in events(make, LIKELY, RARE):
-        by_model.add(event)
-        by_category.add(event)
-    for breakdown in (by_model, by_category):
+    for by in ("model", "category"):
+        breakdown = break_down_events((by,), events(make, LIKELY, RARE))
         (row,) = (row for row in breakdown.rows() if row.scored)
         # 20 answers at 3 of 4 stand for 25, 20 at 1 of 4 for 200; unweighted it would be a half.
         assert row.hallucination_rate is not None and row.score is not None

@@ -75,7 +75,7 @@ def test_every_table_names_its_source_and_fits_together(table: PublishedTable):
         assert len(group.columns) <= 6, "more do not fit into 80 columns"
     for column in table.columns:
         assert column.heading and column.meaning
-        assert sum(map(bool, (column.mean, column.pooled, column.average))) <= 1
+        assert not (column.of and column.average) and bool(column.of) >= bool(column.over)
         assert set(column.average) <= set(names)
         values = [row.values[names.index(column.name)] for row in table.rows]
         low, high = (0, 100) if "percent" in (column.unit or table.unit) else (-1, 10)

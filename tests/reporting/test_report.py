@@ -28,7 +28,10 @@ def test_every_number_of_a_model(make):
     assert found.unscored == {"nothing_decided": 1, "nothing_to_verify": 1}
     assert found.declined == {"sampled_out": 1}
     assert found.score is not None and found.score.value == pytest.approx(0.875) and found.score.n == 2
-    assert found.sentence_level is not None and found.sentence_level.value == 0.0
+    faithscore, sentence_level = found.figures
+    assert faithscore.value is None and faithscore.coverage == 0.0
+    assert sentence_level.value is not None and sentence_level.value.value == 0.0
+    assert (sentence_level.value.n, sentence_level.coverage) == (1, 0.25)
     assert found.hallucination_rate is not None and found.hallucination_rate.value == pytest.approx(1 / 8)
     assert (found.eligible, found.decided) == (15, 8)
     assert found.coverage == pytest.approx(8 / 15)

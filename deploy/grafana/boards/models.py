@@ -53,6 +53,7 @@ def models() -> dashboard.Dashboard:
     )
     _figures(made)
     _versions(made)
+    _headline(made)
     _categories(made)
     _tenants(made)
     _coverage(made)
@@ -173,6 +174,40 @@ def _versions(made: dashboard.Dashboard) -> None:
         .repeat("model")
         .repeat_direction("h")
         .max_per_row(3)
+    )
+
+
+def _headline(made: dashboard.Dashboard) -> None:
+    def number(name: str) -> str:
+        return f'max by (model, judges, figure) (groundwatch_figure{{{MODELS},number="{name}"}})'
+
+    made.with_row(dashboard.Row("Figures of the paper"))
+    made.with_panel(
+        rows(
+            "Figures of the paper",
+            "What the protocol's paper reports of a model, over all live traffic, with its 95 % interval; "
+            "answers (or images, sequences) are n, and coverage is the share of judged answers in it. "
+            "Rank 0: the figure ranks no models.",
+            {"model": "Model", "figure": "Figure", "judges": "Judges"},
+            [
+                Column("Value", number("value"), "short", 3),
+                Column("from", number("low"), "short", 3),
+                Column("to", number("high"), "short", 3),
+                Column("n", number("n")),
+                Column("Coverage", number("coverage"), "percentunit", 1),
+                Column("Rank", f"{number('rank')} or {number('value')} * 0"),
+            ],
+            width=14,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Figures over time",
+            "The same before each point: all of the stream, so a change shows slowly.",
+            [Query(number("value"), "{{model}} {{figure}}")],
+            unit="short",
+            width=10,
+        )
     )
 
 

@@ -23,6 +23,7 @@ from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, DEFAULTS, OUTCOMES, S
 from groundwatch.archive.store import Snapshot
 from groundwatch.errors import UsageError
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
+from groundwatch.reporting.figures import Headline, protocol_of
 from groundwatch.statistics.intervals import Moments, RatioSums
 from groundwatch.statistics.sampling import ROUNDING, Linear, WeightedMoments, WeightedSums
 from groundwatch.times import moment_of
@@ -291,7 +292,40 @@ def break_down(
         score = _score(sums[21:24], sums[24:26], sums[26:])
         fields: list[Any] = [*map(int, sums[:6]), facts, score]
         found.merge(Group(tuple(str(value or "") for value in values), *names), Sums(*fields))
+    if CATEGORY not in by:
+        for protocol in found.protocols:
+            _add_figures(session, found, protocol, columns, conditions)
     return found
+
+
+def _add_figures(
+    session: Session, found: Breakdown, name: str, columns: Sequence[str], conditions: Sequence[str]
+) -> None:
+    """The figures of the protocol's paper, from its outcomes: those that are alike are read once."""
+    protocol = protocol_of(name)
+    figures = protocol.headline
+    wanted = {name for one in figures for name in (*one.of, *one.over, one.gate, one.part) if name}
+    if not wanted:
+        return
+    where = " AND ".join((*conditions, f"protocol = {_text(name)}", "outcome <> 'declined'"))
+    values = [f'map_extract("values", {_text(value)})[1]' for value in sorted(wanted)]
+    unit = ["tags", "images"] if any(one.per_unit for one in figures) else ["NULL", "NULL"]
+    _, rows = session.pieces(
+        f"SELECT {', '.join((*columns, *unit, 'weight', *values))}, count(*) FROM outcomes "
+        f"WHERE {where} GROUP BY ALL"
+    )
+    for row in rows:
+        by, rest = row[: len(found.by)], row[len(found.by) :]
+        *names, tags, images, each = rest[:6]
+        there = {value: one for value, one in zip(sorted(wanted), rest[6:-1], strict=True) if one is not None}
+        alike, times = Headline(name), int(rest[-1])
+        alike.add_values(there, protocol.unit(dict(tags or {}), images or ()), each)
+        sums = found.headline(Group(tuple(str(value or "") for value in by), *names))
+        while times:
+            if times % 2:
+                sums.merge(alike)
+            times //= 2
+            alike.merge(alike)
 
 
 def _facts(plain: Sequence[Any], weights: Sequence[Any], linear: Sequence[Any]) -> WeightedSums:

@@ -76,6 +76,7 @@ _OWN: list[tuple[str, pa.DataType]] = [
     *((name, _REAL) for name in ("weight", "drawn", "drawn_lowest")),
     ("stratum", _TEXT),
     ("budget", _TEXT),
+    ("images", pa.list_(_TEXT)),
 ]
 
 SCHEMA: pa.Schema = pa.schema([*_SHARED, *_OWN, (CLAIMS, _CLAIMS)])
@@ -90,7 +91,7 @@ SHARED = tuple(name for name, _ in _SHARED)
 _CLAIM = list(_CLAIMS.value_type)
 CLAIM_FIELDS = tuple(field.name for field in _CLAIM)
 
-DEFAULTS: dict[str, Any] = {}
+DEFAULTS: dict[str, Any] = {"images": []}
 """What rows have that were written before their column was there."""
 
 
@@ -158,6 +159,7 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
         "drawn_lowest": (event.drawn.lowest for event in events),
         "stratum": (event.drawn.stratum for event in events),
         "budget": (event.drawn.budget for event in events),
+        "images": (event.images for event in events),
     }
     columns = [pa.array(list(values[field.name]), field.type) for field in SCHEMA if field.name != CLAIMS]
     return pa.Table.from_arrays([*columns, _claims(events)], schema=SCHEMA)

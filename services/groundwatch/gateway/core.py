@@ -54,7 +54,8 @@ class GatewayCore:
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
         self.gauges = StreamGauges(bus, metrics)
         most = settings.telemetry.max_labels
-        self.live = Live(bus, AlarmPublisher(settings.alarm, bus, metrics, most), self.budgets, most)
+        alarms = AlarmPublisher(settings.alarm, bus, metrics, most)
+        self.live = Live(bus, alarms, self.budgets, metrics, most)
 
     async def record(self, read: Callable[[], Submission | Refused]) -> Recorded | Refused:
         """Record, or ask, the one response of a request, if it may be: nobody waits for a full backlog."""

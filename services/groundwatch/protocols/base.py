@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module
+from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -62,6 +63,35 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
     score: float
     values: dict[str, float] = {}
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A number that a paper reports of a model, made from the `values` of its outcomes.
+
+    It is the sum of the values `of` by that of the values `over`, where a name counts as often as it stands
+    there; without `over` the mean of `of` over answers. With `per_unit` that is taken within each
+    `EvaluationProtocol.unit` first, and averaged over these: one whose value `gate` is below 1 anywhere is
+    then 0; one without that value, or whose values `part` do not add up to 1 yet, is in no number. `bounds`
+    of a mean are those of the score where they are not given. By one that is `ranked` models have ranks, the
+    highest first.
+    """
+
+    name: str
+    heading: str
+    meaning: str
+    of: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    per_unit: bool = False
+    gate: str = ""
+    part: str = ""
+    bounds: tuple[float, float] | None = None
+    ranked: bool = False
+
+
+def read_figures(package: str) -> tuple[Figure, ...]:
+    """The file `figures.toml` of a package: a section for each figure, by its name."""
+    read = msgspec.toml.decode(files(package).joinpath("figures.toml").read_bytes())
+    return tuple(msgspec.convert({"name": name, **one}, Figure) for name, one in read.items())
 
 
 Extracted = tuple[tuple[SubSentence, ...], tuple[Claim, ...]]
@@ -120,7 +150,8 @@ class EvaluationProtocol:
     settings, or "module:attribute" for an engine class of its own. Where settings name none, the first that
     can be had does. Without `rules` only an LLM extracts its claims. `sees`
     are the kinds of planted hallucinations that it claims to see, with the categories of its claims that
-    speak of each; no category stands for all. In `package` lie its prompt files: `prompt_files` are those
+    speak of each; no category stands for all. `bounds` are those of its score, and `headline` are the figures
+    that its paper reports. In `package` lie its prompt files: `prompt_files` are those
     that an LLM engine uses at a stage, and the extraction takes `extraction_steps` calls at most, in order.
     `in_order` lets a claim match only the feature of its own number.
     """
@@ -130,6 +161,8 @@ class EvaluationProtocol:
     rules: ExtractionRules | None = None
     verifiers: ClassVar[tuple[str, ...]] = ("visual", "triton", "reference")
     sees: Mapping[Kind, frozenset[str]] = MappingProxyType({})
+    bounds: tuple[float, float] = (0.0, 1.0)
+    headline: tuple[Figure, ...] = ()
     package: ClassVar[str] = ""
     prompt_files: Mapping[Stage, tuple[str, ...]] = MappingProxyType({})
     extraction_steps: ClassVar[int] = 0
@@ -147,6 +180,10 @@ class EvaluationProtocol:
         if engine in (*FOR_ANY, *self.verifiers):
             return ""
         return f"{engine} cannot judge {self.name}: use {' or '.join(self.verifiers)}"
+
+    def unit(self, tags: Mapping[str, str], images: Sequence[str]) -> str:
+        """What answers have in common that figures average first: their image, by a tag or by its digest."""
+        return tags.get("image_id") or tags.get("image") or ",".join(images)
 
     def planted_reference(self, reference: Reference) -> Reference:
         """What the complete reference of a caption reads like for this protocol."""

@@ -160,8 +160,8 @@ def mean_of(values: Iterable[float | None], bounds: tuple[float, float] = (0.0, 
     return mean_interval(moments, bounds=bounds)
 
 
-def mean_score(pairs: Sequence[Pair]) -> Result:
-    return {"score": mean_of(outcome.score for _, outcome in pairs), "answers": len(pairs)}
+def mean_score(pairs: Sequence[Pair], bounds: tuple[float, float] = (0.0, 1.0)) -> Result:
+    return {"score": mean_of((outcome.score for _, outcome in pairs), bounds), "answers": len(pairs)}
 
 
 class MethodSettings(Section):

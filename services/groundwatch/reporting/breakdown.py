@@ -8,20 +8,16 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.reporting.render import grid, number, rate, share
-from groundwatch.reporting.report import SCORE_BOUNDS
-from groundwatch.reporting.tally import decisions, fingerprint
+from groundwatch.reporting.figures import FigureReport, Headline, protocol_of
+from groundwatch.reporting.render import figure_tables, grid, number, rate, share
 from groundwatch.statistics.intervals import Interval, RunningSums
 from groundwatch.statistics.sampling import (
     WeightedMoments,
     WeightedSums,
-    weight,
     weighted_mean_interval,
     weighted_rate,
 )
 from groundwatch.terminal import Console
-from groundwatch.times import moment_of
 
 CATEGORY = "category"
 DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
@@ -60,7 +56,8 @@ class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
     Rates and scores are over all responses that the judged ones stand for: one that was judged with
     probability p weighs 1 / p. All counts are of what was judged.
 
-    By category there is no coverage: only decided facts are counted by category.
+    By category there is no coverage: only decided facts are counted by category; and there are no `figures`
+    of the protocol's paper.
     """
 
     by: dict[str, str]
@@ -74,39 +71,29 @@ class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
     score: Interval | None
     hallucination_rate: Interval | None
     coverage: float | None
+    figures: tuple[FigureReport, ...] = ()
 
 
 class Breakdown:
-    """Takes in outcomes one by one, or sums of many; `rows` may be asked for at any time."""
+    """Takes in sums of outcomes; `rows` may be asked for at any time."""
 
     def __init__(self, by: Sequence[str]) -> None:
         self.by = tuple(by)
         self._sums: dict[Group, Sums] = {}
-
-    def add(self, event: ResponseScored) -> None:
-        decided, refuted = decisions(event) if event.outcome is OutcomeKind.SCORED else ({}, {})
-        each = weight(event.drawn)
-        if CATEGORY not in self.by:
-            sums = self._sums.setdefault(self._group(event, ""), Sums())
-            sums.responses += 1
-            setattr(sums, event.outcome.value, getattr(sums, event.outcome.value) + 1)
-            if event.outcome is not OutcomeKind.DECLINED:
-                sums.eligible += event.eligible
-                sums.decided += event.decided
-            if event.score is not None:
-                sums.score.add(event.score, each)
-            sums.facts.add(sum(refuted.values()), sum(decided.values()), each)
-            return
-        for category, facts in decided.items():
-            sums = self._sums.setdefault(self._group(event, category), Sums())
-            sums.responses += 1
-            sums.scored += 1
-            if (score := event.values.get(f"{event.protocol}.{category}")) is not None:
-                sums.score.add(score, each)
-            sums.facts.add(refuted[category], facts, each)
+        self._headlines: dict[Group, Headline] = {}
 
     def merge(self, group: Group, sums: Sums) -> None:
         self._sums.setdefault(group, Sums()).merge(sums)
+
+    def headline(self, group: Group) -> Headline:
+        """The sums of the protocol's own figures."""
+        if group not in self._headlines:
+            self._headlines[group] = Headline(group.protocol)
+        return self._headlines[group]
+
+    @property
+    def protocols(self) -> list[str]:
+        return sorted({group.protocol for group in self._sums})
 
     def rows(self) -> list[BreakdownRow]:
         return [
@@ -114,9 +101,10 @@ class Breakdown:
                 **{name: getattr(group, name) for name in ("run", "protocol", "fingerprint")},
                 **{name: getattr(sums, name) for name in ("responses", "scored", "unscored", "declined")},
                 by=dict(zip(self.by, group.values, strict=True)),
-                score=weighted_mean_interval(sums.score, bounds=SCORE_BOUNDS),
+                score=weighted_mean_interval(sums.score, bounds=protocol_of(group.protocol).bounds),
                 hallucination_rate=weighted_rate(sums.facts),
                 coverage=sums.decided / sums.eligible if sums.eligible else None,
+                figures=self._headlines[group].figures() if group in self._headlines else (),
             )
             for group, sums in sorted(
                 self._sums.items(),
@@ -126,14 +114,6 @@ class Breakdown:
 
     def to_dict(self) -> dict[str, Any]:
         return {"by": list(self.by), "rows": msgspec.to_builtins(self.rows())}
-
-    def _group(self, event: ResponseScored, category: str) -> Group:
-        return Group(
-            values=tuple(_value(event, name, category) for name in self.by),
-            run=event.run,
-            protocol=event.protocol,
-            fingerprint=fingerprint(event.judges),
-        )
 
 
 def render_breakdown(breakdown: Breakdown, console: Console) -> None:
@@ -156,6 +136,9 @@ def render_breakdown(breakdown: Breakdown, console: Console) -> None:
             *([share(row.coverage)] * covered),
         )
     console.print(table)
+    labels = [" · ".join(values[index] for values in telling.values()) for index in range(len(rows))]
+    for figures in figure_tables([(label, row.figures) for label, row in zip(labels, rows, strict=True)]):
+        console.print(figures)
 
 
 def _telling(by: Sequence[str], rows: Sequence[BreakdownRow]) -> Iterator[tuple[str, list[str]]]:
@@ -166,14 +149,3 @@ def _telling(by: Sequence[str], rows: Sequence[BreakdownRow]) -> Iterator[tuple[
         values = [getattr(row, field) or "none" for row in rows]
         if name not in by and len(set(values)) > 1:
             yield name, values
-
-
-def _value(event: ResponseScored, name: str, category: str) -> str:
-    match name:
-        case "category":
-            return category
-        case "day":
-            return moment_of(event.recorded_at).date().isoformat()
-        case "model" | "tenant" | "protocol" | "run":
-            return str(getattr(event, name))
-    return event.tags.get(name, "")

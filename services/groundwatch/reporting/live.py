@@ -4,10 +4,11 @@ from collections import deque
 
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
 from groundwatch.reporting.alarms import Alarms, Raised, tell
-from groundwatch.reporting.render import grid, rate_in_a_line, share
+from groundwatch.reporting.figures import Headline, with_ranks
+from groundwatch.reporting.render import figure_tables, grid, rate_in_a_line, share
 from groundwatch.statistics.alarm import Rule
 from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
-from groundwatch.terminal import Group, RenderableType, Text, styled
+from groundwatch.terminal import Group, RenderableType, Table, Text, styled
 
 LATEST = 6
 WIDTH = 10
@@ -16,18 +17,20 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 class ModelLine:
-    """What the live table shows of one model; constant in size."""
+    """What the live table shows of one model; bounded in size."""
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: str) -> None:
         self.outcomes = dict.fromkeys(OutcomeKind, 0)
         self.score = WeightedMoments()
         self.facts = WeightedSums()
         self.decided = 0
         self.eligible = 0
+        self.headline = Headline(protocol)
         self.history: deque[tuple[int, int]] = deque(maxlen=RECENT * 10)
 
     def add(self, outcome: ResponseScored) -> None:
         self.outcomes[outcome.outcome] += 1
+        self.headline.add(outcome)
         if outcome.score is None:
             return
         refuted = sum(claim.decision is Decision.REFUTED for claim in outcome.claims)
@@ -58,13 +61,17 @@ class LiveView:
         self._alarms = Alarms(rule or Rule())
         self._lines: dict[tuple[str, str], ModelLine] = {}
         self._latest: deque[Text] = deque(maxlen=LATEST)
+        self._figures: tuple[Table, ...] = ()
+        self._figures_at = 0
         self.seen = 0
 
     def add(self, outcome: ResponseScored) -> None:
         """Count one outcome, and keep it for show when it has a wrong fact."""
         self.seen += 1
         key = (outcome.model, outcome.protocol)
-        self._lines.setdefault(key, ModelLine()).add(outcome)
+        if key not in self._lines:
+            self._lines[key] = ModelLine(outcome.protocol)
+        self._lines[key].add(outcome)
         self._alarms.add(outcome)
         wrong = [claim for claim in outcome.claims if claim.decision is Decision.REFUTED]
         if outcome.score is not None and wrong:
@@ -90,13 +97,25 @@ class LiveView:
         table.add_column("trend", no_wrap=True)
         for (model, _), line in sorted(self._lines.items()):
             table.add_row(model, *_cells(line))
-        below: list[Text] = []
+        below: list[RenderableType] = []
         for one in self.alarms[-LATEST:]:
             over = one.recovered_at is not None
             below.append(styled((f"⚠ {tell(one)}", "dim" if over else "bold red")))
         if self._latest:
             below += [Text(), styled(("latest facts that are not in the image", "bold")), *self._latest]
+        # Last: where the screen ends too early, alarms must be on it.
+        below += self._figure_tables()
         return Group(table, *below) if below else table
+
+    def _figure_tables(self) -> tuple[Table, ...]:
+        """Made again when there is a twentieth more: of many images a figure takes time to compute."""
+        if self.seen >= self._figures_at:
+            self._figures_at = self.seen + max(1, self.seen // 20)
+            several = sorted(self._lines.items())
+            figures = with_ranks([(protocol, line.headline.figures()) for (_, protocol), line in several])
+            labels = [f"{model} · {protocol}" for (model, protocol), _ in several]
+            self._figures = tuple(figure_tables(zip(labels, figures, strict=True)))
+        return self._figures
 
 
 def _cells(line: ModelLine) -> list[str]:

@@ -1,8 +1,9 @@
 """The report as tables for people: two-line cells, so that 80 columns hold an estimate and its interval."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from groundwatch.reporting.figures import FigureReport
 from groundwatch.reporting.report import BinReport, ModelReport, Report, differences
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, Text, box, lines, styled
@@ -12,7 +13,8 @@ def number(interval: Interval | None) -> Text:
     """An estimate over its interval."""
     if interval is None:
         return lines("–")
-    return lines(f"{interval.value:.3f}", f"{interval.low:.2f}–{interval.high:.2f}")
+    between = "–" if interval.low >= 0 else " to "
+    return lines(f"{interval.value:.3f}", f"{interval.low:.2f}{between}{interval.high:.2f}")
 
 
 def rate(interval: Interval | None) -> Text:
@@ -53,6 +55,8 @@ def render(report: Report, console: Console) -> None:
         return
     labels = _labels(models)
     console.print(_main(models, labels))
+    for table in figure_tables([(label, one.figures) for one, label in zip(models, labels, strict=True)]):
+        console.print(table)
     for title, value, pick in _BREAKDOWNS:
         for table in _breakdown(title, value, pick, models, labels):
             console.print(table)
@@ -96,7 +100,7 @@ def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
     table = grid(
         "Per model, with 95 % intervals",
         ["model"],
-        *("answers", "scored", "score", "sentence-\nlevel"),
+        *("answers", "scored", "score"),
         *("facts not in\nthe image", "facts\ndecided", "mean\nwords"),
     )
     for model, label in zip(models, labels, strict=True):
@@ -105,12 +109,33 @@ def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
             str(model.responses),
             lines(f"{model.scored}", share(model.scored_share)),
             number(model.score),
-            number(model.sentence_level),
             rate(model.hallucination_rate),
             share(model.coverage),
             "–" if model.answer_words is None else f"{model.answer_words:.1f}",
         )
     return table
+
+
+def figure_tables(rows: Iterable[tuple[str, Sequence[FigureReport]]]) -> Iterator[Table]:
+    """The papers' figures: a table for those with the same ones, a row for each of `rows` by its label."""
+    found: dict[tuple[str, ...], list[tuple[str, Sequence[FigureReport]]]] = {}
+    for label, figures in rows:
+        if figures:
+            found.setdefault(tuple(one.heading for one in figures), []).append((label, figures))
+    for headings, several in found.items():
+        wrapped = [heading.replace(" ", "\n") for heading in headings]
+        table = grid("Figures of the paper, with 95 % intervals", [""], *wrapped)
+        for label, figures in several:
+            table.add_row(label, *map(_figure, figures))
+        yield table
+
+
+def _figure(one: FigureReport) -> Text:
+    rested = f"n={one.value.n if one.value else 0}"
+    if one.coverage is not None and one.coverage < 1:
+        rested += f" {share(one.coverage)}"
+    rank = [f"rank {one.rank}/{one.ranked}"] if one.ranked > 1 and one.rank else []
+    return lines(*number(one.value).plain.split("\n"), rested, *rank)
 
 
 def _breakdown(

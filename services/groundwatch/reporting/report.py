@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from groundwatch.events import Judge, ResponseScored, Strategy
+from groundwatch.reporting.figures import FigureReport, protocol_of, with_ranks
 from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, OTHER, Bin, Names, Tally
 from groundwatch.statistics.alarm import Change, find_change
 from groundwatch.statistics.intervals import Interval, difference
@@ -16,8 +17,6 @@ from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rat
 
 CHANGE_LEVEL = 0.01
 """A change of rate is told when its p-value is not above this."""
-
-SCORE_BOUNDS = (0.0, 1.0)
 
 BASELINE = Strategy.DIRECT.value
 """The group that others are compared with, where there is one of this name."""
@@ -52,7 +51,8 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     `group` is the value of the tag by which the report is grouped, "" for responses without it.
     `coverage` is decided by eligible facts, `scored_share` scored by scored and unscored responses.
     `answer_words` is the mean length of judged answers, which FaithScore's section on limitations wants
-    beside the score. `change.response` counts the model's responses from 1 in the order of recording.
+    beside the score. `figures` are those of the protocol's paper. `change.response` counts the model's
+    responses from 1 in the order of recording.
     Where responses were judged with different probabilities, rates and means are of all responses: each
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
     The model `other` stands for all that are not told apart; of one that is `partial`, what came earlier is
@@ -69,7 +69,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     unscored: dict[str, int]
     declined: dict[str, int]
     score: Interval | None
-    sentence_level: Interval | None
+    figures: tuple[FigureReport, ...]
     hallucination_rate: Interval | None
     eligible: int
     decided: int
@@ -144,10 +144,14 @@ class Report:
 
     def models(self) -> tuple[ModelReport, ...]:
         """One row for each run, protocol, model, group and set of judges, in that order."""
-        return tuple(
+        rows = [
             self._summarise(place, tally)
             for place in sorted(self._tallies)
             for tally in _folded(list(self._tallies[place].values()))
+        ]
+        figures = with_ranks([(_rivals(row), row.figures) for row in rows])
+        return tuple(
+            msgspec.structs.replace(row, figures=each) for row, each in zip(rows, figures, strict=True)
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,7 +178,7 @@ class Report:
         tallies = self._tallies.setdefault(place, {})
         key = _key(judges)
         if key not in tallies:
-            tallies[key] = Tally(judges)
+            tallies[key] = Tally(judges, place.protocol)
         return tallies[key]
 
     def _fold(self, models: Container[str]) -> None:
@@ -185,6 +189,7 @@ class Report:
 
     def _summarise(self, place: Place, tally: Tally) -> ModelReport:
         judged = tally.scored + tally.unscored.total()
+        bounds = protocol_of(place.protocol).bounds
         change = find_change(list(tally.history.pairs()), level=CHANGE_LEVEL)
         if change is not None:
             # Counted from the first response there ever was.
@@ -201,8 +206,8 @@ class Report:
             scored=tally.scored,
             unscored=dict(sorted(tally.unscored.items())),
             declined=dict(sorted(tally.declined.items())),
-            score=weighted_mean_interval(tally.whole.score, bounds=SCORE_BOUNDS),
-            sentence_level=weighted_mean_interval(tally.sentence_level, bounds=SCORE_BOUNDS),
+            score=weighted_mean_interval(tally.whole.score, bounds=bounds),
+            figures=tally.headline.figures(),
             hallucination_rate=weighted_rate(tally.whole.facts),
             eligible=tally.eligible,
             decided=tally.decided,
@@ -210,9 +215,9 @@ class Report:
             scored_share=tally.scored / judged if judged else None,
             answer_words=tally.words.numerator / tally.words.denominator if judged else None,
             cost=tally.cost,
-            categories=tuple(_bin(name, found) for name, found in sorted(tally.categories.items())),
-            by_answer_words=_bins(tally.lengths, LENGTH_STARTS),
-            by_entities=_bins(tally.entities, ENTITY_STARTS),
+            categories=tuple(_bin(name, found, bounds) for name, found in sorted(tally.categories.items())),
+            by_answer_words=_bins(tally.lengths, LENGTH_STARTS, bounds),
+            by_entities=_bins(tally.entities, ENTITY_STARTS, bounds),
             change=change,
             without_chance=tally.without_chance,
             partial=self._names.partial(place.model),
@@ -257,6 +262,12 @@ def _difference(first: ModelReport, second: ModelReport) -> Difference:
     )
 
 
+def _rivals(row: ModelReport) -> tuple[str, ...]:
+    """What models share that are ranked against each other; those that are not told apart are no model."""
+    alone = OTHER if row.model == OTHER else ""
+    return row.run, row.protocol, row.group, row.fingerprint, alone
+
+
 def _key(judges: Mapping[str, Judge]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((stage, judge.fingerprint) for stage, judge in judges.items()))
 
@@ -274,7 +285,7 @@ def _folded(tallies: list[Tally]) -> list[Tally]:
         for index, tally in enumerate(tallies)
         if tally.scored or not any(sets[index] < other for other in sets)
     ]
-    folded = {index: Tally(tallies[index].judges) for index in hosts}
+    folded = {index: Tally(tallies[index].judges, tallies[index].protocol) for index in hosts}
     for index, tally in enumerate(tallies):
         if index in folded:
             folded[index].merge(tally)
@@ -287,21 +298,30 @@ def _folded(tallies: list[Tally]) -> list[Tally]:
     return sorted(folded.values(), key=lambda tally: (-tally.scored, tally.fingerprint))
 
 
-def _bins(found: Mapping[int, Bin], starts: Sequence[int]) -> tuple[BinReport, ...]:
+def _bins(
+    found: Mapping[int, Bin], starts: Sequence[int], bounds: tuple[float, float]
+) -> tuple[BinReport, ...]:
     rows = []
     for start in sorted(found):
         place = starts.index(start) + 1
         high = starts[place] - 1 if place < len(starts) else None
         name = f"{start}+" if high is None else str(start) if high == start else f"{start}–{high}"
-        rows.append(_bin(name, found[start], low=start, high=high))
+        rows.append(_bin(name, found[start], bounds, low=start, high=high))
     return tuple(rows)
 
 
-def _bin(name: str, found: Bin, *, low: int | None = None, high: int | None = None) -> BinReport:
+def _bin(
+    name: str,
+    found: Bin,
+    bounds: tuple[float, float],
+    *,
+    low: int | None = None,
+    high: int | None = None,
+) -> BinReport:
     return BinReport(
         name=name,
         responses=found.responses,
-        score=weighted_mean_interval(found.score, bounds=SCORE_BOUNDS),
+        score=weighted_mean_interval(found.score, bounds=bounds),
         hallucination_rate=weighted_rate(found.facts),
         low=low,
         high=high,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 import msgspec
 
 from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
+from groundwatch.reporting.figures import Headline
 from groundwatch.statistics.intervals import RunningSums
 from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, representative, weight
 
@@ -179,8 +180,9 @@ class Bin(RunningSums):
 class Tally:
     """Everything that a report tells of one model, protocol, run and set of judges."""
 
-    def __init__(self, judges: Mapping[str, Judge]) -> None:
+    def __init__(self, judges: Mapping[str, Judge], protocol: str = "") -> None:
         self.judges = dict(judges)
+        self.protocol = protocol
         self.scored = 0
         self.unscored: Counter[str] = Counter()
         self.declined: Counter[str] = Counter()
@@ -188,7 +190,7 @@ class Tally:
         self.decided = 0
         self.whole = Bin()
         self.without_chance = 0
-        self.sentence_level = WeightedMoments()
+        self.headline = Headline(protocol)
         self.words = Linear()
         self.cost = 0.0
         self.categories: dict[str, Bin] = {}
@@ -206,7 +208,7 @@ class Tally:
         return self.scored + self.unscored.total() + self.declined.total()
 
     def add(self, event: ResponseScored) -> None:
-        """Count one outcome. An unscored one counts towards coverage, never towards a rate."""
+        """Count one outcome. An unscored one counts towards coverage, never towards a rate of facts."""
         scored = event.outcome is OutcomeKind.SCORED
         decided, refuted = decisions(event) if scored else ({}, {})
         pair = (sum(refuted.values()), sum(decided.values()))
@@ -224,13 +226,12 @@ class Tally:
         score = event.score if scored else None
         self.lengths.setdefault(_start(LENGTH_STARTS, event.answer_words), Bin()).add(score, *pair, each)
         self.words.add(event.answer_words, 1, each)
+        self.headline.add(event)
         if not scored:
             self.unscored[event.reason] += 1
             return
         self.scored += 1
         self.whole.add(score, *pair, each)
-        if (sentence_level := event.values.get("sentence_level")) is not None:
-            self.sentence_level.add(sentence_level, each)
         if (entities := event.values.get("entities")) is not None:
             self.entities.setdefault(_start(ENTITY_STARTS, entities), Bin()).add(score, *pair, each)
         for category, number in decided.items():
@@ -246,6 +247,7 @@ class Tally:
         self.decided -= event.decided
         self.cost -= event.usage.cost
         self.words.add(event.answer_words, 1, -each)
+        self.headline.remove()
         start = _start(LENGTH_STARTS, event.answer_words)
         self.lengths[start].responses -= 1
         if not self.lengths[start].responses:
@@ -269,7 +271,7 @@ class Tally:
 
 
 _COUNTS = ("scored", "unscored", "declined", "without_chance", "eligible", "decided", "cost")
-_SUMS = ("whole", "sentence_level", "words", "history")
+_SUMS = ("whole", "headline", "words", "history")
 
 
 def fingerprint(judges: Mapping[str, Judge]) -> str:

@@ -8,7 +8,7 @@ responses as clusters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
 from statistics import NormalDist
 from typing import Self, TypeVar
@@ -19,6 +19,7 @@ LEVEL = 0.95
 NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -187,6 +188,11 @@ def bootstrap(
     if not found:
         return Interval(value, value, value, len(units))
     return Interval(value, percentile(found, (1 - LEVEL) / 2), percentile(found, (1 + LEVEL) / 2), len(units))
+
+
+def ranks(scores: Mapping[K, float]) -> dict[K, int]:
+    """Ranks by score, the highest first; equals share the better rank."""
+    return {name: 1 + sum(other > score for other in scores.values()) for name, score in scores.items()}
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -90,6 +90,18 @@ async def test_an_alarmed_model_comes_first_and_its_fault_is_told_once(browser, 
     assert await models.first.locator(".chip.bad").count() == 0
 
 
+async def test_the_figures_of_the_paper_are_shown_with_what_they_rest_on(browser, gateway_factory, publish):
+    gateway = await gateway_factory()
+    for number in range(6):
+        values = {"accuracy": 1.0, "yes": 1.0, "tp": 1.0, "fp": 0.0, "tn": 0.0, "fn": 0.0}
+        await publish(f"p{number}", protocol="pope", values=values if number else {})
+    page = await browser.new_page(viewport={"width": 1024, "height": 900})
+    await page.goto(f"http://127.0.0.1:{gateway.service.port}/")
+    figures = page.locator("article.model .headline > div")
+    await expect(figures).to_have_count(5)
+    await expect(figures.nth(2)).to_have_text(re.compile(r"recall1\.0000\.\d+ – 1\.000\s+n = 5 · of 83 %"))
+
+
 async def test_images_are_shown_whole_and_open_by_keyboard(browser, gateway):
     page = await opened(browser, gateway, 1024)
     thumbs = page.locator("article.answer").filter(has=page.locator("img")).first.get_by_role("button")

@@ -26,6 +26,7 @@ from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, PREFIX
 
 SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
@@ -34,6 +35,7 @@ QUEUE = 1_000
 TOGETHER = 64
 
 FRESH_SECONDS = 0.5
+FIGURE_SECONDS = 15.0
 COST_SHARE = 20
 """Intervals and changes take time to compute: at most a twentieth of it is spent on them."""
 
@@ -164,14 +166,18 @@ class Board:
 class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
-    def __init__(self, bus: Bus, alarms: AlarmPublisher, budgets: Budgets, most: int | None) -> None:
+    def __init__(
+        self, bus: Bus, alarms: AlarmPublisher, budgets: Budgets, metrics: Metrics, most: int | None
+    ) -> None:
         self._bus = bus
         self._alarms = alarms
         self._budgets = budgets
+        self._metrics = metrics
         self.watchers: set[Watcher] = set()
         self._new_board = partial(Board, most, lambda: alarms.alarms.alarmed())
         self._board = self._new_board()
         self._counting = SupervisedTask("gateway-live", self._count)
+        self._measuring = SupervisedTask("gateway-figures", self._measure)
         self._showing_ahead: SupervisedTask | None = None
         self._caught_up = asyncio.Event()
         self._showing = asyncio.Event()
@@ -184,6 +190,7 @@ class Live:
     def start(self) -> None:
         self._alarms.start()
         self._counting.start()
+        self._measuring.start()
 
     def close(self) -> None:
         self._closing = True
@@ -192,6 +199,7 @@ class Live:
 
     async def stop(self) -> None:
         self.close()
+        await self._measuring.stop()
         await self._counting.stop()
         await self._stop_ahead()
         await self._alarms.stop()
@@ -304,6 +312,13 @@ class Live:
                     self._showing_ahead = SupervisedTask("gateway-live-ahead", self._show_ahead)
                     self._showing_ahead.start()
             await self._begin_anew()
+
+    async def _measure(self) -> None:
+        """Show the report's figures as metrics, from when the history was read."""
+        while True:
+            await self._caught_up.wait()
+            self._metrics.figures((await self._board.current())["models"])
+            await asyncio.sleep(FIGURE_SECONDS)
 
     async def _begin_anew(self) -> None:
         await self._stop_ahead()

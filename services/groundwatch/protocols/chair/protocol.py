@@ -20,7 +20,15 @@ from groundwatch.events import (
     ResponseRecorded,
     SubSentence,
 )
-from groundwatch.protocols.base import Extracted, ExtractionRules, MatchedProtocol, Score, Stage, units_of
+from groundwatch.protocols.base import (
+    Extracted,
+    ExtractionRules,
+    MatchedProtocol,
+    Score,
+    Stage,
+    read_figures,
+    units_of,
+)
 from groundwatch.protocols.coco import classes_of, list_digest, vocabulary
 from groundwatch.protocols.planted import Kind, by_kind, named_things
 from groundwatch.protocols.prompts import Step
@@ -114,6 +122,7 @@ class ChairProtocol(MatchedProtocol):
     rules = ExtractionRules(from_answer=lambda response: read(response.answer))
     extraction_steps = 1
     sees = by_kind({OBJECT: [Kind.OBJECT]})
+    headline = read_figures(__package__)
 
     def planted_reference(self, reference: Reference) -> Reference:
         return named_things(reference)
@@ -134,7 +143,7 @@ class ChairProtocol(MatchedProtocol):
         found = chair([Caption(mentioned=mentioned, present=there | (annotated - mentioned))])
         values = {name: value for name, value in found.items() if value is not None}
         if "faithfulness" not in values:
-            raise Unscorable("nothing_to_verify", "the answer mentions no COCO class")
+            raise Unscorable("nothing_to_verify", "the answer mentions no COCO class", values)
         return Score(score=values["faithfulness"], values=values)
 
     def matching_judge(self) -> Judge:

@@ -31,6 +31,7 @@ from groundwatch.protocols.base import (
     Score,
     Stage,
     folded,
+    read_figures,
     units_of,
 )
 from groundwatch.protocols.faithscore.scoring import CATEGORIES, EQUAL_WEIGHTS, score_verified
@@ -92,9 +93,11 @@ class FaithScore(EvaluationProtocol):
         Stage.VERIFICATION: ("verify",),
     }
     extraction_steps = 2
+    headline = read_figures(__package__)
 
     def __init__(self, weights: Mapping[str, float] = EQUAL_WEIGHTS) -> None:
         self._weights = {**EQUAL_WEIGHTS, **weights}
+        self.bounds = (0.0, max(1.0, *self._weights.values()))
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Equation 1 and every number beside it; `InputError` for claims that were matched instead."""

@@ -1,12 +1,15 @@
+from functools import partial
+
 from groundwatch.protocols.genception.files import TALLY, read_suite
 from groundwatch.protocols.genception.protocol import GenCeption
-from groundwatch.protocols.method import Method
+from groundwatch.protocols.method import Method, mean_score
 
 METHOD = Method(
     name=GenCeption.name,
     protocols=(GenCeption(),),
     tally=TALLY,
     suite=read_suite,
+    figures=partial(mean_score, bounds=GenCeption.bounds),
     world=f"{__name__}.world:questions",
     package=__name__,
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import ChainAdvanced, ResponseRecorded
 from groundwatch.protocols import prompts
-from groundwatch.protocols.base import ChainProtocol, Score, Stage
+from groundwatch.protocols.base import ChainProtocol, Score, Stage, read_figures
 from groundwatch.protocols.genception.files import tally_chains
 from groundwatch.protocols.genception.scoring import CATEGORY_TAG, Chain, gc_at, gc_each
 from groundwatch.protocols.method import Result, mean_of
@@ -28,6 +28,8 @@ class GenCeption(ChainProtocol):
         Stage.CAPTIONING: ("describe",),
         Stage.GENERATION: ("generate",),
     }
+    bounds = (-1.0, 1.0)
+    headline = read_figures(__package__)
 
     def start(self, response: ResponseRecorded) -> ChainAdvanced:
         """Raises `Unscorable` without an image, `InputError` for several or a length that is none."""
@@ -74,5 +76,5 @@ class GenCeption(ChainProtocol):
             )
             for chain in chains
         ]
-        interval = mean_of((gc_at(chain.similarities, length) for chain in found), bounds=(-1.0, 1.0))
+        interval = mean_of((gc_at(chain.similarities, length) for chain in found), bounds=self.bounds)
         return {**tally_chains(found, length), "gc_interval": interval}

@@ -11,6 +11,8 @@ from statistics import fmean
 
 import msgspec
 
+from groundwatch.statistics.intervals import ranks
+
 CATEGORY_TAG = "category"
 """The tag of a response that names the kind of its image."""
 
@@ -72,11 +74,6 @@ def drift(chains: Sequence[Chain]) -> list[dict[str, float | None]]:
         similarity = fmean(one.similarities[t - 1] for one in reaching)
         points.append({"t": t, "similarity": similarity, "gc": mean_gc(reaching, t), "n": len(reaching)})
     return points
-
-
-def ranks(scores: Mapping[str, float]) -> dict[str, int]:
-    """Ranks by score, the highest first; equals share the better rank, as in table 2."""
-    return {name: 1 + sum(other > score for other in scores.values()) for name, score in scores.items()}
 
 
 def overall(group_means: Mapping[str, float], categories: Mapping[str, int]) -> float:

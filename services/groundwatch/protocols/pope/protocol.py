@@ -31,6 +31,7 @@ from groundwatch.protocols.base import (
     Score,
     Stage,
     folded,
+    read_figures,
     with_article,
 )
 from groundwatch.protocols.pope.scoring import cell
@@ -69,6 +70,7 @@ class Pope(EvaluationProtocol):
         Stage.VERIFICATION: ("verify",),
     }
     extraction_steps = 1
+    headline = read_figures(__package__)
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Raises `Unscorable`: unreadable_reply without a claim, no_truth where the judge did not decide."""

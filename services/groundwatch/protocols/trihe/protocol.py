@@ -29,6 +29,7 @@ from groundwatch.protocols.base import (
     Stage,
     folded,
     load,
+    read_figures,
     units_of,
 )
 from groundwatch.protocols.planted import RATES
@@ -74,6 +75,7 @@ class TriHe(EvaluationProtocol):
     )
     verifiers = ("similarity", "llm", "reference")
     sees = dict.fromkeys(RATES, frozenset[str]())
+    headline = read_figures(__package__)
     package = __package__
     prompt_files: Mapping[Stage, tuple[str, ...]] = {
         Stage.EXTRACTION: ("extract",),

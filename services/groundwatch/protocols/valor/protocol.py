@@ -22,7 +22,15 @@ from groundwatch.events import (
     SubSentence,
 )
 from groundwatch.language.tokens import NUMBER_WORDS
-from groundwatch.protocols.base import Extracted, ExtractionRules, MatchedProtocol, Score, Stage, load
+from groundwatch.protocols.base import (
+    Extracted,
+    ExtractionRules,
+    MatchedProtocol,
+    Score,
+    Stage,
+    load,
+    read_figures,
+)
 from groundwatch.protocols.features import (
     ATTRIBUTE,
     OBJECT,
@@ -57,6 +65,7 @@ _MATCHING = {
     ATTRIBUTE: "match-pairs",
     RELATION: "match-relations",
 }
+COUNTED = ("faithful", "generated", "covered", "reference")
 
 
 class _Pair(Form, frozen=True):
@@ -94,6 +103,7 @@ class Valor(MatchedProtocol):
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
     package = __package__
     extraction_steps = 1
+    headline = read_figures(__package__)
 
     def __init__(self, subset: Subset, *, in_order: bool = False) -> None:
         self.subset = subset
@@ -118,20 +128,14 @@ class Valor(MatchedProtocol):
             raise InputError(f"{self.name} scores matched claims, not verified ones")
         counts = count(matched_of(judged), self.subset, in_order=self.in_order)
         faithfulness, coverage = counts.faithfulness, counts.coverage
+        values = {name: float(getattr(counts, name)) for name in COUNTED}
         if faithfulness is None:
-            raise Unscorable("no_features", "nothing of this kind is said of the image")
+            # The image's features still wait to be covered.
+            raise Unscorable("no_features", "nothing of this kind is said of the image", values)
         if coverage is None:
             raise Unscorable("no_reference", "the response's reference names no features")
         return Score(
-            score=faithfulness,
-            values={
-                "faithfulness": faithfulness,
-                "coverage": coverage,
-                "faithful": counts.faithful,
-                "generated": counts.generated,
-                "covered": counts.covered,
-                "reference": counts.reference,
-            },
+            score=faithfulness, values={"faithfulness": faithfulness, "coverage": coverage, **values}
         )
 
     def extraction_step(

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from groundwatch.errors import UsageError
-from groundwatch.events import OutcomeKind, Reference, ResponseScored
+from groundwatch.events import Reference, ResponseScored
 from groundwatch.protocols import prompts
-from groundwatch.protocols.features import read_written, written
+from groundwatch.protocols.features import written
 from groundwatch.protocols.method import (
     CATEGORY,
     IMAGE,
@@ -20,7 +20,8 @@ from groundwatch.protocols.method import (
     TallyRequest,
 )
 from groundwatch.protocols.valor.files import SUBSETS, read_annotations, read_matched, subset_of
-from groundwatch.protocols.valor.scoring import Counts, Matched, Subset, count, measure, pool, protocol_name
+from groundwatch.protocols.valor.protocol import COUNTED
+from groundwatch.protocols.valor.scoring import Counts, Subset, measure, pool, protocol_name
 from groundwatch.statistics.intervals import RatioSums, cluster_rate
 
 
@@ -82,16 +83,16 @@ def figures(pairs: Sequence[Pair]) -> Result:
     for subset in Subset:
         found = [pair for pair in pairs if pair[0].protocol == protocol_name(subset)]
         if found:
-            result[subset.value] = _of_subset(found, subset)
+            result[subset.value] = _of_subset(found)
     return result
 
 
-def _of_subset(pairs: Sequence[Pair], subset: Subset) -> Result:
+def _of_subset(pairs: Sequence[Pair]) -> Result:
     counts: list[Counts] = []
     unjudged: Counter[str] = Counter()
     faithful, covered = RatioSums(), RatioSums()
-    for asked, outcome in pairs:
-        one = _counts(asked, outcome, subset)
+    for _, outcome in pairs:
+        one = _counts(outcome)
         if one is None:
             unjudged[outcome.reason] += 1
             continue
@@ -106,12 +107,8 @@ def _of_subset(pairs: Sequence[Pair], subset: Subset) -> Result:
     }
 
 
-def _counts(asked: Question, outcome: ResponseScored, subset: Subset) -> Counts | None:
+def _counts(outcome: ResponseScored) -> Counts | None:
     """None for an answer that was not judged; one without features still leaves all of them uncovered."""
-    if outcome.outcome is OutcomeKind.SCORED:
-        names = ("faithful", "generated", "covered", "reference")
-        return Counts(**{name: int(outcome.values[name]) for name in names})
-    if outcome.reason == "no_features":
-        reference = tuple(map(read_written, asked.reference.objects)) if asked.reference else ()
-        return count(Matched(image_id=asked.id, generated=(), reference=reference), subset)
-    return None
+    if not outcome.values:
+        return None
+    return Counts(**{name: int(outcome.values[name]) for name in COUNTED})

@@ -7,12 +7,13 @@ No claim leaves the extraction, so no verification engine has a say: the truth i
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from groundwatch.errors import Unscorable
 from groundwatch.events import ClaimsMatched, ClaimsVerified
 from groundwatch.language.tokens import NUMBER_WORDS
-from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
+from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, read_figures
 from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply
 
 SEQUENCE, TASK, LEVEL, QUESTIONS, TRUTH = "sequence", "task", "level", "questions", "truth"
@@ -45,6 +46,11 @@ class Vlm2(EvaluationProtocol):
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(from_answer=lambda response: ((), ()))
     verifiers = ("reference", "visual", "triton", "llm")
+    headline = read_figures(__package__)
+
+    def unit(self, tags: Mapping[str, str], images: Sequence[str]) -> str:
+        """Its sequence: their names are their task's own."""
+        return f"{tags.get(TASK, '')}\n{tags[SEQUENCE]}" if tags.get(SEQUENCE) else ""
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """1 or 0. Raises `Unscorable` for a reply that cannot be read and for tags that are missing."""
@@ -55,9 +61,14 @@ class Vlm2(EvaluationProtocol):
         if not response.tags.get(SEQUENCE) or response.tags.get(LEVEL) not in LEVELS:
             raise Unscorable(NO_SEQUENCE, f"needs tags '{SEQUENCE}' and '{LEVEL}' (coarse or fine)")
         right = is_right(response.answer, truth, response.prompt)
+        level, questions = response.tags[LEVEL], response.tags.get(QUESTIONS, "")
+        values = {level: float(right or 0)}
+        if re.fullmatch(r"[1-9]\d{0,5}", questions):
+            values["part"] = 1 / int(questions)
         if right is None:
-            raise Unscorable(UNREADABLE, response.answer[:200])
-        return Score(score=float(right), values={"right": float(right)})
+            raise Unscorable(UNREADABLE, response.answer[:200], values)
+        values |= {"right": float(right), f"{level}_read": float(right)}
+        return Score(score=float(right), values=values)
 
 
 def is_right(reply: str, truth: str, question: str = "") -> bool | None:

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import msgspec
 
+from groundwatch.protocols.base import Figure
 from groundwatch.protocols.registry import methods
 
 
@@ -16,28 +17,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     table: str
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Column(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One column, and how the same number is made from recorded outcomes.
 
-    At most one of these says how: `mean` names a value that is averaged over outcomes (with `per`, first
-    within each value of the first of these tags that is there, then over those), `pooled` two values of
-    which the sums are divided, and `average` the columns that are averaged. With none of them nobody but
-    the paper has the number, such as a rank among its own models.
+    That is as a protocol's own figures are, or with `average` the mean of these columns. With neither nobody
+    but the paper has the number, such as a rank among its own models.
 
     `where` maps tags to the values that count here, "" standing for an absent tag. `judge` is the engine
     that judged, where the table has columns of several: outcomes of another are in no column. `derived`
     numbers are computed from the table's other columns.
     """
 
-    name: str
-    heading: str
-    meaning: str
     protocol: str = ""
-    mean: str = ""
-    per: tuple[str, ...] = ()
-    pooled: tuple[str, str] | None = None
     average: tuple[str, ...] = ()
-    where: dict[str, tuple[str, ...]] = {}
+    where: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     judge: str = ""
     unit: str = ""
     derived: bool = False

@@ -10,17 +10,12 @@ import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind, ResponseScored
+from groundwatch.reporting.figures import FigureSums, protocol_of
 from groundwatch.reporting.published import Column, Group, PublishedTable, tables
 from groundwatch.reporting.render import grid
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.statistics.intervals import Interval
-from groundwatch.statistics.sampling import (
-    WeightedMoments,
-    WeightedSums,
-    weight,
-    weighted_mean_interval,
-    weighted_rate,
-)
+from groundwatch.statistics.sampling import weight
 from groundwatch.terminal import Console, Table, Text, lines, styled
 
 Who = tuple[str, str]
@@ -89,12 +84,12 @@ class PublishedComparison:
         self._others: Counter[OutcomeKind] = Counter()
 
     def add(self, event: ResponseScored) -> None:
-        """Count one outcome; those of other protocols are in no number, nor are those without a score,
-        but as the authors' code counts them."""
+        """Count one outcome; those of other protocols are in no number, nor are those without values, but as
+        the authors' code counts them."""
         if event.protocol not in self._protocols:
             return
         sides = [self._entries, self._as_published]
-        if event.outcome is not OutcomeKind.SCORED:
+        if event.outcome is not OutcomeKind.SCORED and not event.values:
             self._others[event.outcome] += 1
             counted = (table.unscored.get(event.reason, {}) for table in self._published)
             event = msgspec.structs.replace(event, values=dict(ChainMap(*counted)))
@@ -176,53 +171,6 @@ class PublishedComparison:
         return [f"{number} {kind.value}" for kind, number in sorted(self._others.items())]
 
 
-class _Image(msgspec.Struct):
-    values: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
-    weights: float = 0.0
-
-    def add(self, value: float, each: float) -> None:
-        self.values.add(value, each)
-        self.weights += each
-
-
-class _Sums(msgspec.Struct):
-    """What one column needs of one model's outcomes.
-
-    One that was judged with probability p stands for 1 / p. Where images are averaged, one stands for as many
-    as its judged answers do in the mean.
-    """
-
-    values: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
-    ratio: WeightedSums = msgspec.field(default_factory=WeightedSums)
-    groups: dict[str, _Image] = {}
-
-    def add(self, column: Column, event: ResponseScored) -> None:
-        each = weight(event.drawn)
-        if column.pooled is not None:
-            numerator, denominator = (event.values.get(name) for name in column.pooled)
-            if numerator is not None and denominator is not None:
-                self.ratio.add(int(numerator), int(denominator), each)
-            return
-        value = event.values.get(column.mean)
-        if value is None:
-            return
-        if not column.per:
-            self.values.add(value, each)
-        elif group := next((event.tags[tag] for tag in column.per if event.tags.get(tag)), ""):
-            self.groups.setdefault(group, _Image()).add(value, each)
-
-    def interval(self, column: Column, bounds: tuple[float, float]) -> Interval | None:
-        if column.pooled is not None:
-            found = weighted_rate(self.ratio)
-            return None if found is None else msgspec.structs.replace(found, n=self.ratio.plain.clusters)
-        values = self.values
-        if column.per:
-            values = WeightedMoments()
-            for group in self.groups.values():
-                values.add(group.values.mean, group.weights / group.values.n)
-        return weighted_mean_interval(values, bounds=bounds)
-
-
 class _Entry:
     """One model as one set of judges saw it: for each table the sums of each column."""
 
@@ -231,15 +179,18 @@ class _Entry:
         self.judges = first.judges
         self.protocol = first.protocol
         self.outcomes = 0
-        self.sums: list[dict[str, _Sums]] = [{} for _ in published]
+        self.sums: list[dict[str, FigureSums]] = [{} for _ in published]
         self._published = published
 
     def add(self, event: ResponseScored) -> None:
         self.outcomes += 1
         for table, sums in zip(self._published, self.sums, strict=True):
             for column in table.columns:
-                if (column.mean or column.pooled) and _counts(column, event):
-                    sums.setdefault(column.name, _Sums()).add(column, event)
+                if column.of and _counts(column, event):
+                    unit = protocol_of(event.protocol).unit(event.tags, event.images)
+                    sums.setdefault(column.name, FigureSums(column)).add(
+                        event.values, unit, weight(event.drawn)
+                    )
 
 
 def _counts(column: Column, event: ResponseScored) -> bool:
@@ -275,11 +226,11 @@ def _judges(parts: Sequence[_Entry]) -> dict[str, str]:
     }
 
 
-def _cells(table: PublishedTable, parts: Sequence[Mapping[str, _Sums]]) -> dict[str, Cell]:
+def _cells(table: PublishedTable, parts: Sequence[Mapping[str, FigureSums]]) -> dict[str, Cell]:
     found: dict[str, Interval] = {}
     for column in table.columns:
         for part in parts:
-            if column.name in part and (one := part[column.name].interval(column, table.bounds)):
+            if column.name in part and (one := part[column.name].interval(table.bounds)):
                 found[column.name] = one
     for column in table.columns:
         if column.average and all(name in found for name in column.average):

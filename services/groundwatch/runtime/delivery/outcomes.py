@@ -77,6 +77,7 @@ def without_score(
         usage=usage or Usage(),
         drawn=response.drawn.get(protocol, Drawn()),
         tags=response.tags,
+        images=response.images,
         recorded_at=response.recorded_at,
         scored_at=time.time(),
     )
@@ -91,15 +92,11 @@ def unscored(
     usage: Usage | None = None,
 ) -> ResponseScored:
     """The outcome of what a judge could not judge."""
-    return without_score(
-        response,
-        protocol,
-        OutcomeKind.UNSCORED,
-        error.reason,
-        detail=error.detail,
-        judges=judges,
-        usage=usage,
+    kind = OutcomeKind.UNSCORED
+    bare = without_score(
+        response, protocol, kind, error.reason, detail=error.detail, judges=judges, usage=usage
     )
+    return msgspec.structs.replace(bare, values=dict(error.values)) if error.values else bare
 
 
 def dead(

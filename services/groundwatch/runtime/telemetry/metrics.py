@@ -6,7 +6,7 @@ caller who invents model names cannot fill the server's memory.
 
 import contextlib
 from collections import Counter as Counted
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -208,6 +208,7 @@ class Metrics:
     weighted_claims: Counter
     fact_moments: Counter
     score: Histogram
+    figure: Gauge
     delay: Histogram
     stage_seconds: Histogram
     stage_messages: Counter
@@ -385,6 +386,18 @@ class Metrics:
             if isinstance(metric, Counter | Gauge | Histogram):
                 with contextlib.suppress(ValueError):
                     metric.remove_by_labels({name: value})
+
+    def figures(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Show the figures of a report's rows and no others: these are as many as the report tells apart."""
+        self.figure.clear()
+        for row in rows:
+            model = row["model"].encode("utf-8", "replace").decode("utf-8")[:128]
+            for one in row["figures"]:
+                numbers = {**(one["value"] or {}), "coverage": one["coverage"], "rank": one["rank"] or None}
+                for name, value in numbers.items():
+                    if value is not None:
+                        labels = (model, row["protocol"], row["fingerprint"], one["name"], name)
+                        self.figure.labels(*labels).set(value)
 
     def alarm_labels(self, model: str, protocol: str, category: str) -> tuple[str, str, str]:
         """The labels of an alarm, bounded; without a tenant, since a model is watched for all of them."""

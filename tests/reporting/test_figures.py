@@ -1,0 +1,373 @@
+"""The papers' figures: one arithmetic, whoever asks, against the protocols' own over the same outcomes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groundwatch.archive.archive import Archive
+from groundwatch.archive.query import Session, break_down
+from groundwatch.archive.rows import Row
+from groundwatch.errors import Unscorable
+from groundwatch.events import (
+    ChainAdvanced,
+    ChainStep,
+    Claim,
+    ClaimsExtracted,
+    ClaimsMatched,
+    ClaimsVerified,
+    Decision,
+    Drawn,
+    Judge,
+    KnownFact,
+    Label,
+    Match,
+    OutcomeKind,
+    Reference,
+    ResponseRecorded,
+    ResponseScored,
+    SubSentence,
+    Verdict,
+)
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import Figure
+from groundwatch.protocols.chair.protocol import Caption, chair
+from groundwatch.protocols.method import Question
+from groundwatch.reporting import Report, figures
+from groundwatch.reporting.figures import FigureSums
+from groundwatch.runtime.delivery.outcomes import outcome_of, unscored
+
+JUDGE = Judge(engine="test")
+IMAGES = tuple(f"{number:064x}" for number in range(7))
+OBJECTS = ("dog", "cat", "chair", "bus")
+
+
+def response(protocol: str, number: int, **changes) -> ResponseRecorded:
+    values = {"id": str(number), "model": "m", "answer": "A dog.", "images": (IMAGES[number % 7],)}
+    return ResponseRecorded(**(values | {"protocols": (protocol,), "recorded_at": 1.7e9 + number} | changes))
+
+
+def extracted(asked: ResponseRecorded, claims: Sequence[Claim]) -> ClaimsExtracted:
+    unit = SubSentence(start=0, end=6, text="A dog.", label=Label.DESCRIPTIVE)
+    return ClaimsExtracted(
+        response=asked, protocol=asked.protocols[0], judge=JUDGE, units=(unit,), claims=tuple(claims)
+    )
+
+
+def verified(asked: ResponseRecorded, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> ClaimsVerified:
+    return ClaimsVerified(extracted=extracted(asked, claims), judge=JUDGE, verdicts=tuple(verdicts))
+
+
+def tri_he(random: Random, number: int) -> ClaimsVerified:
+    found = [random.choice(("true", "object1", "relation")) for _ in range(random.randint(0, 5))]
+    claims = [Claim(text="dog on mat", category="relation", parts=("dog", "on", "mat")) for _ in found]
+    return verified(
+        response("tri-he", number),
+        claims,
+        [
+            Verdict(decision=Decision.SUPPORTED)
+            if one == "true"
+            else Verdict(decision=Decision.REFUTED, evidence=f"wrong: {one}")
+            for one in found
+        ],
+    )
+
+
+def pope(random: Random, number: int) -> ClaimsVerified:
+    said, holds = random.choice(("yes", "no")), random.random() < 0.4
+    asked = response(
+        "pope", number, prompt="A dog?", reference=Reference(facts=(KnownFact(text="A dog?", holds=holds),))
+    )
+    right = (said == "yes") == holds
+    claim = Claim(text="A dog?", category=said, parts=("A dog?", said))
+    verdict = Verdict(decision=Decision.SUPPORTED if right else Decision.REFUTED)
+    return verified(asked, [claim], [verdict])
+
+
+def matched(protocol: str, random: Random, number: int, category: str) -> ClaimsMatched:
+    named = random.sample(OBJECTS, random.randint(0, 3))
+    there = random.sample(OBJECTS, random.randint(1, 3))
+    asked = response(protocol, number, reference=Reference(objects=tuple(there)))
+    claims = [Claim(text=name, category=category, parts=(name,)) for name in named]
+    matches = tuple(Match(claim=at, reference=name) for at, name in enumerate(named) if name in there)
+    return ClaimsMatched(extracted=extracted(asked, claims), judge=JUDGE, matches=matches)
+
+
+def vlm2(random: Random, number: int) -> ClaimsVerified:
+    """A coarse question and three fine ones for each sequence; every fifth lacks its last answer."""
+    sequence, question = divmod(number, 4)
+    tags = {"task": "t", "sequence": str(sequence), "level": "fine" if question else "coarse", "truth": "yes"}
+    if sequence % 5 == 0:
+        tags["questions"] = "5"
+    elif sequence % 2:
+        tags["questions"] = "4"
+    answer = random.choice(("Yes", "Yes", "Yes", "No", "Hard to say."))
+    return verified(response("vlm2", number, answer=answer, tags=tags), [], [])
+
+
+def genception(random: Random, number: int) -> ChainAdvanced:
+    length = random.choice((1, 3))
+    steps = tuple(ChainStep(description="A dog.", similarity=random.uniform(-1, 1)) for _ in range(length))
+    return ChainAdvanced(
+        response=response("genception", number), protocol="genception", length=length, steps=steps
+    )
+
+
+def faithscore(random: Random, number: int) -> ClaimsVerified:
+    found = [random.choice((Decision.SUPPORTED, Decision.REFUTED)) for _ in range(random.randint(0, 4))]
+    claims = [Claim(text=str(at), category="entity") for at in range(len(found))]
+    return verified(response("faithscore", number), claims, [Verdict(decision=one) for one in found])
+
+
+MAKERS: dict[str, Callable[[Random, int], ClaimsVerified | ClaimsMatched | ChainAdvanced]] = {
+    "tri-he": tri_he,
+    "pope": pope,
+    "valor-object-existence": lambda random, n: matched("valor-object-existence", random, n, "object"),
+    "chair": lambda random, n: matched("chair", random, n, "object"),
+    "vlm2": vlm2,
+    "genception": genception,
+    "faithscore": faithscore,
+}
+
+
+def outcomes(protocol: str, number: int = 120, seed: int = 3) -> list[tuple[object, ResponseScored]]:
+    """Judged responses with their outcomes, by the protocol's own arithmetic; answers not judged beside."""
+    random = Random(seed)
+    judged = [MAKERS[protocol](random, at) for at in range(number)]
+    return [(one, outcome_of(one, registry.get(protocol))) for one in judged]
+
+
+def offline(protocol: str, judged: list[tuple[object, ResponseScored]]) -> dict[str, float | None]:
+    """What the protocol's commands over files and suites say of the same."""
+    pairs = []
+    for one, outcome in judged:
+        asked = one.response if isinstance(one, ChainAdvanced) else one.extracted.response  # type: ignore[attr-defined]
+        question = Question(
+            id=asked.id,
+            protocol=protocol,
+            prompt="",
+            images=(),
+            reference=asked.reference,
+            unit=asked.images[0],
+        )
+        pairs.append((question, outcome))
+    found = registry.method(protocol).figures(pairs)
+    match protocol:
+        case "tri-he":
+            kinds = {
+                f"{name}.{kind}": value
+                for kind, rates in found["by_kind"].items()  # type: ignore[attr-defined]
+                for name, value in rates.items()
+            }
+            return {name: found[name] for name in ("hallu_q", "hallu_i")} | kinds  # type: ignore[return-value]
+        case "pope":
+            return {name: found[name] for name in ("accuracy", "precision", "recall", "f1", "yes_ratio")}  # type: ignore[misc]
+        case "valor-object-existence":
+            subset = found["object-existence"]
+            return {name: subset[name] for name in ("faithfulness", "coverage")}  # type: ignore[index]
+        case "vlm2":
+            read = [outcome.score for _, outcome in judged if outcome.score is not None]
+            return {"score": found["score_mean"], "score_read": found["read_mean"], "right": fmean(read)}  # type: ignore[dict-item]
+        case "genception":
+            chains = [one for one, _ in judged]
+            protocol_itself = registry.get(protocol)
+            return {f"gc{t}": protocol_itself.figures(chains, t)["gc"] for t in (1, 3, 5)}  # type: ignore[attr-defined]
+        case "chair":
+            captions = [
+                Caption(
+                    mentioned=frozenset(claim.text for claim in one.extracted.claims),  # type: ignore[attr-defined]
+                    present=frozenset(one.extracted.response.reference.objects),  # type: ignore[attr-defined]
+                )
+                for one, _ in judged
+            ]
+            return {name: chair(captions)[name] for name in ("chair_i", "chair_s")}
+    values = [outcome.values for _, outcome in judged if outcome.values]
+    return {name: fmean(one[name] for one in values) for name in ("faithscore", "sentence_level")}
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_report_archive_and_offline_command_say_the_same(protocol: str, tmp_path: Path):
+    judged = outcomes(protocol)
+    report = Report()
+    archive = Archive(str(tmp_path / "archive"))
+    rows = []
+    for number, (_, outcome) in enumerate(judged, start=1):
+        report.add(outcome)
+        rows.append(Row(event=outcome, key=outcome.key, stream=1, sequence=number))
+    archive.add(rows, stream=1, position=len(rows))
+    (row,) = (one for one in report.models() if one.scored)
+    told = {one.name: one for one in row.figures}
+    assert {name: one.value and one.value.value for name, one in told.items()} == {
+        name: value and pytest.approx(value) for name, value in offline(protocol, judged).items()
+    }
+    with Session(archive.snapshot()) as session:
+        (archived,) = break_down(session, ("model",)).rows()
+    assert len(archived.figures) == len(row.figures)
+    for one, other in zip(archived.figures, row.figures, strict=True):
+        assert (one.name, one.coverage) == (other.name, other.coverage)
+        assert (one.value is None) == (other.value is None)
+        if one.value is not None and other.value is not None:
+            assert msgspec.structs.astuple(one.value) == pytest.approx(msgspec.structs.astuple(other.value))
+            assert one.value.low <= one.value.value <= one.value.high
+
+
+def test_every_protocol_says_its_figures():
+    assert {name for name in registry.names() if not registry.get(name).headline} == set()
+    for name in registry.names():
+        figures = registry.get(name).headline
+        assert len({one.name for one in figures}) == len(figures) <= 6, "more do not fit into 80 columns"
+
+
+def test_a_chain_below_zero_lies_in_its_interval():
+    report = Report()
+    report.add(
+        ResponseScored(
+            id="1",
+            model="m",
+            protocol="genception",
+            outcome=OutcomeKind.SCORED,
+            score=-0.13,
+            values={"s1": -0.13, "gc1": -0.13},
+            answer_words=3,
+        )
+    )
+    (row,) = report.models()
+    for found in (row.score, row.figures[0].value, row.by_answer_words[0].score):
+        assert found is not None
+        assert -1 < found.low < -0.5 and 0.3 < found.high < 1 and found.value == -0.13
+
+
+def test_old_outcomes_and_judged_ones_without_values_are_lacking():
+    report = Report()
+    (_, new), *_ = outcomes("pope", 1)
+    report.add(new)
+    report.add(msgspec.structs.replace(new, id="old", values={"accuracy": 1.0}))
+    report.add(unscored(response("pope", 9), "pope", Unscorable("unsure_reply"), judges=new.judges))
+    (row,) = report.models()
+    assert [one.coverage for one in row.figures] == [pytest.approx(share / 3) for share in (2, 1, 1, 1, 1)]
+    again = msgspec.json.decode(msgspec.json.encode(row.figures), type=tuple[figures.FigureReport, ...])
+    assert again == row.figures
+
+
+def test_models_have_ranks_among_those_of_the_same_judges():
+    report = Report(most=3)
+    for model, score in (("a", 0.2), ("b", 0.9), ("c", 0.5), ("c", 0.5), ("b", 0.9)):
+        report.add(
+            ResponseScored(
+                id=model,
+                model=model,
+                protocol="genception",
+                outcome=OutcomeKind.SCORED,
+                values={"gc1": score},
+            )
+        )
+    found = {row.model: (row.figures[0].rank, row.figures[0].ranked) for row in report.models()}
+    assert found == {"a": (3, 3), "b": (1, 3), "c": (2, 3)}
+    assert all(figure.rank == 0 for row in report.models() for figure in row.figures[1:])
+
+
+MEAN = Figure(name="mean", heading="", meaning="", of=("x",))
+POOLED = Figure(name="pooled", heading="", meaning="", of=("n",), over=("n", "d"))
+BY_UNIT = Figure(name="unit", heading="", meaning="", of=("x",), per_unit=True)
+GATED = Figure(name="gated", heading="", meaning="", of=("x",), per_unit=True, gate="gate")
+WHOLE = Figure(name="whole", heading="", meaning="", of=("x",), per_unit=True, part="part")
+VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "x": st.integers(0, 4).map(lambda quarters: quarters / 4),
+        "n": st.integers(0, 5).map(float),
+        "d": st.integers(0, 5).map(float),
+        "gate": st.sampled_from((0.0, 1.0)),
+        "part": st.sampled_from((0.25, 0.5)),
+    },
+)
+ANSWERS = st.lists(st.tuples(VALUES, st.sampled_from("abc"), st.sampled_from((1.0, 4.0))), max_size=12)
+
+
+def summed(figure: Figure, answers) -> FigureSums:
+    sums = FigureSums(figure)
+    for values, unit, each in answers:
+        sums.add(values, unit, each)
+    return sums
+
+
+def expected(figure: Figure, answers) -> float | None:
+    """The figure by its definition: lists instead of sums."""
+    if figure is POOLED:
+        both = [(v["n"], v["n"] + v["d"], w) for v, _, w in answers if "n" in v and "d" in v]
+        whole = sum(w * over for _, over, w in both)
+        return sum(w * of for of, _, w in both) / whole if whole else None
+    units = defaultdict(list)
+    for at, (values, unit, each) in enumerate(answers):
+        units[unit if figure.per_unit else at].append((values, each))
+    means = []
+    for several in units.values():
+        scores = [(v["x"], w) for v, w in several if "x" in v]
+        gates = [v["gate"] for v, _ in several if "gate" in v]
+        if figure.part and sum(v.get("part", 1.0) for v, _ in several if "x" in v or "part" in v) < 1:
+            continue
+        there = [w for v, w in several if "x" in v or any(name in v for name in (figure.gate, figure.part))]
+        if figure.gate and not gates:
+            continue
+        if figure.gate and min(gates) < 1:
+            means.append((0.0, fmean(there)))
+        elif scores:
+            means.append((sum(x * w for x, w in scores) / sum(w for _, w in scores), fmean(there)))
+    weights = sum(w for _, w in means)
+    return sum(x * w for x, w in means) / weights if weights else None
+
+
+@pytest.mark.parametrize("figure", [MEAN, POOLED, BY_UNIT, GATED, WHOLE], ids=lambda one: one.name)
+@settings(max_examples=30)
+@given(answers=ANSWERS, cut=st.integers(0, 12))
+def test_sums_are_the_definition_and_parts_merge_to_the_whole(figure: Figure, answers, cut: int):
+    whole, part, rest = (summed(figure, some) for some in (answers, answers[:cut], answers[cut:]))
+    part.merge(rest)
+    twice, both = summed(figure, [*answers, *answers]), summed(figure, answers)
+    both.merge(both)
+    for one, other in (
+        (whole, answers),
+        (part, answers),
+        (twice, [*answers, *answers]),
+        (both, [*answers, *answers]),
+    ):
+        found, wanted = one.interval((0.0, 1.0)), expected(figure, other)
+        assert (found is None) == (wanted is None)
+        if found is not None:
+            assert found.value == pytest.approx(wanted)
+            assert 0 <= found.low <= found.value <= found.high <= 1
+    assert both.answers == twice.answers == 2 * part.answers
+    if (found := both.interval((0.0, 1.0))) is not None:
+        assert msgspec.structs.astuple(found) == pytest.approx(
+            msgspec.structs.astuple(twice.interval((0.0, 1.0)))
+        )
+
+
+def test_images_that_are_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(figures, "UNITS", 5)
+    sums = FigureSums(BY_UNIT)
+    for number in range(100):
+        sums.add({"x": number % 2}, f"image {number // 2}", 1.0)
+    assert len(sums._units) == 5
+    found = sums.interval((0.0, 1.0))
+    assert found is not None and (found.value, found.n) == (0.5, 50)
+
+
+def test_an_answer_weighs_what_it_stands_for():
+    report = Report()
+    for (_, one), probability in zip(outcomes("pope", 40), [1.0, 0.25] * 20, strict=True):
+        report.add(msgspec.structs.replace(one, drawn=Drawn(probability=probability, lowest=probability)))
+    (row,) = report.models()
+    each = [
+        (one.score or 0.0, weight) for (_, one), weight in zip(outcomes("pope", 40), [1, 4] * 20, strict=True)
+    ]
+    assert row.figures[0].value is not None
+    assert row.figures[0].value.value == pytest.approx(sum(s * w for s, w in each) / 100)
