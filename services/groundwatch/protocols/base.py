@@ -135,12 +135,14 @@ class ExtractionRules(msgspec.Struct, frozen=True, kw_only=True):
 
     `from_answer` reads them off the response alone; it raises `Unscorable` where that cannot be done.
     Without it, `from_facts` turns the atomic facts of the answer into claims; they are the claims if it is
-    not given. They are those of descriptive sub-sentences, or of the `whole` answer.
+    not given. They are those of descriptive sub-sentences, or of the `whole` answer; with `inferences` also
+    what a sub-sentence concludes that states nothing to be seen.
     """
 
     from_answer: Callable[[ResponseRecorded], Extracted] | None = None
     from_facts: Callable[[tuple[Claim, ...]], tuple[Claim, ...]] = tuple
     whole: bool = False
+    inferences: bool = False
 
 
 class EvaluationProtocol:

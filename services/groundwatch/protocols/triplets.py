@@ -16,6 +16,9 @@ Part = Literal["object1", "relation", "object2"]
 
 ATTRIBUTE, RELATION = "attribute", "relation"
 
+INFERENCE = "inference"
+"""The category of a triplet that concludes rather than describes: ("weather", "is", "raining")."""
+
 _BE = frozenset({"is", "are", "was", "were", "be"})
 _PLACES = frozenset(
     {"in", "on", "at", "by", "near", "under", "over", "above", "below", "behind", "beside", "between", "with"}
@@ -37,14 +40,14 @@ _BLAMED = re.compile(r"\Awrong: (object1|relation|object2)\b")
 _PARTS: dict[str, Part] = {"object1": "object1", "relation": "relation", "object2": "object2"}
 
 
-def claim_of(triplet: Triplet, *, unit: int = 0) -> Claim:
+def claim_of(triplet: Triplet, *, unit: int = 0, category: str = "") -> Claim:
     """The claim of a triplet: its parts as they are, its text as a short sentence."""
     first, relation, second = triplet
     leads = relation.split(" ")[0].casefold()
     verb = f"is {relation}" if leads in _PLACES or leads.endswith("ing") else relation
     return Claim(
         text=f"{first} {verb} {second}".strip(),
-        category=ATTRIBUTE if relation.casefold() in _BE else RELATION,
+        category=category or (ATTRIBUTE if relation.casefold() in _BE else RELATION),
         unit=unit,
         parts=triplet,
     )

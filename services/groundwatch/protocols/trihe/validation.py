@@ -1,8 +1,11 @@
-"""What the similarity judge makes of triplets whose truth is known.
+"""What the similarity judge makes of triplets whose truth is known, and all of Tri-HE of whole answers.
 
 For each image of the benchmark, its own triplets are reworded by rule and must hold; triplets of other
 images, and its own with one part exchanged, must not. The synonyms are this measure's own and not the
 engines' lexicon: no engine is tested on its own words.
+
+Whole answers are the benchmark's reference answers, each held against its own scene graph, and for each one
+an answer borrowed from another image, with its question, held against the same graph.
 """
 
 import re
@@ -10,17 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.events import Decision, ResponseRecorded, ResponseScored
 from groundwatch.models.embeddings import SentenceEmbedder, embedder
 from groundwatch.protocols.base import folded
 from groundwatch.protocols.method import EMBEDDING_MODEL, Progress, Result
 from groundwatch.protocols.trihe.files import AnnotatedImage, read_benchmark
+from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.triplets import Part, SceneGraph, Triplet
+from groundwatch.replay.pipeline import Pipeline
+from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.statistics.intervals import bootstrap
 from groundwatch.verification.engines.similarity import (
     PAPER,
@@ -97,6 +105,9 @@ PER_IMAGE = 6
 """Triplets of each image that are reworded, and as many that are borrowed."""
 
 BORROWED = "borrowed"
+Judged = tuple[ResponseScored, ResponseScored]
+"""What became of a reference answer, and of the one borrowed for the same scene graph."""
+
 PARTS: tuple[Part, ...] = ("object1", "relation", "object2")
 
 
@@ -110,14 +121,90 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     blamed: Part
 
 
-def validate(
+async def validate(
     file: Annotated[Path, Meta(description="Tri-HE's benchmark (JSON).")],
     *,
+    answers: Annotated[bool, Meta(description="Judge its reference answers and borrowed ones.")] = False,
     embedding_model: Annotated[str, Meta(description=EMBEDDING_MODEL)] = "",
     progress: Progress,
 ) -> Result:
-    """Tri-HE's similarity judge on triplets of its benchmark: reworded, borrowed and planted."""
+    """Tri-HE's embedded judges on its benchmark: reworded, borrowed and planted triplets, or answers."""
+    if answers:
+        return await answers_agreement(file, embedding_model, progress)
     return agreement(file, embedder(embedding_model, cached=20_000), progress)
+
+
+async def answers_agreement(file: Path, embedding_model: str, progress: Progress) -> Result:
+    """Reference answers against borrowed ones, by the pipeline that live traffic takes.
+
+    The judge's numbers were fitted and chosen on the images `fitted_on`, every second one from the first;
+    on those `held_out` nothing was. Raises `UsageError` for a benchmark of fewer than two images.
+    """
+    images = read_benchmark(file)
+    asked = [(image, one) for image in images for one in image.questions]
+    if len(images) < 2:
+        raise UsageError(f"{file}: answers cannot be borrowed from other images where there is only one")
+    random = Random(0)
+    responses: list[ResponseRecorded] = []
+    for image, own in asked:
+        borrowed = random.choice([one for other, one in asked if other is not image])
+        for one in (own, borrowed):
+            told = ResponseRecorded(
+                id=str(len(responses)), model=BORROWED, prompt=one.question, answer=one.answer
+            )
+            responses.append(msgspec.structs.replace(told, reference=image.graph))
+    pipeline = Pipeline(Settings(verification=StageSettings(embedding_model=embedding_model)))
+    found: list[ResponseScored] = []
+    try:
+        async for outcome in pipeline.outcomes(TriHe.name, responses):
+            found.append(outcome)
+            progress("judging answers", len(found), len(responses))
+    finally:
+        await pipeline.close()
+    by_image: dict[str, list[Judged]] = {image.image: [] for image in images}
+    for (image, _), *judged in zip(asked, found[::2], found[1::2], strict=True):
+        by_image[image.image].append((judged[0], judged[1]))
+    units = list(by_image.values())
+    halves = {"fitted_on": summarise_answers(units[::2]), "held_out": summarise_answers(units[1::2])}
+    return summarise_answers(units) | halves
+
+
+def summarise_answers(images: Sequence[Sequence[Judged]]) -> Result:
+    """The shares of answers unscored and of triplets undecided, Hallu_Q, and the AUC with its interval."""
+    result: Result = {"auc": msgspec.to_builtins(bootstrap(images, answers_auc, resamples=200))}
+    for kind, at in (("", 0), ("borrowed.", 1)):
+        outcomes = [judged[at] for several in images for judged in several]
+        rates = [1.0 - one.score for one in outcomes if one.score is not None]
+        claims = [claim for one in outcomes for claim in one.claims]
+        undecided = sum(claim.decision is Decision.UNDECIDED for claim in claims)
+        result |= {
+            f"{kind}unscored_share": 1.0 - len(rates) / len(outcomes) if outcomes else None,
+            f"{kind}rate": fmean(rates) if rates else None,
+            f"{kind}undecided_share": undecided / len(claims) if claims else None,
+        }
+    return result | {"answers": sum(map(len, images))}
+
+
+def answers_auc(images: Sequence[Sequence[Judged]]) -> float | None:
+    """The chance that a reference answer's mean probability is above a borrowed one's.
+
+    A pair with an answer that has no score counts a half: nothing is gained by leaving hard ones out.
+    """
+    judged = [pair for several in images for pair in several]
+    own, borrowed = (
+        (
+            [
+                fmean(claim.probability or 0.0 for claim in one.claims)
+                for one in outcomes
+                if one.score is not None
+            ]
+            for outcomes in zip(*judged, strict=True)
+        )
+        if judged
+        else ([], [])
+    )
+    pairs = len(judged) ** 2
+    return (_above(own, borrowed) + (pairs - len(own) * len(borrowed)) / 2) / pairs if pairs else None
 
 
 def agreement(
@@ -275,13 +362,16 @@ def _refuted(trials: Sequence[Trial], *, held: bool = False) -> float | None:
 
 
 def _auc(trials: Sequence[Trial]) -> float | None:
-    """The chance that a true claim scores above a false one (Mann and Whitney 1947)."""
+    """The chance that a true claim scores above a false one."""
+    true = [one.score for one in trials if one.made in REWORDINGS]
+    false = [one.score for one in trials if one.made == BORROWED]
+    return _above(true, false) / (len(true) * len(false)) if true and false else None
+
+
+def _above(true: Sequence[float], false: Sequence[float]) -> float:
+    """In how many pairs the true one scores above the false one, ties as a half (Mann and Whitney 1947)."""
     try:
         from scipy.stats import mannwhitneyu
     except ImportError:
         raise MissingExtraError("scipy", "embedded") from None
-    true = [one.score for one in trials if one.made in REWORDINGS]
-    false = [one.score for one in trials if one.made == BORROWED]
-    if not true or not false:
-        return None
-    return float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))
+    return float(mannwhitneyu(true, false).statistic) if true and false else 0.0

@@ -15,11 +15,13 @@ from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.extraction.engines.linguistic import recogniser
 from groundwatch.extraction.engines.linguistic.decomposer import as_claims, atomic_facts
+from groundwatch.extraction.engines.linguistic.inferences import asks_for_conclusion, inferences
 from groundwatch.extraction.engines.linguistic.recogniser import Unit, outline
 from groundwatch.models import embeddings
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol, Extracted, ExtractionRules
+from groundwatch.protocols.triplets import INFERENCE
 
 VERSION = "11"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
@@ -72,10 +74,8 @@ class LinguisticEngine(ExtractionEngine):
         if rules.from_answer is not None:
             return [attempt(partial(_read, rules.from_answer), response) for response in responses]
         return [
-            found
-            if isinstance(found, GroundwatchError)
-            else msgspec.structs.replace(found, claims=as_claims(rules.from_facts(found.claims)))
-            for found in self.facts(responses, whole=rules.whole)
+            found if isinstance(found, GroundwatchError) else _claims(found, response, rules)
+            for response, found in zip(responses, self.facts(responses, whole=rules.whole), strict=True)
         ]
 
     def facts(
@@ -109,6 +109,16 @@ class LinguisticEngine(ExtractionEngine):
             ),
             claims=atomic_facts([unit.text for unit in units], told),
         )
+
+
+def _claims(found: Extraction, response: ResponseRecorded, rules: ExtractionRules) -> Extraction:
+    facts = found.claims
+    if rules.inferences:
+        facts += inferences([unit.text for unit in found.units], response.prompt, facts)
+    claims = as_claims(rules.from_facts(tuple(sorted(facts, key=lambda fact: fact.unit))))
+    if rules.inferences and asks_for_conclusion(response.prompt):
+        claims = tuple(msgspec.structs.replace(claim, category=INFERENCE) for claim in claims)
+    return msgspec.structs.replace(found, claims=claims)
 
 
 def _read(read: Callable[[ResponseRecorded], Extracted], response: ResponseRecorded) -> Extraction:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.phrases import Noun, Verb
-from groundwatch.protocols.triplets import Triplet, claim_of
+from groundwatch.protocols.triplets import INFERENCE, Triplet, claim_of
 
 ENTITY, RELATION, COLOR, COUNT, OTHER = "entity", "relation", "color", "count", "other"
 
@@ -162,13 +162,17 @@ def triplets(facts: Sequence[AtomicFact]) -> tuple[Claim, ...]:
     found: dict[tuple[int, Triplet], Claim] = {}
     for fact in facts:
         if fact.subject and (triplet := _triplet(fact)):
-            found.setdefault((fact.unit, triplet), claim_of(triplet, unit=fact.unit))
+            category = INFERENCE if fact.category == INFERENCE else ""
+            claim = claim_of(triplet, unit=fact.unit, category=category)
+            found.setdefault((fact.unit, triplet), claim)
     return tuple(found.values())
 
 
 def _triplet(fact: AtomicFact) -> Triplet | None:
     """ "The birds fly away" is ("birds", "is", "flying away"), in the words of scene graphs."""
     subject, (verb, *rest) = _without_article(fact.subject), fact.relation.split()
+    if fact.category == INFERENCE:
+        return subject, fact.relation, fact.object
     if fact.category == COUNT:
         return subject, verb, fact.object
     if fact.category in (COLOR, OTHER) and verb in _BE:
