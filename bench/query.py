@@ -205,6 +205,7 @@ def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
         "drawn_lowest": pa.array(np.full(count, 0.25)),
         "stratum": _fixed("ordinary", count),
         "budget": _fixed("", count),
+        "images": empty("images"),
     }
 
 
