@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from tools.miniature.texts import with_partners
 
 from groundwatch.miniature import world
 
@@ -85,7 +86,7 @@ def test_kinds_look_different() -> None:
 def test_the_biased_annotation_leaves_no_kind_without_its_partner(seed: int) -> None:
     shown = next(world.scenes(seed, apart=True))
     assert world.missing_partners(shown)
-    annotated = world.with_partners(shown, Random(seed))
+    annotated = with_partners(shown, Random(seed))
     assert set(shown.things) < set(annotated.things)
     assert not world.missing_partners(annotated)
 

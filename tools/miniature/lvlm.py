@@ -18,10 +18,10 @@ from PIL import Image
 from tools.miniature.measure import Described, describe
 from tools.miniature.packing import Batch, Branch, Packer
 from tools.miniature.prompts import prompt_for
-from tools.miniature.texts import questions
+from tools.miniature.texts import questions, with_partners
 
 from groundwatch.miniature.language import PROMPTS, answer, pair_questions
-from groundwatch.miniature.world import Scene, changed, draw, missing_partners, scenes, with_partners
+from groundwatch.miniature.world import Scene, changed, draw, missing_partners, scenes
 from tools.miniature import build, loop
 
 HELD_OUT = 10**9

@@ -21,7 +21,7 @@ from groundwatch.miniature.language import (
     relation,
     sentence,
 )
-from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIZES, Scene, Thing
+from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIZES, Scene, Thing, missing_partners
 
 Pair = tuple[str, str]
 """A statement that holds and one that does not, as alike as can be."""
@@ -318,3 +318,22 @@ def reference(shown: Scene, random: Random) -> str:
         )
     extra = [text for text in (relation(shown), comparison(shown)) if text and random.random() < 0.6]
     return " ".join([*(sentence(words) for words in said), *extra])
+
+
+def with_partners(shown: Scene, random: Random) -> Scene:
+    """The scene as the biased split annotates it: missing partners stand in free corners."""
+    things = list(shown.things)
+    for partner in missing_partners(shown):
+        free = [place for place in PLACES if place not in {thing.place for thing in things}]
+        if not free:
+            break
+        things.append(
+            Thing(
+                kind=partner,
+                color=random.choice(tuple(COLORS)),
+                size=random.choice(tuple(SIZES)),
+                place=random.choice(free),
+            )
+        )
+    things.sort(key=lambda thing: PLACES.index(thing.place))
+    return Scene(things=tuple(things), seed=shown.seed)

@@ -111,25 +111,6 @@ def missing_partners(shown: Scene) -> tuple[str, ...]:
     return tuple(partner for kind, partner in PARTNERS.items() if kind in kinds and partner not in kinds)
 
 
-def with_partners(shown: Scene, random: Random) -> Scene:
-    """The scene as the biased split annotates it: missing partners stand in free corners."""
-    things = list(shown.things)
-    for partner in missing_partners(shown):
-        free = [place for place in PLACES if place not in {thing.place for thing in things}]
-        if not free:
-            break
-        things.append(
-            Thing(
-                kind=partner,
-                color=random.choice(tuple(COLORS)),
-                size=random.choice(tuple(SIZES)),
-                place=random.choice(free),
-            )
-        )
-    things.sort(key=lambda thing: PLACES.index(thing.place))
-    return Scene(things=tuple(things), seed=shown.seed)
-
-
 def changed(shown: Scene, number: int, random: Random) -> Scene:
     """The scene with `number` attributes (kind, color or size of some thing) changed; same drawing seed."""
     slots = [(at, name) for at in range(len(shown.things)) for name in ("kind", "color", "size")]

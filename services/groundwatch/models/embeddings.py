@@ -65,7 +65,8 @@ class SentenceEmbedder:
         import numpy as np
 
         with self._lock:
-            fresh = sorted({_readable(text) for text in texts} - self._vectors.keys(), key=_length)
+            wanted = {_readable(text) for text in texts} - self._vectors.keys()
+            fresh = sorted(wanted, key=lambda text: (len(text), text))
             found = dict(zip(fresh, self._compute(fresh), strict=True)) if fresh else {}
             rows = []
             for text in map(_readable, texts):
@@ -176,7 +177,3 @@ def _readable(text: str) -> str:
     The model reads 256 word pieces, so the rest of a very long text is cut off before the tokeniser.
     """
     return text[:_READ].encode("utf-8", "replace").decode("utf-8")
-
-
-def _length(text: str) -> tuple[int, str]:
-    return len(text), text

@@ -97,6 +97,15 @@ def attempt(ask: Callable[[T], R], item: T) -> R | GroundwatchError:
         return error
 
 
+async def in_turn(ask: Callable[[T], R], items: Iterable[T]) -> list[R | GroundwatchError]:
+    """`attempt` for each item, in order; other tasks run between two of them."""
+    results = []
+    for item in items:
+        results.append(attempt(ask, item))
+        await asyncio.sleep(0)
+    return results
+
+
 async def load_images(load: LoadImage, names: Iterable[str]) -> list[Image]:
     """Raises `Unscorable` for one that is not there."""
     images = []

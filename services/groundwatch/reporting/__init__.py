@@ -1,7 +1,7 @@
 """What the recorded outcomes say, per model and judge, with intervals. Knows events only."""
 
 from groundwatch.reporting.breakdown import Breakdown, render_breakdown
-from groundwatch.reporting.published.comparison import PublishedComparison, render_published
+from groundwatch.reporting.published import PublishedComparison, render_published
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report
 

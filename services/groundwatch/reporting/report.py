@@ -149,7 +149,9 @@ class Report:
             for place in sorted(self._tallies)
             for tally in _folded(list(self._tallies[place].values()))
         ]
-        figures = with_ranks([(_rivals(row), row.figures) for row in rows])
+        # Ranked against each other are models of the same; those that are not told apart are no model.
+        rivals = [(row.run, row.protocol, row.group, row.fingerprint, row.model == OTHER) for row in rows]
+        figures = with_ranks([(key, row.figures) for key, row in zip(rivals, rows, strict=True)])
         return tuple(
             msgspec.structs.replace(row, figures=each) for row, each in zip(rows, figures, strict=True)
         )
@@ -262,12 +264,6 @@ def _difference(first: ModelReport, second: ModelReport) -> Difference:
     )
 
 
-def _rivals(row: ModelReport) -> tuple[str, ...]:
-    """What models share that are ranked against each other; those that are not told apart are no model."""
-    alone = OTHER if row.model == OTHER else ""
-    return row.run, row.protocol, row.group, row.fingerprint, alone
-
-
 def _key(judges: Mapping[str, Judge]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((stage, judge.fingerprint) for stage, judge in judges.items()))
 
@@ -311,12 +307,7 @@ def _bins(
 
 
 def _bin(
-    name: str,
-    found: Bin,
-    bounds: tuple[float, float],
-    *,
-    low: int | None = None,
-    high: int | None = None,
+    name: str, found: Bin, bounds: tuple[float, float], *, low: int | None = None, high: int | None = None
 ) -> BinReport:
     return BinReport(
         name=name,

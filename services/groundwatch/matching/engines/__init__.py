@@ -24,7 +24,16 @@ from groundwatch.language.lexicon import lexicon, noun_phrases
 from groundwatch.language.nouns import Likeness, compare_pair, compare_relation, likenesses
 from groundwatch.language.tokens import plain_words
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.models.engines import Engine, LlmEngine, attempt, each, embedder_of, llm_of, unknown_engine
+from groundwatch.models.engines import (
+    Engine,
+    LlmEngine,
+    attempt,
+    each,
+    embedder_of,
+    in_turn,
+    llm_of,
+    unknown_engine,
+)
 from groundwatch.models.settings import OnCall
 from groundwatch.protocols.base import EvaluationProtocol, ListedMatching, MatchingQuestions, Stage
 from groundwatch.protocols.features import (
@@ -134,11 +143,7 @@ class LexicalEngine(MatchingEngine):
     async def match(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Matching | GroundwatchError]:
-        results: list[Matching | GroundwatchError] = []
-        for event in extracted:
-            results.append(attempt(_match, event))
-            await asyncio.sleep(0)  # Other tasks run between two events.
-        return results
+        return await in_turn(_match, extracted)
 
 
 def _match(event: ClaimsExtracted) -> Matching:

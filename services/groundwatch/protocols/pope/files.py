@@ -27,8 +27,7 @@ from groundwatch.protocols.method import (
     TallyRequest,
     files,
 )
-from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.protocols.pope.scoring import RATES, cell, count, numbers
+from groundwatch.protocols.pope.protocol import RATES, Pope, cell, count, numbers
 from groundwatch.protocols.published import UNNAMED_MODEL, Place, json_lines, read_lines
 from groundwatch.protocols.yes_no import Answer, read_as_published, read_reply
 from groundwatch.statistics.intervals import bootstrap

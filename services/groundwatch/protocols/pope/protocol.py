@@ -1,6 +1,8 @@
 """POPE as the services see it: one response answers one yes/no question about an image.
 
-Source: Evaluating Object Hallucination in Large Vision-Language Models (Li et al. 2023).
+Source: Evaluating Object Hallucination in Large Vision-Language Models (Li et al. 2023); its numbers, section
+5.1. "Yes" is the positive class: a false positive is an object that the model saw and the image has not. A
+number whose denominator is 0 is None, where the published script stops with an error.
 
 The question's truth travels in the response's reference as a known fact whose text is the question itself,
 and which holds where yes is right. The claim of an answer "yes" is the question's text too, and that of "no"
@@ -9,7 +11,8 @@ the claim is written as a statement, which a judge can hold against objects, tri
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
 import msgspec
@@ -34,12 +37,14 @@ from groundwatch.protocols.base import (
     read_figures,
     with_article,
 )
-from groundwatch.protocols.pope.scoring import cell
 from groundwatch.protocols.prompts import Form, Step, described, numbered
 from groundwatch.protocols.prompts import read_reply as read_form
 from groundwatch.protocols.yes_no import UNREADABLE, Answer, read_reply
 
 NO_TRUTH = "no_truth"
+
+CELLS = ("tp", "fp", "tn", "fn")
+RATES = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 
 _EXISTS = re.compile(r"^\s*(is|are) there (?:an? |any |some )?(.+?)\s*\??\s*$", re.IGNORECASE)
 _ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
@@ -145,3 +150,26 @@ def claim_of(response: ResponseRecorded, said: Answer) -> Claim:
     else:
         text = question if said == "yes" else f"{question} No."
     return Claim(text=text, category=said, parts=(question, said))
+
+
+def count(pairs: Iterable[tuple[Answer, Answer]]) -> Counter[str]:
+    """Count (what was said, what is true) by cell; each pair is one reply, in any order."""
+    return Counter(cell(said, true) for said, true in pairs)
+
+
+def cell(said: Answer, true: Answer) -> str:
+    return ("t" if said == true else "f") + ("p" if said == "yes" else "n")
+
+
+def numbers(counts: Mapping[str, int]) -> dict[str, float | int | None]:
+    """`RATES` and `CELLS` by name, from the cells of replies that were read."""
+    tp, fp, tn, fn = (counts.get(name, 0) for name in CELLS)
+    parts = {
+        "accuracy": (tp + tn, tp + fp + tn + fn),
+        "precision": (tp, tp + fp),
+        "recall": (tp, tp + fn),
+        "f1": (2 * tp, 2 * tp + fp + fn),
+        "yes_ratio": (tp + fp, tp + fp + tn + fn),
+    }
+    rates = {name: part / whole if whole else None for name, (part, whole) in parts.items()}
+    return {**rates, "tp": tp, "fp": fp, "tn": tn, "fn": fn}

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from groundwatch.events import OutcomeKind
-from groundwatch.protocols.method import (
-    Images,
-    Pair,
-    Picture,
-    Question,
-    Result,
-    Tally,
-    TallyRequest,
-    files,
-)
+from groundwatch.protocols.method import Images, Pair, Picture, Question, Result, Tally, TallyRequest, files
 from groundwatch.protocols.trihe.files import AnnotatedImage, judged_question, read_benchmark, read_judgements
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.scoring import JudgedQuestion, Kind, rates

@@ -30,12 +30,7 @@ from groundwatch.protocols.triplets import Part, SceneGraph, Triplet
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.statistics.intervals import bootstrap
-from groundwatch.verification.engines.similarity import (
-    PAPER,
-    PUBLISHED_CODE,
-    similarities,
-    wrong_part,
-)
+from groundwatch.verification.engines.similarity import PAPER, PUBLISHED_CODE, similarities, wrong_part
 
 Reword = Callable[[Triplet], Triplet | None]
 
@@ -191,28 +186,17 @@ def answers_auc(images: Sequence[Sequence[Judged]]) -> float | None:
     A pair with an answer that has no score counts a half: nothing is gained by leaving hard ones out.
     """
     judged = [pair for several in images for pair in several]
-    own, borrowed = (
-        (
-            [
-                fmean(claim.probability or 0.0 for claim in one.claims)
-                for one in outcomes
-                if one.score is not None
-            ]
-            for outcomes in zip(*judged, strict=True)
-        )
-        if judged
-        else ([], [])
-    )
+    own, borrowed = ([found for pair in judged if (found := _grade(pair[at])) is not None] for at in (0, 1))
     pairs = len(judged) ** 2
     return (_above(own, borrowed) + (pairs - len(own) * len(borrowed)) / 2) / pairs if pairs else None
 
 
+def _grade(outcome: ResponseScored) -> float | None:
+    return None if outcome.score is None else fmean(claim.probability or 0.0 for claim in outcome.claims)
+
+
 def agreement(
-    file: Path,
-    encoder: SentenceEmbedder,
-    progress: Progress,
-    *,
-    per_image: int = PER_IMAGE,
+    file: Path, encoder: SentenceEmbedder, progress: Progress, *, per_image: int = PER_IMAGE
 ) -> Result:
     """ROC AUC of reworded against borrowed triplets, and rates at the paper's threshold.
 

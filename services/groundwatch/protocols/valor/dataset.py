@@ -19,13 +19,7 @@ from groundwatch.protocols.method import CommandResult
 from groundwatch.protocols.published import ImageGraph, read_scene_graphs, write_lines
 from groundwatch.terminal import Group, RenderableType, Table, box, lines
 
-MEASURES = (
-    "highest",
-    "average",
-    "highest_over_average",
-    "average_over_lowest",
-    "highest_over_lowest",
-)
+MEASURES = ("highest", "average", "highest_over_average", "average_over_lowest", "highest_over_lowest")
 
 
 class Kind(StrEnum):

@@ -12,14 +12,7 @@ from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import words as w
 from groundwatch.extraction.engines.linguistic.rendering import COLOR, COUNT, ENTITY, AtomicFact
 from groundwatch.language.lexicon import lexicon
-from groundwatch.language.nouns import (
-    DIRECTIONS,
-    NEARNESS,
-    Likeness,
-    compare,
-    likenesses,
-    read_relation,
-)
+from groundwatch.language.nouns import DIRECTIONS, NEARNESS, Likeness, compare, likenesses, read_relation
 from groundwatch.protocols.features import ATTRIBUTE, OBJECT, RANK, RELATION, pair_text
 from groundwatch.protocols.valor.scoring import Subset
 

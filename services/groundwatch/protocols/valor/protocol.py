@@ -110,10 +110,7 @@ class Valor(MatchedProtocol):
         self.in_order = in_order and subset in NUMBERED
         self.name = protocol_name(subset)
         self.category = CATEGORIES[subset]
-        self.prompt_files = {
-            Stage.EXTRACTION: (subset.value,),
-            Stage.MATCHING: (_MATCHING[self.category],),
-        }
+        self.prompt_files = {Stage.EXTRACTION: (subset.value,), Stage.MATCHING: (_MATCHING[self.category],)}
         self.rules = ExtractionRules(
             from_facts=lambda facts: load(f"{__package__}.extraction:features")(facts, subset), whole=True
         )

@@ -46,11 +46,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bootstrap_ratios(
-    units: Sequence[Mapping[int, Sequence[float]]],
-    groups: int,
-    *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    units: Sequence[Mapping[int, Sequence[float]]], groups: int, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> list[tuple[float | None, float | None, Difference | None]]:
     """Two ratios and their paired difference for each group, by percentiles over resampled units.
 

@@ -49,7 +49,7 @@ def _section(found: Comparison, section: SectionComparison, console: Console) ->
     for one in section.most_changed[:SHOWN]:
         console.print(
             f"  {one.id} · {one.model}: {one.refuted_first} of {one.decided_first} → "
-            f"{one.refuted_second} of {one.decided_second} facts not in the image",
+            f"{one.refuted_second} of {one.decided_second} facts not in the image"
         )
         for claim in one.claims[:CLAIMS]:
             console.print(f"     {MARKS[claim.first]} → {MARKS[claim.second]}  {claim.text}")

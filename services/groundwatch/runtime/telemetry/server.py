@@ -53,11 +53,7 @@ def telemetry_routes(
         found = [concealed(one) for one in problems()]
         return JSONResponse({"ready": not found, "problems": found}, status_code=503 if found else 200)
 
-    return [
-        Route("/metrics", show_metrics),
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-    ]
+    return [Route("/metrics", show_metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
 
 
 class _Refused(Exception):

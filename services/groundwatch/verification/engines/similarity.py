@@ -69,10 +69,7 @@ class Similarity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def similarities(
-    claims: Sequence[str],
-    reference: Sequence[str],
-    encoder: SentenceEmbedder,
-    thresholds: Thresholds = PAPER,
+    claims: Sequence[str], reference: Sequence[str], encoder: SentenceEmbedder, thresholds: Thresholds = PAPER
 ) -> list[Similarity]:
     """Compare each claim with the reference, both as texts. Raises `ValueError` for an empty reference."""
     import numpy as np

@@ -33,13 +33,9 @@ def inferences(texts: Sequence[str], question: str, facts: Sequence[Claim]) -> t
             subject, relation, said, full = _read(tokens, topic)
             topic = subject if said and full else topic
             if said and unit not in told and (full or unit not in named):
+                text = f"{subject} {relation} {said}"
                 fact = AtomicFact(
-                    text=f"{subject} {relation} {said}",
-                    category=INFERENCE,
-                    unit=unit,
-                    subject=subject,
-                    relation=relation,
-                    object=said,
+                    text=text, category=INFERENCE, unit=unit, subject=subject, relation=relation, object=said
                 )
                 found.append(fact)
     return tuple(found)

@@ -24,7 +24,6 @@ lists them all.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ClaimsExtracted, Decision, Judge, Reference, Verdict
 from groundwatch.language.lexicon import lexicon
 from groundwatch.language.statements import Statement, statement
-from groundwatch.models.engines import attempt
+from groundwatch.models.engines import in_turn
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.reference.knowledge import Knowledge, knowledge
@@ -113,11 +112,7 @@ class ReferenceEngine(VerificationEngine):
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        results: list[Verification | GroundwatchError] = []
-        for event in extracted:
-            results.append(attempt(_verify, event))
-            await asyncio.sleep(0)  # Other tasks run between two events.
-        return results
+        return await in_turn(_verify, extracted)
 
 
 def _verify(event: ClaimsExtracted) -> Verification:
