@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 # name the one for CPUs: nothing here needs a GPU.
 TORCH ?= torch==2.13.0
 
-# Three processes keep two cores busy while some of them wait; threads of libraries would be in their way.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
+# Four processes keep two cores busy while some of them wait; threads of libraries would be in their way.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
 
 .PHONY: install demo test test-all lint clean
 
