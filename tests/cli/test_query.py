@@ -57,17 +57,18 @@ def test_rows_go_into_a_file(filled, tmp_path):
 
 
 def test_the_report_by_model_and_category(filled):
-    rows = filled.json("report", "--since", "1h", "--by", "model,category,tenant")["rows"]
-    colors = [row for row in rows if row["by"]["tenant"] == "history" and row["by"]["category"] == "color"]
+    def rows(*arguments):
+        # Others use this system too, and what they sent may still be on its way from one report to the next.
+        found = filled.json("report", *arguments, "--by", "model,category,tenant")["rows"]
+        return [row for row in found if row["by"]["tenant"] == "history"]
+
+    colors = [row for row in rows("--since", "1h") if row["by"]["category"] == "color"]
     assert [row["by"]["model"] for row in colors] == ["history-0", "history-1"]
     for row in colors:
         rate = row["hallucination_rate"]
         assert (rate["value"], rate["n"]) == (1.0, 5)
         assert 0 < rate["low"] < 1
-    assert (
-        filled.json("report", "--stream-only", "--by", "model,category,tenant")["rows"]
-        == (filled.json("report", "--by", "model,category,tenant")["rows"])
-    )
+    assert rows("--stream-only") == rows() != []
 
 
 @pytest.mark.parametrize(
