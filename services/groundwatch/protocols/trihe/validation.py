@@ -144,10 +144,8 @@ async def answers_agreement(file: Path, embedding_model: str, progress: Progress
     for image, own in asked:
         borrowed = random.choice([one for other, one in asked if other is not image])
         for one in (own, borrowed):
-            told = ResponseRecorded(
-                id=str(len(responses)), model=BORROWED, prompt=one.question, answer=one.answer
-            )
-            responses.append(msgspec.structs.replace(told, reference=image.graph))
+            told = ResponseRecorded(id=str(len(responses)), model=BORROWED, answer=one.answer)
+            responses.append(msgspec.structs.replace(told, prompt=one.question, reference=image.graph))
     pipeline = Pipeline(Settings(verification=StageSettings(embedding_model=embedding_model)))
     found: list[ResponseScored] = []
     try:

@@ -149,9 +149,8 @@ class SimilarityEngine(VerificationEngine):
         found = similarities(claims, known, self._encoder, self._thresholds)
         objects = list(SceneGraph(reference.triplets, reference.objects).objects)
         texts = [event.units[one.unit].text if event.units else one.text for one in event.claims]
-        near = (self._encoder.encode(texts) @ self._encoder.encode([f"{one}." for one in known]).T).max(
-            axis=1
-        )
+        graph = self._encoder.encode([f"{one}." for one in known])
+        near = (self._encoder.encode(texts) @ graph.T).max(axis=1)
         chances = [probability(one.score, float(unit)) for one, unit in zip(found, near, strict=True)]
         judged = zip(event.claims, found, chances, strict=True)
         return Verification(verdicts=tuple(self._verdict(*one, known, objects) for one in judged))

@@ -42,8 +42,17 @@ def inferences(texts: Sequence[str], question: str, facts: Sequence[Claim]) -> t
 
 
 def asks_for_conclusion(question: str) -> bool:
-    """Whether a question asks what is likely, or why: its answer concludes, however flatly it is put."""
-    return any(token.tag == "MD" or token.lower in w.CONCLUDING for token in tag(question))
+    """Whether a question asks what is likely, or why: its answer concludes, however flatly it is put.
+
+    "Can you describe it?" and "What can be seen?" do not: their modal is politeness.
+    """
+    tokens = tag(question)
+    for at, token in enumerate(tokens):
+        before, after = look(tokens, at - 1).lower, look(tokens, at + 1).lower
+        polite = before in _SPEAKERS or after in _SPEAKERS or (token.lower, after) == ("can", "be")
+        if token.lower in w.CONCLUDING or (token.tag == "MD" and not polite):
+            return True
+    return False
 
 
 def asked_about(question: str) -> str:
@@ -73,7 +82,8 @@ def _clauses(tokens: Sequence[Token]) -> list[list[Token]]:
         joins = token.tag in {"SUB", "W"} or token.lower in w.EVIDENCE
         if joins and any(other.tag in FINITE for other in found[-1]):
             found.append([])
-        if token.lower not in w.HEDGES | w.REPLIES:
+        # "No" is a reply where it stands alone; in "no sign of danger" it is what is said.
+        if token.lower not in w.HEDGES | {"yes"} and not (len(tokens) == 1 and token.lower in w.REPLIES):
             found[-1].append(token)
     return [clause for clause in found if clause]
 
@@ -110,6 +120,9 @@ def _read(tokens: list[Token], topic: str) -> tuple[str, str, str, bool]:
 def _text(tokens: Sequence[Token]) -> str:
     """The words without an article or "to be" in front."""
     found = [token.text for token in tokens if token.tag != "POS"]
-    while found and found[0].lower() in w.DETERMINERS | w.POSSESSIVES | {"to", "be", "not"}:
+    while found and found[0].lower() in (w.DETERMINERS | w.POSSESSIVES | {"to", "be", "not"}) - {
+        "no",
+        "neither",
+    }:
         found = found[1:]
     return " ".join(found)
