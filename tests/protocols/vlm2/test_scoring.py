@@ -14,15 +14,15 @@ from groundwatch.protocols.published import Place
 from groundwatch.protocols.vlm2.dataset import ABSENT, Cue, ask, build
 from groundwatch.protocols.vlm2.scoring import (
     INCOMPLETE,
+    NO_COARSE_QUESTION,
     NO_FINE_QUESTION,
-    WAIT,
     Asked,
-    Groups,
     ImageSequence,
     Scored,
     gate,
     gated,
     pool,
+    score_outcomes,
     score_sequence,
     tally,
 )
@@ -84,7 +84,7 @@ def test_nothing_to_count():
     assert pool([])["score_sum"] == 0
 
 
-def answer(level: str, right: bool | None, at: float = 0.0, **tags: str) -> ResponseScored:
+def answer(level: str, right: bool | None, **tags: str) -> ResponseScored:
     return ResponseScored(
         id="r",
         model="m",
@@ -92,29 +92,26 @@ def answer(level: str, right: bool | None, at: float = 0.0, **tags: str) -> Resp
         outcome=OutcomeKind.UNSCORED if right is None else OutcomeKind.SCORED,
         reason="unreadable_reply" if right is None else "",
         score=None if right is None else float(right),
-        recorded_at=at,
         tags={"sequence": "s1", "task": "t", "level": level} | tags,
     )
 
 
+def of(*answers: ResponseScored) -> list[Scored]:
+    return score_outcomes((Place(Path("live"), at), one) for at, one in enumerate(answers))
+
+
 @given(st.permutations([("coarse", False), ("fine", True), ("fine", True)]))
-def test_a_live_sequence_is_scored_once_its_last_answer_is_there(answers):
-    groups = Groups()
-    *waiting, last = [
-        groups.add(answer(level, right, questions="3"), Place(Path("live"), 0)) for level, right in answers
-    ]
-    assert waiting == [None, None]
+def test_a_sequence_is_scored_once_its_last_answer_is_there(answers):
+    said = [answer(level, right, questions="3") for level, right in answers]
     # Two of three answers are right, and the metric is 0.
-    assert last == Scored(task="t", score=0.0, read=0.0, questions=3)
-    assert groups.close() == []
+    assert of(*said) == [Scored(task="t", score=0.0, read=0.0, questions=3)]
+    (early,) = of(*said[:-1])
+    assert early.score is None and early.reason in (INCOMPLETE, NO_COARSE_QUESTION)
 
 
-def test_what_never_completes_ends_with_its_reason():
-    groups = Groups()
-    groups.add(answer("coarse", True, at=100.0, questions="3"), Place(Path("live"), 0))
-    assert groups.close(100.0) == []
-    assert groups.close(100.0 + WAIT) == [Scored(task="t", score=None, reason=INCOMPLETE, questions=1)]
-    assert groups.close() == []
+def test_what_never_completes_has_its_reason():
+    found = of(answer("coarse", True, questions="3"))
+    assert found == [Scored(task="t", score=None, reason=INCOMPLETE, questions=1)]
 
 
 @given(scored)

@@ -25,9 +25,6 @@ NO_FINE_QUESTION = "no_fine_question"
 NO_COARSE_QUESTION = "no_coarse_question"
 INCOMPLETE = "incomplete"
 
-WAIT = 3600.0
-"""Seconds that a sequence's first answer waits for its others."""
-
 Text = str | bool | int | float
 """A truth or a reply as files write it."""
 
@@ -140,9 +137,8 @@ def is_outcome(record: dict[str, Any]) -> bool:
 
 
 class _Group(msgspec.Struct):
-    """What has come of one sequence; `questions` is how many there will be, 0 where no tag says it."""
+    """What has come of one sequence; `questions` is how many there are, 0 where no tag says it."""
 
-    began: float
     questions: int = 0
     coarse: list[bool | None] = []
     fine: list[bool | None] = []
@@ -156,43 +152,21 @@ class _Group(msgspec.Struct):
         return gated(task, self.coarse[0], self.fine)
 
 
-class Groups:
-    """Answers put together to their sequences, in any order.
+def score_outcomes(outcomes: Iterable[tuple[Place, ResponseScored]]) -> list[Scored]:
+    """Each sequence through the gate, in the order of their first response; their answers come in any.
 
-    A sequence is over when as many answers are there as its tag `questions` says, else `WAIT` seconds after
-    its first one was recorded. Questions that were declined, or that failed for another reason than their
-    reply, are not counted.
+    Questions that were declined, or that failed for another reason than their reply, are not counted; a
+    sequence with fewer answers than its tag `questions` says is unscored. Raises `FileFormatError` for
+    missing tags and a second coarse question.
     """
-
-    def __init__(self) -> None:
-        self._open: dict[tuple[str, str], _Group] = {}
-
-    def add(self, outcome: ResponseScored, place: Place) -> Scored | None:
-        """The sequence's score when this was its last answer.
-
-        Raises `FileFormatError` for missing tags and a second coarse question.
-        """
+    groups: dict[tuple[str, str], _Group] = {}
+    for place, outcome in outcomes:
         tags = place.read(outcome.tags, _Tags)
-        key = (tags.task, tags.sequence)
-        group = self._open.setdefault(key, _Group(began=outcome.recorded_at))
+        group = groups.setdefault((tags.task, tags.sequence), _Group())
         if tags.level == "coarse" and group.coarse:
             raise place.wrong(f"key '{SEQUENCE}': {tags.sequence} has two coarse questions")
         group.questions = max(group.questions, int(tags.questions or 0))
         if outcome.reason in ("", UNREADABLE):
             answers = group.coarse if tags.level == "coarse" else group.fine
             answers.append(None if outcome.score is None else outcome.score > 0)
-        if 0 < group.questions <= len(group.coarse) + len(group.fine):
-            return self._open.pop(key).scored(tags.task)
-        return None
-
-    def close(self, before: float = math.inf) -> list[Scored]:
-        """End the sequences that began before a time, seconds since the epoch; all, unless told."""
-        over = [key for key, group in self._open.items() if group.began < before]
-        return [self._open.pop(key).scored(key[0]) for key in over]
-
-
-def score_outcomes(outcomes: Iterable[tuple[Place, ResponseScored]]) -> list[Scored]:
-    """Each sequence through the gate, in the order in which they are over. Raises as `Groups.add` does."""
-    groups = Groups()
-    ended = [groups.add(outcome, place) for place, outcome in outcomes]
-    return [*(one for one in ended if one is not None), *groups.close()]
+    return [group.scored(task) for (task, _), group in groups.items()]
