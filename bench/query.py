@@ -23,7 +23,7 @@ from groundwatch.archive.archive import Archive
 from groundwatch.archive.query import Session, break_down
 from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, SCHEMA, nested
 from groundwatch.archive.store import Change
-from groundwatch.reporting import Breakdown
+from groundwatch.reporting.breakdown import Breakdown
 
 CATEGORIES = ("entity", "relation", "color", "count", "action", "other")
 MODELS = tuple(f"model-{number}" for number in range(12))

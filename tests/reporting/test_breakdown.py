@@ -6,7 +6,7 @@ import pytest
 from tests.support.breakdown import break_down_events
 
 from groundwatch.events import Drawn, OutcomeKind
-from groundwatch.reporting import Report
+from groundwatch.reporting.report import Report
 
 SURE, LIKELY, RARE = Drawn(), Drawn(probability=0.8, lowest=0.1), Drawn(probability=0.1, lowest=0.1)
 

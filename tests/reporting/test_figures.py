@@ -41,8 +41,9 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import Figure
 from groundwatch.protocols.chair.protocol import Caption, chair
 from groundwatch.protocols.method import Question
-from groundwatch.reporting import Report, figures
+from groundwatch.reporting import figures
 from groundwatch.reporting.figures import FigureSums
+from groundwatch.reporting.report import Report
 from groundwatch.runtime.delivery.outcomes import outcome_of, unscored
 
 JUDGE = Judge(engine="test")

@@ -9,8 +9,7 @@ import pytest
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Drawn, Judge, OutcomeKind, ResponseScored
-from groundwatch.reporting import PublishedComparison, render_published
-from groundwatch.reporting.published import ComparedRow, ComparedTable
+from groundwatch.reporting.published import ComparedRow, ComparedTable, PublishedComparison, render_published
 from groundwatch.terminal import Console
 
 LINGUISTIC = Judge(engine="linguistic")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 
 from groundwatch.events import OutcomeKind
-from groundwatch.reporting import Report, render
+from groundwatch.reporting.render import render
+from groundwatch.reporting.report import Report
 from groundwatch.terminal import Console
 
 

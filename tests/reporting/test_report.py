@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from groundwatch.events import Decision, Drawn, OutcomeKind
-from groundwatch.reporting import Report
+from groundwatch.reporting.report import Report
 from groundwatch.reporting.tally import History, Tally, fingerprint
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from groundwatch.events import Decision, JudgedClaim, OutcomeKind
-from groundwatch.reporting import Report, tally
+from groundwatch.reporting import tally
 from groundwatch.reporting.alarms import Alarms
+from groundwatch.reporting.report import Report
 from groundwatch.reporting.tally import CATEGORIES, History, Names
 from groundwatch.statistics.alarm import Rule, find_change
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.reporting import Breakdown
-from groundwatch.reporting.breakdown import CATEGORY, Group, Sums
+from groundwatch.reporting.breakdown import CATEGORY, Breakdown, Group, Sums
 from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.statistics.sampling import weight
 from groundwatch.times import moment_of

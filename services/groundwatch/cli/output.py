@@ -17,7 +17,7 @@ import typer
 
 from groundwatch.addresses import concealed
 from groundwatch.errors import OpenedFolderError
-from groundwatch.reporting import PublishedComparison, render_published
+from groundwatch.reporting.published import PublishedComparison, render_published
 from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress
 from groundwatch.statistics.intervals import Interval
 from groundwatch.system.connecting import PROVISION

@@ -22,7 +22,9 @@ from groundwatch.probing.suites import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import TallyRequest
-from groundwatch.reporting import PublishedComparison, Report, render
+from groundwatch.reporting.published import PublishedComparison
+from groundwatch.reporting.render import render
+from groundwatch.reporting.report import Report
 from groundwatch.runtime.delivery.outcomes import limits
 from groundwatch.runtime.services.run import stopping
 from groundwatch.system.connecting import prepare, run

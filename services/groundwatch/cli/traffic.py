@@ -17,13 +17,15 @@ from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
 from groundwatch.protocols import registry
 from groundwatch.replay.files import replacing
-from groundwatch.reporting import Breakdown, PublishedComparison, Report, render, render_breakdown
 from groundwatch.reporting.alarms import Alarms, tell
-from groundwatch.reporting.breakdown import DIMENSIONS
+from groundwatch.reporting.breakdown import DIMENSIONS, Breakdown, render_breakdown
 from groundwatch.reporting.compare.compare import CHANGED
 from groundwatch.reporting.compare.outcomes import Comparison
 from groundwatch.reporting.compare.render import html_report, render_comparison
 from groundwatch.reporting.live import LiveView
+from groundwatch.reporting.published import PublishedComparison
+from groundwatch.reporting.render import render
+from groundwatch.reporting.report import Report
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.system.connecting import NOTHING_FOUND, find_running, history, on_bus, run

@@ -24,9 +24,9 @@ from groundwatch.demo.shared import HERE, Kept, Screen, kept
 from groundwatch.errors import CheckFailed, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.protocols import registry
-from groundwatch.reporting import render
 from groundwatch.reporting.alarms import tell as tell_alarm
 from groundwatch.reporting.live import LiveView
+from groundwatch.reporting.render import render
 from groundwatch.runtime.local.triton_server import OnProgress
 from groundwatch.runtime.services.run import until_told_to_stop
 from groundwatch.runtime.services.tasks import first_of

@@ -11,8 +11,8 @@ from groundwatch.demo.application import Sent
 from groundwatch.events import AlarmRaised, Decision, JudgedClaim, OutcomeKind, ResponseScored
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.miniature.language import corner, enumerated, phrase, truth
-from groundwatch.reporting import Report
 from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.report import Report
 from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import Interval
 

@@ -44,7 +44,8 @@ from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Recor
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
-from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject, registered
+from groundwatch.runtime.stores.exports import registered
+from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
 from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
 
 PAUSE = 0.2

@@ -28,7 +28,7 @@ from groundwatch.replay.files import ExportReader, Manifest
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.security.connecting import covers
 from groundwatch.runtime.settings import ArchiveSettings
-from groundwatch.runtime.stores.images import registered
+from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.tombstones import Kind, tombstone_name
 from groundwatch.topology import BUCKETS, STREAMS
 

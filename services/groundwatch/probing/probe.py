@@ -32,7 +32,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.method import Progress, Question, mean_of
 from groundwatch.replay.pipeline import Pipeline, judging_stage
-from groundwatch.reporting import Report
+from groundwatch.reporting.report import Report
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings

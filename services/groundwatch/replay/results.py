@@ -32,7 +32,8 @@ from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored, wai
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE, check_recorded, limits, outgoing, replace_dead
 from groundwatch.runtime.delivery.streams import Read, last_message, read_batches, read_stream
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.stores.images import ImageStore, check_image, register
+from groundwatch.runtime.stores.exports import register
+from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, PREFIX, parse_subject
 
 AT_ONCE = 50

@@ -20,7 +20,7 @@ from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Filter
 from groundwatch.gateway.live.alarms import AlarmPublisher
-from groundwatch.reporting import Report
+from groundwatch.reporting.report import Report
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, follow_stream, read_stream

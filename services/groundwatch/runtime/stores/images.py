@@ -1,5 +1,4 @@
-"""Images by content hash: checked at the door, stored once, fetched by whoever must look; and the register of
-export files, so that an erasure finds what left the streams as a file.
+"""Images by content hash: checked at the door, stored once, fetched by whoever must look.
 
 A decoder holds a core for as long as an image wants it to. So it runs where it can be ended, and whoever
 sends costly images waits behind themselves: each sender's images are checked in the order they came, senders
@@ -13,14 +12,12 @@ import hashlib
 import os
 import secrets
 import signal
-import socket
 import sys
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 
 import msgspec
 import nats.js.errors
@@ -29,14 +26,13 @@ from nats.js.api import RawStreamMsg
 from nats.js.object_store import ObjectStore
 
 from groundwatch.errors import InputError, TransientError
-from groundwatch.events import digest
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import cancelled
 from groundwatch.runtime.settings import IntakeSettings
 from groundwatch.runtime.stores.image_worker import LENGTH, REQUEST, Decoded, decode
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import EXPORTS_BUCKET, HEADER_EXPECT_SEQUENCE, IMAGES_BUCKET
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, IMAGES_BUCKET
 
 IMAGES_STREAM = f"OBJ_{IMAGES_BUCKET}"
 
@@ -214,44 +210,6 @@ def _media_type(data: bytes) -> str:
     if data[:3] == b"\xff\xd8\xff":
         return "image/jpeg"
     return "image/png" if data[:4] == b"\x89PNG" else "image/webp"
-
-
-class ExportFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was written, and on which machine; `at` in seconds since the epoch."""
-
-    path: str
-    host: str
-    at: float
-
-    @property
-    def here(self) -> bool:
-        return self.host == socket.gethostname()
-
-
-async def register(js: JetStreamContext, path: Path) -> None:
-    """Remember a file that is about to be written."""
-    file = ExportFile(
-        path=str(await asyncio.to_thread(path.resolve)), host=socket.gethostname(), at=time.time()
-    )
-    bucket = await js.key_value(EXPORTS_BUCKET)
-    await bucket.put(digest(file.host, file.path)[:32], msgspec.json.encode(file))
-
-
-async def registered(js: JetStreamContext) -> AsyncIterator[ExportFile]:
-    """Every file that was ever written and not forgotten."""
-    bucket = await js.key_value(EXPORTS_BUCKET)
-    try:
-        keys = await bucket.keys()
-    except nats.js.errors.NoKeysError:
-        return
-    for key in sorted(keys):
-        entry = await bucket.get(key)
-        yield msgspec.json.decode(entry.value or b"", type=ExportFile)
-
-
-async def forget(js: JetStreamContext, file: ExportFile) -> None:
-    bucket = await js.key_value(EXPORTS_BUCKET)
-    await bucket.delete(digest(file.host, file.path)[:32])
 
 
 MOST_WORKERS = 4
