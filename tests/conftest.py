@@ -15,6 +15,7 @@ import nats.js.errors
 import pytest
 import structlog
 from tests.support.command_line import answer, nobody, up, written
+from tests.support.provisioning import provision_again
 from xdist.scheduler import LoadGroupScheduling
 
 from groundwatch.runtime.delivery.bus import Bus
@@ -142,7 +143,7 @@ async def clean_streams(bus: Bus) -> None:
     for bucket in BUCKETS:
         with contextlib.suppress(nats.js.errors.NotFoundError):
             await bus.js.delete_stream(bucket.stream)
-    await provision(bus.js)
+    await provision_again(bus.js)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from PIL import Image
 from tests.replay.conftest import Replays, outcomes, record, response, settings_of
+from tests.support.provisioning import provision_again
 
 from groundwatch.errors import UsageError
 from groundwatch.events import NoAnswer, ResponseRecorded
@@ -22,7 +23,6 @@ from groundwatch.replay.results import begin_file, export, judgement, verify
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.settings import IntakeSettings, Settings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
@@ -43,7 +43,7 @@ async def anew(bus: Bus) -> None:
     """Another system: nothing of the old one is left."""
     for name in (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS)):
         await bus.js.delete_stream(name)
-    await provision(bus.js)
+    await provision_again(bus.js)
 
 
 async def test_a_file_is_enough_elsewhere(replays: Replays, bus: Bus, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import socket
 import time
 
 import psutil
+from tests.support.provisioning import provision_again
 
 from groundwatch.gateway.http.bodies import Lines, TooLarge
 from groundwatch.gateway.intake import window
@@ -148,14 +149,12 @@ async def test_an_absent_stream_refuses_quickly(gateway_factory, response, bus, 
 
 
 async def test_a_stream_that_comes_back_takes_everything(gateway_factory, response, bus):
-    from groundwatch.runtime.delivery.provisioning import provision
-
     gateway = await gateway_factory(nats={"publish_timeout": 1.0})
     await bus.js.delete_stream("GW_RESPONSES")
     async with asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(gateway.post(lines(*(response() for _ in range(500))), bulk=True))
         await asyncio.sleep(1.0)
-        await provision(bus.js)
+        await provision_again(bus.js)
     told = sending.result().json()
     assert (told["accepted"], told["refused"]) == (500, 0)
     assert len(await gateway.events()) == 500

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.provisioning import provision_again
 
 from groundwatch.errors import GroundwatchError, TransientError, Unscorable
 from groundwatch.events import (
@@ -231,7 +232,7 @@ async def test_without_its_bucket_judges_are_asked(through: Through, bus: Bus) -
     assert engine.asked == ["cat", "cat"]
     # It is left alone for a while, and not asked for each of thousands of claims.
     assert through.counted("faults") == 1
-    await provision(bus.js)
+    await provision_again(bus.js)
 
 
 async def test_it_is_used_again_when_it_is_back(
@@ -241,7 +242,7 @@ async def test_it_is_used_again_when_it_is_back(
     await bus.js.delete_stream(STREAM)
     engine = Engine()
     await through(engine, claims("cat"))
-    await provision(bus.js)
+    await provision_again(bus.js)
     await through(engine, claims("cat"))
     await through(engine, claims("cat"))
     assert engine.asked == ["cat", "cat"]
