@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
+from tests.support.command_tree import leaves
 
-from groundwatch.gateway.http.api import STATUS
+from groundwatch.gateway.http.replies import STATUS
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
 from groundwatch.runtime.settings import Settings, StageSettings
@@ -48,7 +49,7 @@ def settings_of(kind: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 def test_every_setting_is_told_with_its_default():
     told = {}
     for key, default, _ in rows("operations.md", starting="`"):
-        if re.fullmatch(r"`[a-z_<>.]+`", key) and (key in ("`data_dir`", "`judges`") or "." in key):
+        if re.fullmatch(r"`[a-z0-9_<>.]+`", key) and (key in ("`data_dir`", "`judges`") or "." in key):
             told[key.strip("`")] = (
                 tomllib.loads(f"value = {default.strip('`')}")["value"] if default else None
             )
@@ -116,3 +117,62 @@ def broken_links(page: Path) -> Iterator[str]:
             headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
             if heading not in {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}:
                 yield target
+
+
+def test_commands_that_pages_name_can_be_typed():
+    known = dict(leaves())
+    named = [
+        (page.name, command)
+        for page in PAGES
+        for command in (
+            *re.findall(r"^    groundwatch (.+)$", page.read_text(), re.MULTILINE),
+            *(one for one in _inline(page.read_text(), known) if re.search(r" --|\b[A-Z]{2,}", one)),
+        )
+    ]
+    assert len(named) > 100
+    assert [(*one, wrong) for one in named if (wrong := misuse(one[1], known))] == []
+
+
+def test_each_table_and_figure_of_a_paper_has_a_command_or_a_reason():
+    known = dict(leaves())
+    papers = {page.name: page.read_text().partition("The paper's tables and figures\n") for page in PAGES}
+    told = {
+        f"{name}: {row[1]}": row[2]
+        for name, (_, title, text) in papers.items()
+        if title
+        for line in text.partition("\n#")[0].splitlines()[1:]
+        if line.startswith("| ") and (row := [cell.strip() for cell in line.split("|")])[1] not in ("---", "")
+    }
+    pages = {"faithscore", "valor", "tri-he", "genception", "pope", "vlm2", "dash-b"}
+    assert pages <= {name.partition(".")[0] for name in told}
+    bare = [
+        row
+        for row, cell in told.items()
+        if not _inline(cell, known) and not re.match(r"none: \w{3}", cell) and cell != "command"
+    ]
+    assert bare == []
+
+
+def _inline(text: str, known: dict[str, Any]) -> list[str]:
+    first = {name.split()[0] for name in known}
+    return [one for one in re.findall(r"`([^`\n]+)`", text) if one.split()[0] in first]
+
+
+def misuse(command: str, known: dict[str, Any]) -> str:
+    """What is wrong with a command as pages write it, with `[--option]` and `A|B`; empty where nothing is."""
+    words = re.sub(r"[][]", " ", command.partition("#")[0]).split()
+    name = next((one for n in (3, 2, 1) if (one := " ".join(words[:n])) in known), None)
+    if name is None:
+        return "no such command"
+    options = {text: one for one in known[name].params for text in (*one.opts, *one.secondary_opts)}
+    arguments = sum(not one.opts[0].startswith("-") for one in known[name].params)
+    rest = iter(words[len(name.split()) :])
+    for word in rest:
+        if word.startswith("-"):
+            if word not in options:
+                return f"no option {word}"
+            if not getattr(options[word], "is_flag", False):
+                next(rest, None)
+        elif word not in ("…", "|"):
+            arguments -= 1
+    return "too many arguments" if arguments < 0 else ""

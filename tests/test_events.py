@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.events import (
+    Box,
     ClaimsMatched,
     ClaimsVerified,
     Event,
@@ -39,8 +40,22 @@ st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False
 st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))
 
 
+share = st.floats(0, 1)
+edges = st.lists(share, min_size=2, max_size=2, unique=True).map(sorted)
+BOXES = st.builds(
+    lambda across, down, **rest: Box(x0=across[0], x1=across[1], y0=down[0], y1=down[1], **rest),
+    across=edges,
+    down=edges,
+    score=share,
+    label=text,
+    image=st.integers(0, 20),
+)
+
+
 def events_of(event: type[Event]) -> st.SearchStrategy[Any]:
     """Events with all fields, or only some of those that have defaults."""
+    if event is Box:
+        return BOXES
     required, optional = {}, {}
     for field in msgspec.structs.fields(event):
         strategy = _strategy(field.type)
@@ -78,6 +93,7 @@ def test_judged_events_are_told_apart_by_their_tag(made):
 def test_optional_fields_have_defaults_and_are_left_out(event):
     required = {"id": "r", "model": "m", "answer": "", "text": "", "category": "", "engine": "rules"}
     required |= {"holds": True, "start": 0, "end": 0, "label": "descriptive", "decision": "refuted"}
+    required |= {"x0": 0.1, "y0": 0.2, "x1": 0.3, "y1": 0.4, "score": 0.9}
     required |= {"unit": 0, "claim": 0, "reference": "dog", "protocol": "p", "outcome": "declined"}
     required |= {"reason": "refused", "description": "", "length": 3, "base": 0.1, "after": 0.2}
     required |= {"judge": {"engine": "rules"}, "response": {"id": "r", "model": "m", "answer": ""}}
@@ -129,6 +145,29 @@ def test_samples_cover_every_event_and_every_field():
 def test_decoding_says_what_is_wrong(wrong, message):
     with pytest.raises(msgspec.DecodeError, match=message):
         msgspec.json.decode(wrong, type=ResponseRecorded)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"x0": -0.01},
+        {"x1": 1.01},
+        {"x0": 0.3},
+        {"y0": 0.5},
+        {"y1": float("nan")},
+        {"x1": float("inf")},
+        {"score": float("nan")},
+        {"score": 1.5},
+        {"image": -1},
+    ],
+)
+def test_a_box_lies_in_its_image(wrong):
+    fine = {"x0": 0.1, "y0": 0.2, "x1": 0.3, "y1": 0.4, "score": 0.9, "label": "dog"}
+    assert Box(**fine).image == 0
+    with pytest.raises(ValueError, match="no box in an image"):
+        Box(**fine | wrong)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(fine | wrong, Box)
 
 
 def test_fingerprint_depends_on_every_field_of_the_judge():

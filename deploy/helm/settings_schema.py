@@ -32,7 +32,17 @@ ENGINES = {
     "captioning": ("openai", "triton", "stand-in"),
     "generation": ("none", "openai", "triton", "stand-in"),
     "matching": ("semantic", "lexical", "llm"),
-    "verification": ("embedded", "reference", "visual", "triton", "llm", "similarity", "noop"),
+    "verification": (
+        "embedded",
+        "reference",
+        "visual",
+        "triton",
+        "detector",
+        "llm",
+        "similarity",
+        "cascade",
+        "noop",
+    ),
 }
 
 

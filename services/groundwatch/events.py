@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -39,9 +39,11 @@ class Decision(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How a model under test is asked: with the prompt as it is, or by notes first (Tri-HE, section 5.4)."""
+    """How a model under test is asked: the four arms of Tri-HE's section 5.4 and table 6."""
 
     DIRECT = "direct"
+    DESCRIPTION_FIRST = "description-first"
+    TRIPLETS_SEEN = "triplets-seen"
     TRIPLETS_FIRST = "triplets-first"
 
 
@@ -78,11 +80,21 @@ class Reference(Event, frozen=True, kw_only=True):
     complete: bool = False
 
 
+OWN_PROMPTS = " own "
+"""Between a digest of prompts and the names of those that are the user's own."""
+
+
+def own_prompts(prompt: str) -> list[str]:
+    """The names of the user's own prompts, such as `valor/match-names`, in a judge's `prompt`."""
+    return prompt.partition(OWN_PROMPTS)[2].split()
+
+
 class Judge(Event, frozen=True, kw_only=True):
     """Who judged: scores of different fingerprints never mix in one number.
 
     `engine` is the engine's name in settings, `model` the model behind it (empty for rules), `prompt` a
-    digest of every prompt it uses, `version` the engine's own version.
+    digest of every prompt it uses, with the names of those in the user's own words, `version` the engine's
+    own version.
     """
 
     engine: str
@@ -234,12 +246,41 @@ class Claim(Event, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Box(Event, frozen=True, kw_only=True):
+    """A place in the image of this index of the response, where a judge saw what `label` names.
+
+    The left, upper, right and lower edge are shares of the upright image's width and height, from its upper
+    left corner; `score` is how sure the judge is, from 0 to 1. Raises `ValueError` for any other.
+    """
+
+    x0: Share
+    y0: Share
+    x1: Share
+    y1: Share
+    score: Share
+    label: str
+    image: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        # Written so that NaN fails, too.
+        ordered = 0 <= self.x0 < self.x1 <= 1 and 0 <= self.y0 < self.y1 <= 1
+        if not (ordered and 0 <= self.score <= 1 and self.image >= 0):
+            raise ValueError(f"no box in an image: {self}")
+
+
 class Verdict(Event, frozen=True, kw_only=True):
-    """A judge's decision on the claim of the same index; `probability` is that it holds, if known."""
+    """A judge's decision on the claim of the same index; `probability` is that it holds, if known.
+
+    `evidence` says in words what it rests on, `boxes` where in the images that is.
+    """
 
     decision: Decision
     probability: float | None = None
     evidence: str = ""
+    boxes: tuple[Box, ...] = ()
 
 
 class ClaimsExtracted(Event, frozen=True, kw_only=True):
@@ -280,7 +321,7 @@ class ClaimsMatched(Event, frozen=True, kw_only=True, tag_field="kind", tag="mat
 
 
 class JudgedClaim(Event, frozen=True, kw_only=True):
-    """A claim with its verdict, as people look at it; `parts` as in `Claim`."""
+    """A claim with its verdict, as people look at it; `parts` as in `Claim`, `boxes` as in `Verdict`."""
 
     text: str
     category: str
@@ -289,6 +330,7 @@ class JudgedClaim(Event, frozen=True, kw_only=True):
     probability: float | None = None
     evidence: str = ""
     parts: tuple[str, ...] = ()
+    boxes: tuple[Box, ...] = ()
 
 
 class ResponseScored(Event, frozen=True, kw_only=True):

@@ -52,7 +52,8 @@ def wrong(key: str, why: str) -> PydanticCustomError:
 def explained(error: ValidationError) -> Iterator[tuple[Key, str]]:
     """Every key that is wrong, and why, without its value."""
     for one in error.errors(include_url=False, include_input=False):
-        inner = one["ctx"]["key"].split(".") if one["type"] == "setting" else ()
+        key = one["ctx"]["key"].split(".") if one["type"] == "setting" else ()
+        inner = (int(part) if part.isdigit() else part for part in key)
         why = re.sub(r"^(Input|String|Value error,) ?(should)?", "", one["msg"])
         why = f"must{why}" if " should " in one["msg"] else why.strip()
         why = why.partition(", unable")[0]

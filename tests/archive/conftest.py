@@ -14,6 +14,7 @@ import pytest
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.rows import Row
 from groundwatch.events import (
+    Box,
     Decision,
     Drawn,
     Judge,
@@ -50,6 +51,12 @@ DRAWN = (
 )
 
 
+BOXES = (
+    Box(x0=0.1, y0=0.2, x1=0.3, y1=0.4, score=0.9, label="a dog’s"),
+    Box(x0=0, y0=0, x1=1, y1=1, score=0.5, label="mat", image=1),
+)
+
+
 def outcome(number: int, **changes: object) -> ResponseScored:
     """An outcome with claims that its number decides; every seventh is unscored."""
     scored = number % 7 != 0
@@ -74,6 +81,7 @@ def outcome(number: int, **changes: object) -> ResponseScored:
                 probability=at / 10 if at else None,
                 evidence="seen" if at % 2 else "",
                 parts=("a", "b")[:at],
+                boxes=BOXES[:at],
             )
             for at, decision in enumerate(decisions)
         ),

@@ -186,6 +186,31 @@ def test_a_new_column_has_its_default_in_old_files(open_archive: Opener, monkeyp
     assert ask() == mixed
 
 
+def test_an_archive_of_before_there_were_boxes_reads_on(
+    open_archive: Opener, monkeypatch: pytest.MonkeyPatch
+):
+    archive = open_archive(merge_files=2)
+    at = schema.SCHEMA.get_field_index("boxes")
+    with monkeypatch.context() as older:
+        older.setattr("groundwatch.archive.store.SCHEMA", schema.SCHEMA.remove(at))
+        older.setattr(
+            "groundwatch.archive.archive.to_table", lambda *given: to_table(*given).remove_column(at)
+        )
+        add(archive, [row(3)])
+    asked = "SELECT sequence, len(boxes), [one.label for one in boxes] FROM outcomes ORDER BY 1"
+
+    def ask() -> list[list[object]]:
+        with Session(open_archive().snapshot()) as session:
+            return session.ask(asked).rows
+
+    assert ask() == [[3, 0, []]]
+    add(archive, [row(4)])
+    mixed = [[3, 0, []], [4, 5, ["a dog’s", "a dog’s", "mat", "a dog’s", "mat"]]]
+    assert ask() == mixed
+    assert archive.maintain() > 0
+    assert ask() == mixed
+
+
 def test_erased_rows_leave_no_byte(open_archive: Opener):
     archive = open_archive(merge_files=2)
     several = rows(1, 20)

@@ -9,6 +9,7 @@ from tests.archive.conftest import rows
 
 from groundwatch.archive.rows import to_table
 from groundwatch.events import (
+    Box,
     Decision,
     Drawn,
     Judge,
@@ -57,8 +58,13 @@ def event_of(row: dict[str, Any]) -> ResponseScored:
                 probability=claim["probability"],
                 evidence=claim["evidence"],
                 parts=tuple(claim["parts"]),
+                boxes=tuple(
+                    Box(**{name: value for name, value in box.items() if name != "claim"})
+                    for box in row["boxes"]
+                    if box["claim"] == at
+                ),
             )
-            for claim in row["claims"]
+            for at, claim in enumerate(row["claims"])
         ),
         eligible=row["eligible"],
         decided=row["decided"],

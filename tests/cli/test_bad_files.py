@@ -25,6 +25,7 @@ COMMANDS = (
     "score valor FILE --recorded --subset object-existence",
     "score genception FILE --recorded --t 3",
     "validate annotators FILE",
+    "validate claims FILE --judge noop",
     "score tri-he FILE --recorded --share 0.2",
     "admin config check FILE",
     "report --config FILE",

@@ -170,10 +170,30 @@ def test_an_endpoint_of_a_stage(check, url, key, told):
 
 def test_it_tells_who_judges_which_protocol(check):
     text = '[verification]\nengine = "triton"\n[verification.protocols.pope]\nengine = "reference"\n'
-    judges = {"faithscore": "triton", "pope": "reference", "tri-he": "similarity", "vlm2": "triton"}
+    looking = dict.fromkeys(("amber-existence", "dash-b", "faithscore"), "triton")
+    asked = dict.fromkeys(("amber-attribute", "amber-relation"), "reference")
+    judges = dict(sorted((looking | asked).items())) | {
+        "pope": "reference",
+        "tri-he": "similarity",
+        "vlm2": "triton",
+    }
     told = ", ".join(f"{name} {engine}" for name, engine in judges.items())
     assert f"judges: {told}\n" in check(text).stdout
     assert json.loads(check(text, "--json").stdout)["judges"] == judges
+
+
+def test_it_tells_who_judges_in_a_row_and_looks_at_each_endpoint(check):
+    llm = 'llm = { model = "m", base_url = "http://vllm:8000/v1" }'
+    steps = f'cascade = [{{ engine = "triton", supported_above = 0.9 }}, {{ engine = "llm", {llm} }}]\n'
+    text = f'[verification.protocols.faithscore]\nengine = "cascade"\n{steps}'
+    assert "faithscore triton (>0.9) > llm, pope reference, tri-he" in check(text).stdout
+    (line,) = lines(check(text.replace("8000/v1", "8000")))
+    assert line.startswith(
+        "setting 'verification.protocols.faithscore.cascade[1].llm.base_url': 'http://vllm:80"
+    )
+    shared = f"[verification]\n{llm}\n{text.replace(', ' + llm, '')}"
+    assert "is not used" not in check(shared).stdout
+    assert "'verification.llm': is not used" in check(shared.replace('"llm" }', '"reference" }')).stdout
 
 
 def test_a_protocols_own_endpoint_is_looked_at(check):
@@ -354,3 +374,14 @@ def test_a_refused_connection_is_told_without_its_password(command, monkeypatch,
     told = capsys.readouterr()
     assert SECRET not in told.out + told.err
     assert "nats://…@127.0.0.1:1" in told.err.splitlines()[-1]
+
+
+def test_prompts_of_ones_own_are_told(check, tmp_path):
+    (tmp_path / "own" / "genception").mkdir(parents=True)
+    (tmp_path / "own" / "genception" / "describe.md").write_text("Say what is there.")
+    text = f"[prompts]\nfolder = '{tmp_path / 'own'}'\n"
+    assert "\nprompts: own: genception/describe\n" in check(text).stdout
+    assert json.loads(check(text, "--json").stdout)["own_prompts"] == ["genception/describe"]
+    (tmp_path / "own" / "genception" / "describe.md").write_text("")
+    (told,) = lines(check(text))
+    assert told.endswith("describe.md is empty") and "setting 'prompts.folder'" in told

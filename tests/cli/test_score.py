@@ -291,13 +291,29 @@ def test_agreement_on_the_published_annotations(run, tmp_path: Path):
     assert decomposer["expected"] == expected
     assert decomposer["precision"] == decomposer["matched"] / decomposer["found"]
     assert decomposer["recall"] == decomposer["matched"] / expected
-    for group in (found, found["likert"]):
+    for group in (found["table_8"], found["likert"]):
         for name in ("pearson", "spearman", "kendall"):
             assert group[name]["low"] < group[name]["value"] < group[name]["high"]
             assert group[name]["n"] == found["compared"]
 
 
 @pytest.mark.slow
+def test_outcomes_that_were_written_are_reported_as_when_they_were_judged(
+    run, finder: Finder, tmp_path: Path
+):
+    records = [{**one, "tags": {"category": one["model"]}} for one in RECORDS[:3]]
+    file, out = write(tmp_path / "in.jsonl", records), tmp_path / "out.jsonl"
+    judged = run("score", "faithscore", file, "--out", out, "--by", "category", "--json")
+    again = run("score", "faithscore", out, "--recorded", "--by", "category", "--json")
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout) == json.loads(judged.stdout)
+    assert json.loads(again.stdout)["models"][0]["descriptive_share"]["value"] == 1.0
+    assert "sub-sentences are descriptive" in run("score", "faithscore", out, "--recorded").stdout
+    annotated = write(tmp_path / "annotated.jsonl", ANNOTATED)
+    wrong = run("score", "faithscore", annotated, "--recorded", "--by", "category")
+    assert "--by needs outcomes" in str(wrong.exception)
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")
 def test_the_published_annotations_are_scored_by_the_shipped_engines(run):
     (model,) = json.loads(run("score", "faithscore", SHARED, "--json").stdout)["models"]
@@ -322,3 +338,18 @@ def test_a_protocol_that_matches_is_judged_by_its_reference(run, tmp_path: Path)
     assert [one.reason for one in rest] == ["nothing_to_verify", "no_reference"]
     named = run("score", "chair", tmp_path / "a.jsonl", "--judge", "psychic")
     assert isinstance(named.exception, UsageError) and "matching.engine" in str(named.exception)
+
+
+def test_groups_are_compared_with_the_baseline(run, tmp_path: Path):
+    rows = [
+        {"id": f"{tag}-{at}", "model": "m", "answer": answer, "reference": {"objects": ["dog", "cup"]}}
+        | {"tags": {"selection": tag}}
+        for tag, answer in (("random", "A dog and a cup."), ("chosen", "A dog and a cat."))
+        for at in range(3)
+    ]
+    file = write(tmp_path / "r.jsonl", rows)
+    asked = ("score", "chair", file, "--by", "selection", "--baseline", "random", "--json")
+    (told,) = json.loads(run(*asked).stdout)["differences"]
+    assert (told["first"], told["second"], told["figures"]["chair_i"]["value"]) == ("random", "chosen", 0.5)
+    done = run("score", "chair", file, "--baseline", "random")
+    assert isinstance(done.exception, UsageError) and "needs a tag" in str(done.exception)

@@ -14,7 +14,17 @@ TREE = {
     *(f"replay {name}" for name in ("retry", "faults", "export")),
     *(
         f"validate {name}"
-        for name in ("faithscore", "valor", "tri-he", "annotators", "verdicts", "planted", "miniature")
+        for name in (
+            "faithscore",
+            "valor",
+            "tri-he",
+            "annotators",
+            "claims",
+            "scores",
+            "verdicts",
+            "planted",
+            "miniature",
+        )
     ),
     *(f"dataset {name}" for name in ("pope", "vlm2", "valor", "tri-he")),
     *(f"admin {name}" for name in ("provision", "auth", "erase", "retention", "models")),

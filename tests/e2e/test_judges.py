@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -163,3 +164,90 @@ async def test_a_replay_names_a_judge_for_all_that_it_can_serve_or_for_one(
             assert run.status == "done"
             judges = check(await outcomes(bus, name), 6, "visual")
             assert judges["tri-he"] == live["r1", "tri-he"].judges["verification"]
+
+
+def cascade(server: LlmServer, bounds: str, where: Path) -> Path:
+    waits = "retries = 0, patience = 0.1, breaker_pause = 0.1"
+    llm = f'{{ base_url = "{server.base_url}", model = "ok", {waits} }}'
+    where.write_text(
+        f'[verification.protocols.faithscore]\nengine = "cascade"\nllm = {llm}\n'
+        f'cascade = [{{ engine = "visual", {bounds} }}, {{ engine = "llm" }}]\n'
+    )
+    return where
+
+
+def asked(server: LlmServer) -> Counter[str]:
+    """Requests so far by engine: only `visual` asks for log-probabilities."""
+    return Counter("visual" if "logprobs" in request else "llm" for request in server.requests)
+
+
+@pytest.mark.slow
+async def test_a_replay_by_a_cascade_asks_each_judge_about_what_is_left_and_nobody_twice(
+    bus: Bus, clean_streams: None, tmp_path: Path
+) -> None:
+    """Live the reference judges; then a model that is believed, and one that is asked about its doubts."""
+    with llm_server() as server:
+        settings = Settings(extraction=NOOP, retry=RETRY)
+        await send(bus, 4)
+        async with services(bus, settings):
+
+            async def done() -> bool:
+                return (await audit(bus.js)).in_flight == 0
+
+            await eventually(done, within=60)
+        before, judges = asked(server), []
+        for run, bounds, engines, facts in (
+            ("sure", "supported_above = 0.8", {"visual"}, {("1", "visual", "decided"): 4.0}),
+            (
+                "unsure",
+                "refuted_below = 0.05",
+                {"llm"},
+                {("1", "visual", "passed"): 4.0, ("2", "llm", "decided"): 4.0},
+            ),
+            ("again", "supported_above = 0.8", set(), {("1", "visual", "decided"): 4.0}),
+        ):
+            judging = with_file(settings, cascade(server, bounds, tmp_path / "judges.toml"))
+            begun = await begin(bus, judging, Spec(run=run, settings=judging_sections(judging)))
+            metrics = Metrics()
+            await Replayer(bus, await Runs.open(bus.js), judging, begun, metrics=metrics).work()
+            found = await outcomes(bus, run)
+            judges.append(check(found, 4, "cascade")["faithscore"])
+            assert (asked(server) - before).keys() == engines, "what one said is kept for any other cascade"
+            before = asked(server)
+            counted = {
+                (sample.labels["step"], sample.labels["engine"], sample.labels["result"]): sample.value
+                for sample in next(iter(metrics.cascade_facts.collect())).samples
+                if sample.name.endswith("_total")
+            }
+            assert counted == facts
+            (evidence,) = {one.claims[0].evidence for one in found if one.protocol == "faithscore"}
+            assert evidence.endswith(f"(judge {len(facts)} of 2: {'llm' if run == 'unsure' else 'visual'})")
+        assert judges[0] == judges[2] != judges[1]
+
+
+@pytest.mark.slow
+async def test_a_cascade_waits_for_its_last_judge_and_does_not_ask_the_first_again(
+    bus: Bus, clean_streams: None, tmp_path: Path
+) -> None:
+    with llm_server() as server:
+        server.behave = lambda request: "ok" if "logprobs" in request else "503"
+        settings = Settings(extraction=NOOP, retry=RETRY)
+        settings = with_file(settings, cascade(server, "refuted_below = 0.05", tmp_path / "judges.toml"))
+        async with services(bus, settings) as verification:
+            await send(bus, 3)
+
+            async def tried() -> bool:
+                return asked(server)["llm"] > 12 and any("is away" in why for why in verification.problems())
+
+            await eventually(tried, within=60)
+            assert not [one for one in await outcomes(bus) if one.protocol == "faithscore"]
+            assert asked(server)["visual"] <= 3
+            server.behave = None
+
+            async def done() -> bool:
+                return (await audit(bus.js)).in_flight == 0
+
+            await eventually(done, within=60)
+        assert (await audit(bus.js)).balanced
+        check(await outcomes(bus), 3, "cascade")
+        assert asked(server)["visual"] <= 3

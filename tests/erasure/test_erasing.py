@@ -24,8 +24,8 @@ from groundwatch.events import (
     ResponseScored,
 )
 from groundwatch.ledger.ledger import audit
+from groundwatch.replay.exports import export
 from groundwatch.replay.files import ExportReader
-from groundwatch.replay.results import export
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing

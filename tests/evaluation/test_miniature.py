@@ -100,6 +100,13 @@ def told(**changes: Any) -> dict[str, Any]:
             "false_alarms_per_10000": changes.get("false", 0.0),
         },
         "genception": {"order": ["a", "b"], "true_order": changes.get("order", ["a", "b"])},
+        "detector": {
+            kind: {"right": changes.get(kind, 1.0)} for kind in ("existence", "count", "position", "color")
+        },
+        "cascade": {
+            "share_last": changes.get("share", 0.2),
+            "rate_error": {"cascade": changes.get("cascade", 0.004), "last_judge": 0.004},
+        },
     }
 
 
@@ -117,6 +124,11 @@ def test_promises_that_hold() -> None:
         ("responses_to_detect", {"most": None, "missed": 20}),
         ("false_alarms_per_10000", {"false": 1.1}),
         ("gc_order_is_the_true_order", {"order": ["b", "a"]}),
+        ("detector_existence", {"existence": 0.96}),
+        ("detector_count", {"count": 0.89}),
+        ("detector_position", {"position": None}),
+        ("cascade_share_last", {"share": 0.21}),
+        ("cascade_rate_error", {"cascade": 0.005}),
     ],
 )
 def test_a_promise_that_does_not_hold_is_told(broken: str, changes: dict[str, Any]) -> None:

@@ -68,6 +68,17 @@ def test_every_kind_shows_its_color_in_its_corner_only(kind: str) -> None:
     assert blue > green + 80
 
 
+@given(SEEDS)
+def test_boxes_hold_the_pixels_of_their_things_and_no_others(seed: int) -> None:
+    shown = next(world.scenes(seed))
+    empty = np.asarray(world.draw(world.Scene(things=(), seed=shown.seed)), np.int32)
+    for thing, box in zip(shown.things, world.boxes(shown), strict=True):
+        drawn = np.asarray(world.draw(world.Scene(things=(thing,), seed=shown.seed)), np.int32)
+        rows, columns = np.nonzero(np.abs(drawn - empty).sum(-1))
+        edges = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+        assert box == tuple(edge / world.SIDE for edge in edges)
+
+
 def test_kinds_look_different() -> None:
     pictures = {
         np.asarray(

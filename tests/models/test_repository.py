@@ -120,6 +120,9 @@ def test_checkpoints_in_a_folder(checkpoint):
     (folder / "verifier").mkdir()
     for file in ("config.json", "tokenizer.json"):
         (folder / "verifier" / file).write_text("{}")
+    (folder / "verifier_of_boxes").mkdir()
+    for file in ("config.json", "tokenizer.json"):
+        (folder / "verifier_of_boxes" / file).write_text('{"architectures": ["Owlv2ForObjectDetection"]}')
     (folder / "eye").mkdir()
     for file in ("config.json", "preprocessor_config.json"):
         (folder / "eye" / file).write_text("{}")
@@ -129,4 +132,5 @@ def test_checkpoints_in_a_folder(checkpoint):
         "lvlm_good": "lvlm",
         "text": "text_encoder",
         "verifier": "verifier",
+        "verifier_of_boxes": "detector",
     }

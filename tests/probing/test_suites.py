@@ -76,5 +76,5 @@ def test_positions_hold_for_kinds_that_differ() -> None:
 
 
 def test_an_unknown_suite_is_refused_with_those_that_are_there() -> None:
-    with pytest.raises(UsageError, match="no suite of the miniature world 'popes'; known are genception"):
+    with pytest.raises(UsageError, match="no suite of the miniature world 'popes'; known are amber, dash-b"):
         suites.world("popes")

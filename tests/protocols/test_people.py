@@ -2,17 +2,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from groundwatch.errors import FileFormatError, GroundwatchError
-from groundwatch.events import Decision, JudgedClaim, OutcomeKind, ResponseScored
+from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseScored
 from groundwatch.protocols.people import (
     Annotation,
+    FoundObjects,
+    JudgedLabel,
+    PersonsScores,
     PersonsVerdict,
     annotator_agreement,
+    claim_agreement,
     decision_on,
+    joined,
+    object_accuracy,
     read_annotators,
+    score_agreement,
     verdict_agreement,
 )
 from groundwatch.protocols.published import read_lines
@@ -158,3 +168,176 @@ def test_nothing_decided_is_no_agreement() -> None:
 def test_one_answer_alone_has_no_kappa() -> None:
     found = verdict_agreement([(verdict("r", True), Decision.SUPPORTED)])["faithscore"]
     assert found.kappa is None
+
+
+def label(hallucinated: bool, decision: Decision, probability: float | None = None) -> JudgedLabel:
+    return JudgedLabel(hallucinated, decision, probability)
+
+
+HELD, GONE, OPEN = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
+
+
+def test_precision_recall_and_f1_of_both_classes_by_hand() -> None:
+    """3 hits, 1 false alarm, 2 missed, 4 held: hallucination 3/4, 3/5, 6/9; the other 4/6, 4/5, 8/11."""
+    answers = [
+        [label(True, GONE, 0.1)] * 3 + [label(False, GONE, 0.2)],
+        [label(True, HELD, 0.6)] * 2 + [label(False, HELD, 0.9)] * 4,
+        [label(True, OPEN)],
+    ]
+    found = claim_agreement(answers)
+    expected = {
+        "accuracy": 7 / 10,
+        "hallucination.precision": 3 / 4,
+        "hallucination.recall": 3 / 5,
+        "hallucination.f1": 6 / 9,
+        "non_hallucination.precision": 4 / 6,
+        "non_hallucination.recall": 4 / 5,
+        "non_hallucination.f1": 8 / 11,
+        "macro.f1": (6 / 9 + 8 / 11) / 2,
+    }
+    assert {name: found[name].value for name in expected} == pytest.approx(expected)
+    # Of 5 x 5 pairs the held claim is likelier in 4 x 5, and in 0.2 against 0.1 three times.
+    assert found["auc"].value == pytest.approx(23 / 25)
+    assert found["coverage"].value == pytest.approx(10 / 11)
+    assert (found["claims"], found["undecided"], found["answers"]) == (11, 1, 3)
+    assert found["accuracy"].n == 3, "answers are drawn"
+
+
+def test_no_number_is_made_up() -> None:
+    found = claim_agreement([[label(True, OPEN)], []])
+    assert [found[name] for name in ("accuracy", "auc", "macro.f1")] == [None, None, None]
+    assert found["coverage"].value == 0
+    assert claim_agreement([])["accuracy"] is None
+    words_alone = claim_agreement([[label(True, GONE), label(False, HELD)]])
+    assert (words_alone["accuracy"].value, words_alone["auc"]) == (1.0, None)
+
+
+def test_claims_are_joined_as_people_join_them() -> None:
+    assert joined([label(False, HELD, 0.9), label(True, GONE, 0.2)], True) == (True, GONE, 0.2)
+    assert joined([label(False, HELD, 0.9), label(False, OPEN)], False) == (False, OPEN, None)
+    assert joined([label(False, OPEN), label(True, GONE, 0.2)], True) == (True, GONE, None)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.booleans(), st.sampled_from(list(Decision)), st.floats(0, 1)), min_size=1, max_size=5
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+@settings(max_examples=6)
+def test_a_judge_that_says_the_opposite_exchanges_the_classes(answers: list[Any]) -> None:
+    """And with people's labels exchanged too, every number of one class is the other's."""
+    other = {HELD: GONE, GONE: HELD, OPEN: OPEN}
+    found = claim_agreement([[label(*one) for one in answer] for answer in answers])
+    turned = claim_agreement(
+        [[label(not wrong, other[decision], 1 - p) for wrong, decision, p in answer] for answer in answers]
+    )
+    for name in ("precision", "recall", "f1"):
+        assert turned[f"hallucination.{name}"] == found[f"non_hallucination.{name}"]
+    assert turned["accuracy"] == found["accuracy"]
+    for one in (one for one in found.values() if not isinstance(one, int)):
+        assert one is None or 0 <= one.low <= one.value <= one.high <= 1
+
+
+def found_objects(detected: str, flagged: str, mentioned: str, hallucinated: str) -> FoundObjects:
+    return FoundObjects(
+        detected=frozenset(detected),
+        flagged=frozenset(flagged),
+        mentioned=frozenset(mentioned),
+        hallucinated=frozenset(hallucinated),
+    )
+
+
+def test_a_wrong_flag_costs_a_right_one():
+    found = object_accuracy([found_objects("ab", "ab", "abc", "a"), found_objects("c", "", "cd", "d")])
+    assert found == (0.0, 3 / 5)
+    assert object_accuracy([found_objects("a", "ab", "a", "c")])[0] == -2.0
+    assert object_accuracy([])[0] is None
+
+
+NAMES = st.frozensets(st.sampled_from("abcdef"))
+
+
+@given(st.lists(st.builds(FoundObjects, detected=NAMES, flagged=NAMES, mentioned=NAMES, hallucinated=NAMES)))
+def test_no_accuracy_passes_one(answers):
+    faithfulness, coverage = object_accuracy(answers)
+    assert faithfulness is None or faithfulness <= 1
+    assert coverage is None or 0 <= coverage <= 1
+
+
+def scored(name: str, *claims: JudgedClaim, **changes: Any) -> ResponseScored:
+    told: dict[str, Any] = {
+        "id": name,
+        "model": "m",
+        "protocol": "valor-object-existence",
+        "outcome": OutcomeKind.SCORED,
+        "claims": claims,
+    }
+    return ResponseScored(**(told | changes))
+
+
+def said(tmp_path: Path, *rows: dict[str, object]):
+    return read_lines(write(tmp_path / "people.jsonl", *rows), PersonsScores)
+
+
+def test_scores_are_held_against_peoples_of_the_same_name(tmp_path: Path):
+    pytest.importorskip("scipy")
+    automatic = [0.2, 0.4, 0.9, 0.5]
+    outcomes = [
+        scored(str(at), score=value, values={"coverage": 1 - value}) for at, value in enumerate(automatic)
+    ]
+    outcomes += [scored("0", model="other", score=1.0), scored("not asked about")]
+    rows = [
+        {"id": str(at), "scores": {"score": 10 * value, "coverage": value, "else": 1.0}}
+        for at, value in enumerate(automatic)
+    ]
+    mine, other = score_agreement(said(tmp_path, *rows), outcomes)
+    assert (mine.model, mine.answers, other.model, other.answers) == ("m", 4, "other", 1)
+    assert mine.scores["score"]["pearson"] is not None
+    assert mine.scores["score"]["pearson"].value == pytest.approx(1.0)
+    assert mine.scores["score"]["pearson"].n == 4
+    assert mine.scores["coverage"]["kendall"].value == pytest.approx(-1.0)
+    assert set(mine.scores["else"].values()) == {None} == set(other.scores["score"].values())
+    assert mine.accuracy_coverage is None
+
+
+def test_objects_go_by_the_names_that_people_give_them(tmp_path: Path):
+    pytest.importorskip("scipy")
+
+    def claim(text: str, decision: Decision, *parts: str) -> JudgedClaim:
+        return JudgedClaim(text=text, category="object", unit=0, decision=decision, parts=parts)
+
+    outcome = scored(
+        "1",
+        claim("puppy", Decision.SUPPORTED, "dog"),
+        claim("Cat", Decision.REFUTED, "cat"),
+        claim("kite", Decision.REFUTED, "kite"),
+        values={"mentioned": 3},
+    )
+    row = {"id": "1", "mentioned": ["dog", "cat", "lamp", "kite"], "hallucinated": ["cat", "lamp"]}
+    (found,) = score_agreement(said(tmp_path, row), [outcome])
+    assert found.accuracy_faithfulness is not None and found.accuracy_coverage is not None
+    assert found.accuracy_faithfulness.value == 0.0, "the cat, less the kite, which is there"
+    assert found.accuracy_coverage.value == 3 / 4
+    silent = [scored("1", values={"coverage": 0.0}), scored("2")]
+    (found,) = score_agreement(said(tmp_path, row, row | {"id": "2"}), silent)
+    assert (found.accuracy_coverage.value, found.accuracy_coverage.n) == (0.0, 1), "the second was not judged"
+
+
+def test_what_people_say_of_nobody_or_twice_is_refused(tmp_path: Path):
+    row = {"id": "1"}
+    with pytest.raises(FileFormatError, match=r"people.jsonl:2: key 'id': response '1' is in line 1 already"):
+        score_agreement(said(tmp_path, row, row), [scored("1")])
+    with pytest.raises(
+        FileFormatError, match=r"people.jsonl:1: key 'id': there is no outcome of response '1'"
+    ):
+        score_agreement(said(tmp_path, row), [scored("2")])
+    judges = [{"matching": Judge(engine=name)} for name in ("semantic", "llm")]
+    with pytest.raises(GroundwatchError, match="answers of m had different judges at matching"):
+        score_agreement(
+            said(tmp_path, row, {"id": "2"}),
+            [scored(str(at), judges=one) for at, one in enumerate(judges, start=1)],
+        )

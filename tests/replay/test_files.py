@@ -18,8 +18,9 @@ from tests.support.provisioning import provision_again
 from groundwatch.errors import UsageError
 from groundwatch.events import NoAnswer, ResponseRecorded
 from groundwatch.ledger.ledger import audit
+from groundwatch.replay.exports import begin_file, export, verify
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record, replacing
-from groundwatch.replay.results import begin_file, export, judgement, verify
+from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus

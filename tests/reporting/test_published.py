@@ -10,8 +10,8 @@ import pytest
 
 from groundwatch import protocols
 from groundwatch.protocols import registry
-from groundwatch.protocols.genception.scoring import gc_rank
 from groundwatch.reporting.published import PublishedTable, tables
+from groundwatch.statistics.intervals import mean_ranks
 
 KEYS = [(table.protocol, table.source.table) for table in tables()]
 BY_KEY = dict(zip(KEYS, tables(), strict=True))
@@ -113,9 +113,11 @@ def test_derived_numbers_and_ranks_follow_from_the_printed_ones():
         for gc in ("gc1", "gc3"):
             expected = (10 * (values[f"visual.{gc}"] or 0) + 4 * (values[f"textual.{gc}"] or 0)) / 14
             assert values[f"all.{gc}"] == pytest.approx(expected, abs=5e-5)
-    means = {
-        group: {t: {model: rows[model][f"{group}.gc{t}"] or 0.0 for model in rows} for t in ts}
-        for group, ts in (("visual", (1, 3, 5)), ("textual", (1, 3)))
-    }
-    for model, rank in gc_rank(means, {"visual": 10, "textual": 4}).items():
-        assert rank == pytest.approx(rows[model]["gc_rank"], abs=0.01)
+    (rank,) = [column for column in BY_KEY["genception", "2"].columns if column.ranks]
+    scorings = [
+        (weight / len(names), {model: values[name] or 0.0 for model, values in rows.items()})
+        for weight, names in rank.ranks
+        for name in names
+    ]
+    for model, found in mean_ranks(scorings).items():
+        assert found == pytest.approx(rows[model]["gc_rank"], abs=0.01)

@@ -204,6 +204,35 @@ def test_genception_by_category():
     assert [group.title for group in table.groups] == ["Means over categories", "Visual categories, GC@3"]
 
 
+def test_a_gc_rank_is_among_the_models_of_the_same_judges():
+    """The four models of the paper's table, with its two means as their chains' own, come out as printed."""
+    (printed,) = placed("genception", outcome("genception", 0, {"gc1": 0.5}, judges=LLM))
+    rows = {row.model: row.cells for row in printed.groups[0].rows if row.published}
+    chains = [
+        outcome(
+            "genception",
+            number,
+            {t: cells[f"{group}.{t}"].value for t in ("gc1", "gc3", "gc5") if f"{group}.{t}" in cells},
+            model=f"mine-{model}",
+            tags={"category": category},
+            judges={"captioning": Judge(engine="openai", model=model, prompt="p"), **REFERENCE},
+        )
+        for number, (model, cells) in enumerate(rows.items())
+        for group, category in (("visual", "count"), ("textual", "ocr"))
+    ]
+    alone = {"gc1": 0.1, "gc3": 0.1, "gc5": 0.1}
+    others = [
+        outcome("genception", 9, alone, tags={"category": name}, judges=LLM) for name in ("ocr", "count")
+    ]
+    (table,) = placed("genception", *chains, *others, outcome("genception", 8, alone, model="half"))
+    found = {row.model: row.cells.get("gc_rank") for row in mine(table)}
+    assert {name: cell and round(cell.value, 2) for name, cell in found.items()} == {
+        **{f"mine-{model}": cells["gc_rank"].value for model, cells in rows.items()},
+        "heron": 1.0,
+        "half": None,
+    }
+
+
 def test_different_judges_have_rows_of_their_own():
     values = {"faithscore": 0.5}
     other = REFERENCE | {"verification": Judge(engine="reference", version="2")}

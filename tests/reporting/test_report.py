@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from random import Random
 from statistics import fmean
 
 import pytest
 
-from groundwatch.events import Decision, Drawn, OutcomeKind
+from groundwatch.errors import UsageError
+from groundwatch.events import Decision, Drawn, Label, OutcomeKind, ResponseScored, SubSentence
+from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report
 from groundwatch.reporting.tally import History, Tally, fingerprint
+from groundwatch.terminal import Console
 
 
 def test_every_number_of_a_model(make):
@@ -47,6 +51,26 @@ def test_every_number_of_a_model(make):
     (entity,) = found.categories
     assert entity.name == "entity" and entity.score is not None and entity.score.value == pytest.approx(0.875)
     assert found.fingerprint == fingerprint(make.both)
+
+
+def test_descriptive_sub_sentences_are_counted_where_they_are_told_apart(make):
+    def units(labels: str) -> tuple[SubSentence, ...]:
+        kinds = {"d": Label.DESCRIPTIVE, "a": Label.ANALYTICAL}
+        return tuple(SubSentence(start=0, end=1, text="x", label=kinds[one]) for one in labels)
+
+    report = Report()
+    report.add(make.scored(1, 1, 1, units=units("dd"), values={"descriptive": 2.0}))
+    report.add(make.scored(2, 0, 1, units=units("daaa")))
+    report.add(make.ended(OutcomeKind.UNSCORED, "nothing_to_verify", 3, units=units("aa"), judges=make.both))
+    report.add(make.scored(4, 0, 1, units=units("d"), protocol="tri-he"))
+    rows = {row.protocol: row for row in report.models()}
+    share = rows["faithscore"].descriptive_share
+    assert share is not None and share.value == 3 / 8
+    assert [
+        (one.name, one.responses, one.score and one.score.value)
+        for one in rows["faithscore"].by_descriptive_share
+    ] == [("0–24", 1, None), ("25–49", 1, 1.0), ("100", 1, 0.5)]
+    assert rows["tri-he"].descriptive_share is None and not rows["tri-he"].by_descriptive_share
 
 
 def test_the_rate_is_pooled_and_the_score_is_not(make):
@@ -115,7 +139,7 @@ def test_a_change_is_told_by_the_order_of_recording(make):
 
 def test_a_report_is_json(make):
     report = Report()
-    assert report.to_dict() == {"models": [], "folded": 0, "change": None}
+    assert report.to_dict() == {"models": [], "folded": 0, "own_prompts": [], "change": None}
     report.add(make.ended(OutcomeKind.DECLINED, "over_budget"))
     report.add(make.scored(1, 1, 1))
     assert json.loads(json.dumps(report.to_dict()))["models"][0]["scored"] == 1
@@ -177,6 +201,38 @@ def test_a_tag_parts_a_models_answers_and_tells_the_difference(make):
     assert rate["low"] < rate["value"] < rate["high"] < 0
     assert mitigated["score"]["low"] > 0
     json.dumps(told)
+
+
+def test_figures_are_compared_with_the_baseline_that_is_asked_for():
+    """VALOR's table 5: the answers to two selections of images, and the difference of both measures."""
+    report = Report(by="selection", baseline="random")
+    faithful = {"random": 8, "chosen": 6}
+    for number in range(40):
+        for selection, counted in faithful.items():
+            values = {"faithful": counted, "generated": 10, "covered": 2, "reference": 8 + number % 2}
+            report.add(
+                ResponseScored(
+                    id=f"{number}-{selection}",
+                    model="m",
+                    protocol="valor-object-existence",
+                    outcome=OutcomeKind.SCORED,
+                    score=counted / 10,
+                    values=values,
+                    tags={"selection": selection},
+                )
+            )
+    (told,) = report.to_dict()["differences"]
+    assert (told["first"], told["second"]) == ("random", "chosen")
+    figure = told["figures"]["faithfulness"]
+    assert figure["value"] == pytest.approx(-0.2)
+    assert figure["low"] < -0.2 < figure["high"] < 0
+    assert told["figures"]["coverage"]["value"] == pytest.approx(0)
+    stream = io.StringIO()
+    render(report, Console(file=stream, width=200))
+    assert "chosen against random: score -0.200" in stream.getvalue()
+    assert "faithfulness -0.200 (" in stream.getvalue()
+    with pytest.raises(UsageError, match="a baseline needs a tag"):
+        Report(baseline="random")
 
 
 def test_without_a_tag_nothing_is_parted_and_other_judges_are_not_compared(make):

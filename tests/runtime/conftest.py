@@ -95,9 +95,14 @@ class Running:
         return int((await self.bus.js.consumer_info(self.spec.stream, self.spec.name)).num_pending or 0)
 
     async def settled(self) -> bool:
-        """Whether everything there is has been acknowledged."""
+        """Whether everything there is has been acknowledged.
+
+        By position as well: the server tells a consumer of a new message after it has acknowledged that
+        message to its sender, so that for a moment nothing is pending.
+        """
+        last = (await self.bus.js.get_last_msg(self.spec.stream, self.spec.filters[0])).seq or 0
         info = await self.bus.js.consumer_info(self.spec.stream, self.spec.name)
-        return not info.num_ack_pending and not info.num_pending
+        return info.delivered.stream_seq >= last and not info.num_ack_pending and not info.num_pending
 
     def count(self, name: str, **labels: str) -> float:
         """A metric's value, 0 when it was never counted."""

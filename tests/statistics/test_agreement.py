@@ -13,6 +13,7 @@ from groundwatch.errors import MissingExtraError
 from groundwatch.statistics.agreement import (
     COEFFICIENTS,
     accuracy,
+    calibration,
     correlation,
     correlations,
     f1,
@@ -169,3 +170,20 @@ def test_accuracy_and_f1_of_labels():
     assert f1(pairs, "no") == pytest.approx(2 / 3)
     assert f1(pairs, "maybe") is None
     assert accuracy([]) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
+def test_calibration_is_bounded_and_brier_is_a_mean_square(pairs: list[tuple[float, bool]]):
+    brier, error = calibration(pairs)
+    assert brier == pytest.approx(sum((chance - true) ** 2 for chance, true in pairs) / len(pairs))
+    assert error is not None and brier is not None
+    # In every bin the mean difference is at most the root of the mean square (Jensen).
+    assert 0 <= error**2 <= brier + 1e-12
+
+
+def test_calibration_of_the_calibrated_and_of_the_sure_and_wrong():
+    calibrated = [(0.25, at == 0) for at in range(4)] + [(0.75, at > 0) for at in range(4)]
+    assert calibration(calibrated) == (pytest.approx(0.1875), pytest.approx(0.0))
+    assert calibration([(1.0, False), (0.0, True)]) == (1.0, 1.0)
+    assert calibration([(1.0, True), (0.0, False)]) == (0.0, 0.0)
+    assert calibration([]) == (None, None)

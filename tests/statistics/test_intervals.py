@@ -16,7 +16,9 @@ from groundwatch.statistics.intervals import (
     cluster_rate,
     difference,
     mean_interval,
+    mean_ranks,
     percentile,
+    ranks,
     student_quantile,
     wilson,
 )
@@ -220,3 +222,23 @@ def test_a_difference_of_rates_is_newcombes():
     assert found.n == 70
     back = difference(wilson(56, 70), wilson(48, 80))
     assert (back.low, back.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+
+
+SCORES = st.dictionaries(st.text("abc", min_size=1, max_size=2), st.floats(-1, 1), min_size=1)
+
+
+@given(SCORES)
+def test_ranks_begin_at_1_and_follow_the_scores(scores):
+    found = ranks(scores)
+    assert min(found.values()) == 1
+    assert all((found[a] < found[b]) == (scores[a] > scores[b]) for a in scores for b in scores)
+
+
+@given(SCORES, st.lists(st.integers(1, 20), min_size=1, max_size=4))
+def test_the_mean_of_equal_ranks_is_the_rank_whatever_the_weights(scores, weights):
+    found = mean_ranks([(weight, scores) for weight in weights])
+    assert found == pytest.approx(ranks(scores))
+
+
+def test_mean_ranks_weigh_each_scoring():
+    assert mean_ranks([(3, {"a": 1, "b": 0}), (1, {"a": 0, "b": 1})]) == {"a": 1.25, "b": 1.75}

@@ -23,21 +23,33 @@ from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as services
 
 from groundwatch.errors import Unscorable
-from groundwatch.models.fake import describe, embed, paint
+from groundwatch.models.fake import CELL, GRID, describe, embed, paint
 
 REFUSES = "Much too long."
+NAMELESS = "zeppelin"
+Found = tuple[list[float], float]
+"""A box and its score."""
+
 SURE = {"supported": 0.9, "refuted": 0.1}
 
 
 class Served(services.GRPCInferenceServiceServicer):
-    """The models `lvlm`, `verifier`, `image_encoder` and `generator`."""
+    """The models `lvlm`, `verifier`, `image_encoder`, `generator` and `detector`.
+
+    The detector finds what `shows` has of an image: boxes and scores by what is there. In any other it finds
+    a painted grid's cells by the name of their color. `NAMELESS` is too long a name for it.
+    """
 
     def __init__(self) -> None:
         self.script: dict[str, list[str]] = {}
-        self.loaded = dict.fromkeys(("lvlm", "heron", "verifier", "image_encoder", "generator"), "one")
+        self.loaded = dict.fromkeys(
+            ("lvlm", "heron", "verifier", "image_encoder", "generator", "detector"), "one"
+        )
         """Served names with the checkpoint behind each."""
         self.asked: Counter[str] = Counter()
         self.statements: list[list[str]] = []
+        self.texts: list[list[str]] = []
+        self.shows: dict[bytes, dict[str, list[Found]]] = {}
         self.peak = 0
         self._active = 0
 
@@ -96,6 +108,13 @@ class Served(services.GRPCInferenceServiceServicer):
         if name == "generator":
             return {"IMAGE": [paint(inputs["PROMPT"][0].decode())]}
         try:
+            if name == "detector":
+                texts = [one.decode() for one in inputs["TEXTS"]]
+                self.texts.append(texts)
+                if NAMELESS in texts:
+                    raise ValueError("[prompt_too_long] 40 tokens; this model takes 14")
+                there = self.shows.get(inputs["IMAGE"][0])
+                return _boxes(texts, _cells(inputs["IMAGE"][0], texts) if there is None else there)
             if name == "image_encoder":
                 return {"EMBEDDING": np.array([embed(inputs["IMAGE"][0])], dtype=np.float32)}
             seen_now = " ".join(describe(image) for image in inputs.get("IMAGES", []))
@@ -138,6 +157,24 @@ class KServe:
         self.url = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         return server
+
+
+def _cells(image: bytes, texts: list[str]) -> dict[str, list[Found]]:
+    seen = describe(image)
+    cells = [([int(x) - 1, int(y) - 1, int(x), int(y)], color) for y, x, color in CELL.findall(seen)]
+    return {
+        text: [([edge / GRID for edge in cell], 0.9) for cell, color in cells if color in text.split()]
+        for text in texts
+    }
+
+
+def _boxes(texts: list[str], there: dict[str, list[Found]]) -> dict[str, Any]:
+    found = [(at, *one) for at, text in enumerate(texts) for one in there.get(text, ())]
+    return {
+        "BOXES": np.array([[box for _, box, _ in found]], dtype=np.float32).reshape(1, -1, 4),
+        "SCORES": np.array([[score for _, _, score in found]], dtype=np.float32),
+        "TEXT_INDEX": np.array([[at for at, _, _ in found]], dtype=np.int32),
+    }
 
 
 def _texts(raw: bytes) -> list[bytes]:

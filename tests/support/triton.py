@@ -2,7 +2,7 @@
 
 Fixture `triton` (session-scoped, in tests/conftest.py): one tritonserver of this test process with
 random-weight checkpoints of tests/support/checkpoints.py under the default names `lvlm`, `verifier`,
-`image_encoder`, `text_encoder` and `generator`. It gives a `LiveTriton`:
+`image_encoder`, `text_encoder`, `generator` and `detector`. It gives a `LiveTriton`:
 
     async def test_something(triton):
         models = TritonModels(triton.settings())              # or triton.settings(timeout=1.0, ...)
@@ -53,7 +53,7 @@ class LiveTriton(msgspec.Struct, kw_only=True):
 
 
 def models_in(folder: Path) -> dict[str, ServedModel]:
-    """Random-weight checkpoints for all five models."""
+    """Random-weight checkpoints for all six models."""
     vision = checkpoints.vision_language(folder / "vision_language")
     places = {
         "lvlm": vision,
@@ -61,6 +61,7 @@ def models_in(folder: Path) -> dict[str, ServedModel]:
         "image_encoder": checkpoints.image_encoder(folder / "image_encoder"),
         "text_encoder": checkpoints.text_encoder(),
         "generator": checkpoints.generator(folder / "generator"),
+        "detector": checkpoints.owl(folder / "detector"),
     }
     return {
         kind: ServedModel(kind=kind, checkpoint=str(place), parameters=ONE_THREAD)
@@ -70,7 +71,7 @@ def models_in(folder: Path) -> dict[str, ServedModel]:
 
 @contextlib.contextmanager
 def live(folder: Path) -> Iterator[LiveTriton]:
-    """A server with all five models, for the session."""
+    """A server with all six models, for the session."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="triton", daemon=True)
     thread.start()

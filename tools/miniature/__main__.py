@@ -62,6 +62,7 @@ STAGES = (
         ("--rate", "6e-4", "--captions", "0.1", "--scenes", "16", "--seed", "41"),
     ),
     Stage("encoder", "image_encoder", 18, options=("--seed", "4")),
+    Stage("detector", "detector", 24, options=("--seed", "61")),
     Stage("generator", "generator", 40, options=("--words", "2.5", "--seed", "51")),
 )
 KEPT = {"lvlm_poor": "lvlm_1-0.5"}

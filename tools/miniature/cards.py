@@ -17,13 +17,15 @@ from typing import Any
 import torch
 from diffusers import DiffusionPipeline
 from tools.miniature.encoder import cosines
-from tools.miniature.measure import ask, describe, described, statement_answers
+from tools.miniature.measure import ask, describe, described, detected, statement_answers
 from tools.miniature.packing import Packer
 from tools.miniature.texts import questions
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor
 
 from groundwatch.miniature.language import PROMPTS, answer, pair_questions, truth
 from groundwatch.miniature.world import Scene, changed, scenes
+from groundwatch.models.serving.detector import Detector
+from groundwatch.models.serving.parameters import Parameters
 
 HELD_OUT = 3 * 10**9
 LVLMS = {
@@ -129,10 +131,23 @@ def image_encoder(folder: Path, number: int) -> dict[str, Any]:
     }
 
 
+def detector(folder: Path, number: int) -> dict[str, Any]:
+    """What it finds of what phrases name, at a score of 0.5, and whether its scores are probabilities."""
+    served = Detector(Parameters(model_id=str(folder)))
+    found = detected(served, HELD_OUT, number)._asdict()
+    chances = found.pop("chances")
+    return {
+        **found,
+        "expected_calibration_error": round(calibration_error(chances), 4),
+        "existence_with_swapped_image": detected(served, HELD_OUT, number, swapped=True).existence,
+        "phrases": len(chances),
+    }
+
+
 def generator(folder: Path, reader: Path, number: int) -> dict[str, Any]:
     """Share of the things in a prompt that the good LVLM reads back, all attributes right."""
     pipeline: Any = DiffusionPipeline.from_pretrained(
-        folder, custom_pipeline=str(folder), trust_remote_code=True, torch_dtype=torch.float32
+        folder, custom_pipeline=str(folder), trust_remote_code=True, dtype=torch.float32
     )
     pipeline.set_progress_bar_config(disable=True)
     model, processor = loaded(reader)
@@ -164,6 +179,7 @@ def measure(folder: Path, number: int) -> dict[str, Any]:
     parts: dict[str, Callable[[Path], dict[str, Any]]] = {
         "verifier": lambda path: verifier(path, number),
         "image_encoder": lambda path: image_encoder(path, number),
+        "detector": lambda path: detector(path, number),
         "generator": lambda path: generator(path, folder / "lvlm_good", number),
     }
     for name, part in parts.items():
@@ -175,6 +191,7 @@ def measure(folder: Path, number: int) -> dict[str, Any]:
 TITLES = LVLMS | {
     "verifier": "P(yes) that a statement holds for an image.",
     "image_encoder": "A small ViT; the cosine of its class token falls with every changed attribute.",
+    "detector": "A small OWL-ViT: where an image shows what a phrase names.",
     "generator": "Text to image by flow matching in pixels: T5 encoder, PixArt transformer, pipeline.py.",
 }
 

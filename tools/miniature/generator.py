@@ -209,7 +209,7 @@ def main() -> None:
     if chosen.start is not None:
         encoder = T5EncoderModel.from_pretrained(chosen.start / "text_encoder", dtype=torch.float32)
         transformer = PixArtTransformer2DModel.from_pretrained(
-            chosen.start / "transformer", torch_dtype=torch.float32
+            chosen.start / "transformer", dtype=torch.float32
         )
     pipe: Any = MiniaturePipeline(words, encoder, transformer, FlowMatchEulerDiscreteScheduler(shift=2.0))
     corners = Corners(encoder.config.d_model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ from tools.miniature.packing import ANSWER, Packer, forward
 from tools.miniature.texts import TEMPLATES
 
 from groundwatch.miniature.language import PROMPTS, answer, truth
-from groundwatch.miniature.world import Scene, draw, missing_partners, scenes
+from groundwatch.miniature.world import Scene, Thing, boxes, draw, missing_partners, png, scenes
+from groundwatch.models.serving.detector import DetectionRequest, Detector, overlaps
 
 
 @torch.inference_mode()
@@ -127,3 +129,78 @@ def describe(model: Any, processor: Any, shown: Sequence[Scene], manner: int = 0
         ),
         answers=answers,
     )
+
+
+SURE = 0.5
+"""A detector's score from which a thing counts as found."""
+
+HIT = 0.5
+"""Intersection over union from which a box is a thing's."""
+
+
+class Found(NamedTuple):
+    """How well a detector finds what phrases name, and knows what is not there.
+
+    `recall` is over things and the phrases that fit them, `precision` over boxes; `existence` and `counted`
+    are shares of the phrases, half of which name what is not there. `chances` are the highest scores with the
+    truth.
+    """
+
+    recall: float
+    precision: float
+    mean_iou: float
+    existence: float
+    counted: float
+    chances: list[tuple[float, bool]]
+
+    def __repr__(self) -> str:
+        return " ".join(
+            f"{name} {value:.3f}" for name, value in zip(self._fields[:-1], self[:-1], strict=True)
+        )
+
+
+def detected(detector: Detector, seed: int, number: int, *, swapped: bool = False) -> Found:
+    """Four phrases for each thing of held-out scenes, and as many that differ from them and fit none.
+
+    With `swapped` every scene is asked about on another's image.
+    """
+    random = Random(seed)
+    things, told, hits, exists, counts = 0, 0, [], 0, 0
+    chances: list[tuple[float, bool]] = []
+    drawn = list(islice(scenes(seed), number))
+    for shown, pictured in zip(drawn, drawn[1:] + drawn[:1] if swapped else drawn, strict=True):
+        fits = [_phrases(thing) for thing in shown.things]
+        true = sorted(set().union(*fits))
+        others = [thing.changed(random, name) for thing in shown.things for name in ("kind", "color", "size")]
+        false = sorted(set().union(*map(_phrases, others)) - set(true))
+        texts = true + random.sample(false, min(len(false), len(true)))
+        [found] = detector.detect([DetectionRequest(image=png(pictured), texts=tuple(texts))])
+        if isinstance(found, Exception):
+            raise found
+        places = torch.tensor(boxes(shown))
+        for at, text in enumerate(texts):
+            mine = [one for one in found if one.text == at]
+            chances.append((max((one.score for one in mine), default=0.0), text in true))
+            sure = [one.box for one in mine if one.score >= SURE]
+            wanted = places[[text in one for one in fits]]
+            near = overlaps(torch.tensor(sure).reshape(-1, 4), wanted)
+            best = near.max(0).values.tolist() if sure and len(wanted) else []
+            hits += [one for one in best if one >= HIT]
+            things += len(wanted)
+            told += len(sure)
+            exists += bool(sure) == (text in true)
+            counts += len(sure) == len(wanted)
+    return Found(
+        recall=round(len(hits) / things, 4),
+        precision=round(len(hits) / max(1, told), 4),
+        mean_iou=round(sum(hits) / max(1, len(hits)), 4),
+        existence=round(exists / len(chances), 4),
+        counted=round(counts / len(chances), 4),
+        chances=chances,
+    )
+
+
+def _phrases(thing: Thing) -> set[str]:
+    """ "ball", "red ball", "small ball", "small red ball"."""
+    kind, color, size = thing.kind, thing.color, thing.size
+    return {kind, f"{color} {kind}", f"{size} {kind}", f"{size} {color} {kind}"}

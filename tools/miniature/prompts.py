@@ -10,7 +10,6 @@ from groundwatch.miniature.language import PROMPTS
 from groundwatch.protocols import prompts
 from groundwatch.protocols.genception.protocol import GenCeption
 
-PROBES = "groundwatch.probing"
 VALOR = "groundwatch.protocols.valor"
 OTHERS = (
     "Describe this image in as much detail as you can.",
@@ -21,18 +20,19 @@ OTHERS = (
     "Can you describe the scene for me?",
     "Look at the image and tell me everything about it.",
 )
+PLAIN = "Describe this image in detail. Say only what you can see."
 OWN = 0.35
 """How often a detailed description is asked for in words that are not the world's own."""
 
 
 @cache
 def detailed() -> tuple[str, ...]:
-    """Ways to ask for a detailed description: GenCeption's, the probes', and other people's."""
+    """Ways to ask for a detailed description: GenCeption's, VALOR's with and without their last sentence, and
+    other people's."""
     names = ("ask_object_existence", "ask_attribute_object", "ask_relation_positional")
-    probes = [prompts.load(PROBES, "describe"), *(prompts.load(VALOR, name) for name in names)]
+    probes = [PLAIN, *(prompts.load(VALOR, name).user for name in names)]
     chain = GenCeption().description_prompt(ResponseRecorded(id="", model="", answer=""))
-    ways = [f"{one.user} {one.system}" for one in probes] + [one.user for one in probes]
-    return (*OTHERS, chain, *ways)
+    return (*OTHERS, chain, *probes, *(f"{one.rpartition('. ')[0]}." for one in probes))
 
 
 def prompt_for(manner: int, random: Random) -> str:

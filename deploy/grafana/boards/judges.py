@@ -33,6 +33,7 @@ def judges() -> dashboard.Dashboard:
     _figures(made)
     _each(made)
     _use(made)
+    _cascades(made)
     _cache(made)
     _requests(made)
     _trust(made)
@@ -190,6 +191,29 @@ def _use(made: dashboard.Dashboard) -> None:
             Query(increase("groundwatch_engine_cost_dollars_total", JUDGE, BY, ALL), NAME),
             unit="currencyUSD",
             width=8,
+        )
+    )
+
+
+def _cascades(made: dashboard.Dashboard) -> None:
+    by, name = "protocol, step, engine", "{{protocol}} {{step}}: {{engine}}"
+    made.with_row(dashboard.Row("Judges in a row"))
+    made.with_panel(
+        lines(
+            "Facts by the judge whose word stands",
+            "Per second, by its place in the cascade; the last one's with what it left undecided.",
+            [Query(rate("groundwatch_cascade_facts_total", 'result!="passed"', by), name)],
+            unit="ops",
+            stacked=True,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Cost of a cascade's judges an hour",
+            "At the rate of each point, by the prices in the settings.",
+            [Query(f"3600 * {rate('groundwatch_cascade_cost_dollars_total', '', by)}", name)],
+            unit="currencyUSD",
+            stacked=True,
         )
     )
 

@@ -304,22 +304,26 @@ def _add_figures(
     """The figures of the protocol's paper, from its outcomes: those that are alike are read once."""
     protocol = protocol_of(name)
     figures = protocol.headline
-    wanted = {name for one in figures for name in (*one.of, *one.over, one.gate, one.part) if name}
+    wanted = {name for one in figures for name in one.values}
     if not wanted:
         return
     where = " AND ".join((*conditions, f"protocol = {_text(name)}", "outcome <> 'declined'"))
     values = [f'map_extract("values", {_text(value)})[1]' for value in sorted(wanted)]
     unit = ["tags", "images"] if any(one.per_unit for one in figures) else ["NULL", "NULL"]
+    # Only groups of answers are told apart by when these were recorded, and whose they are.
+    whose = ["epoch(recorded_at)", "tenant", "model"]
+    unit += whose if any(one.part for one in figures) else ["0", "''", "''"]
     _, rows = session.pieces(
         f"SELECT {', '.join((*columns, *unit, 'weight', *values))}, count(*) FROM outcomes "
         f"WHERE {where} GROUP BY ALL"
     )
     for row in rows:
         by, rest = row[: len(found.by)], row[len(found.by) :]
-        *names, tags, images, each = rest[:6]
-        there = {value: one for value, one in zip(sorted(wanted), rest[6:-1], strict=True) if one is not None}
+        *names, tags, images, at, tenant, model, each = rest[:9]
+        there = {value: one for value, one in zip(sorted(wanted), rest[9:-1], strict=True) if one is not None}
         alike, times = Headline(name), int(rest[-1])
-        alike.add_values(there, protocol.unit(dict(tags or {}), images or ()), each)
+        answered = protocol.unit(dict(tags or {}), images or ())
+        alike.add_values(there, answered, each, at, f"{tenant}\n{model}")
         sums = found.headline(Group(tuple(str(value or "") for value in by), *names))
         while times:
             if times % 2:

@@ -48,6 +48,9 @@ _CLAIMS = _records(
     parts=pa.list_(_TEXT),
 )
 _CATEGORIES = _records(category=_TEXT, supported=_WHOLE, refuted=_WHOLE, score=_REAL)
+_BOXES = _records(
+    claim=_WHOLE, image=_WHOLE, **dict.fromkeys(("x0", "y0", "x1", "y1", "score"), _REAL), label=_TEXT
+)
 _JUDGES = _records(stage=_TEXT, engine=_TEXT, model=_TEXT, prompt=_TEXT, version=_TEXT, fingerprint=_TEXT)
 _UNITS = _records(start=_WHOLE, end=_WHOLE, text=_TEXT, label=_TEXT, confidence=_REAL)
 
@@ -77,6 +80,7 @@ _OWN: list[tuple[str, pa.DataType]] = [
     ("stratum", _TEXT),
     ("budget", _TEXT),
     ("images", pa.list_(_TEXT)),
+    ("boxes", _BOXES),
 ]
 
 SCHEMA: pa.Schema = pa.schema([*_SHARED, *_OWN, (CLAIMS, _CLAIMS)])
@@ -91,7 +95,7 @@ SHARED = tuple(name for name, _ in _SHARED)
 _CLAIM = list(_CLAIMS.value_type)
 CLAIM_FIELDS = tuple(field.name for field in _CLAIM)
 
-DEFAULTS: dict[str, Any] = {"images": []}
+DEFAULTS: dict[str, Any] = {"images": [], "boxes": []}
 """What rows have that were written before their column was there."""
 
 
@@ -160,6 +164,15 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
         "stratum": (event.drawn.stratum for event in events),
         "budget": (event.drawn.budget for event in events),
         "images": (event.images for event in events),
+        # Of their own: a list in the claims' records could not be added to tables that are there.
+        "boxes": (
+            [
+                {"claim": at, **msgspec.structs.asdict(box)}
+                for at, claim in enumerate(event.claims)
+                for box in claim.boxes
+            ]
+            for event in events
+        ),
     }
     columns = [pa.array(list(values[field.name]), field.type) for field in SCHEMA if field.name != CLAIMS]
     return pa.Table.from_arrays([*columns, _claims(events)], schema=SCHEMA)

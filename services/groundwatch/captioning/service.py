@@ -1,9 +1,9 @@
 """The captioning service: what models under test are asked in, what they say out.
 
-A question is asked straight away, or with the model's eyes closed after it has made notes. `triplets-first`
-is the training-free mitigation of Tri-HE, section 5.4: the model describes the image as triplets with the
-question in mind, then answers from that description without seeing the image. Its answers carry the
-strategy's name in the tag `strategy`, so that reports can set them beside those of `direct`.
+A question is asked straight away, or after the model has made notes. `triplets-first` is the training-free
+mitigation of Tri-HE, section 5.4: the model describes the image as triplets with the question in mind, then
+answers from that description without seeing the image; the other two take one half of it away. Answers carry
+the strategy's name in the tag `strategy`, so that reports can set them beside those of `direct`.
 """
 
 import time
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from groundwatch.captioning.engines import CaptioningEngine, Turn, build
+from groundwatch.captioning.engines import build
+from groundwatch.captioning.engines.base import CaptioningEngine, Turn
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked, digest
 from groundwatch.events import Strategy as Name
@@ -34,38 +35,47 @@ TAG = "strategy"
 CUT_OFF_TAG = "cut_off"
 
 
-class Strategy:
-    """Asks with the images first, and some ask once more, without them. This one: the prompt as it is."""
+class Strategy(msgspec.Struct, frozen=True):
+    """Asks with the images first: the prompt as it is, or for `notes`, by the prompt files of these names.
+
+    After notes comes the `answer`, without the images unless it is `seen` with them.
+    """
+
+    notes: str = ""
+    answer: str = ""
+    seen: bool = False
 
     def first(self, prompt: str) -> str:
-        return prompt
+        return _asked(self.notes, question=prompt) if self.notes else prompt
 
-    def second(self, prompt: str, said: str) -> str | None:
-        """What is asked then, without them, after the model has `said` something; None: that was all."""
-        return None
-
-    def digest(self, prompt: str) -> str:
-        """Digest of all that is asked but the images: sixteen hex digits."""
-        return digest(prompt)[:16]
-
-
-class TripletsFirst(Strategy):
-    """Notes as triplets, then the answer from the notes alone."""
-
-    def first(self, prompt: str) -> str:
-        asked = prompts.load(PACKAGE, "describe_triplets")
-        return f"{asked.system}\n\n{asked.fill(question=prompt)}"
-
-    def second(self, prompt: str, said: str) -> str | None:
-        asked = prompts.load(PACKAGE, "answer_unseen")
-        return f"{asked.system}\n\n{asked.fill(question=prompt, notes=said)}"
+    def second(self, before: Turn, prompt: str, said: str) -> Turn | None:
+        """The turn after the first, to which the model has `said` something; None: that was all."""
+        if not self.notes:
+            return None
+        text = _asked(self.answer, question=prompt, notes=said)
+        return Turn(model=before.model, text=text, images=before.images if self.seen else ())
 
     def digest(self, prompt: str) -> str:
-        files = (prompts.load(PACKAGE, name) for name in ("describe_triplets", "answer_unseen"))
-        return digest(prompts.combined_digest(files), prompt)[:16]
+        """Digest of all that is asked but the images, as `prompts.combined_digest` writes one."""
+        if not self.notes:
+            return prompts.asked_digest(prompt)
+        files = [prompts.load(PACKAGE, name) for name in (self.notes, self.answer)]
+        whole = digest(prompts.combined_digest(files), prompt)
+        return prompts.marked(whole, [*files, *prompts.spoken(prompt)])
 
 
-STRATEGIES = {Name.DIRECT: Strategy(), Name.TRIPLETS_FIRST: TripletsFirst()}
+def _asked(name: str, **data: str) -> str:
+    asked = prompts.load(PACKAGE, name)
+    return f"{asked.system}\n\n{asked.fill(**data)}"
+
+
+STRATEGIES = {
+    Name.DIRECT: Strategy(),
+    Name.DESCRIPTION_FIRST: Strategy("describe", "answer_unseen"),
+    Name.TRIPLETS_SEEN: Strategy("describe_triplets", "answer_seen", seen=True),
+    Name.TRIPLETS_FIRST: Strategy("describe_triplets", "answer_unseen"),
+}
+"""The rows of table 6 in its order; `description-first` and `triplets-first` are those of tables 5 and 7."""
 
 
 class QuestionTask:
@@ -219,10 +229,9 @@ class CaptioningService(ChainService):
         answers = await self._say([(one.judge, one.turn) for one in pending])
         again: dict[int, tuple[Judge, Turn]] = {}
         for place, (one, said) in enumerate(zip(pending, answers, strict=True)):
-            if isinstance(said, Text):
-                text = one.task.strategy.second(one.task.prompt, said.text)
-                if text is not None:
-                    again[place] = one.judge, Turn(model=one.task.model, text=text)
+            turn = isinstance(said, Text) and one.task.strategy.second(one.turn, one.task.prompt, said.text)
+            if turn:
+                again[place] = one.judge, turn
         for place, said in zip(again, await self._say(list(again.values())), strict=True):
             answers[place] = said
         return answers

@@ -58,6 +58,8 @@ validations = group(
     "How far the judges agree with people, or with what is known to be true.",
     validate.Validations,
     annotators=validate.annotators,
+    claims=validate.claims,
+    scores=validate.scores,
     verdicts=validate.verdicts,
     planted=validate.planted,
     miniature=validate.miniature,

@@ -14,6 +14,7 @@ from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.rules import SIGNALS, Budget, BudgetUse
 from groundwatch.models.repository import write_repository
+from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
 from groundwatch.runtime.settings.reading import read
@@ -107,7 +108,8 @@ def check_settings(
     problems = reading.problems
     run(checked(reading.settings, os.environ, stages, problems))
     engines = {name: named_engine(reading.settings, name) for name in stages}
-    judges = reading.settings.verification.by_protocol() if "verification" in stages else {}
+    judges = reading.settings.verification.judges() if "verification" in stages else {}
+    own = sorted({one.own for one in registry.own_prompts(reading.settings.prompts.folder).values()} - {""})
     if as_json:
         print_json(
             {
@@ -117,6 +119,7 @@ def check_settings(
                 "notes": [concealed(note) for note in problems.notes],
                 "engines": engines,
                 "judges": judges,
+                "own_prompts": own,
             }
         )
     elif not problems.found:
@@ -124,6 +127,8 @@ def check_settings(
         say("engines: " + ", ".join(f"{name} {engine}" for name, engine in engines.items()))
         if judges:
             say("judges: " + ", ".join(f"{name} {engine}" for name, engine in judges.items()))
+        if own:
+            say(f"prompts: own: {', '.join(own)}")
         for note in problems.notes:
             say(f"note: {concealed(note)}")
     else:

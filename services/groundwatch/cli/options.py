@@ -37,6 +37,11 @@ ModelsOption = Annotated[
     ),
 ]
 
+BaselineOption = Annotated[
+    str,
+    typer.Option(metavar="VALUE", help="With --by and a tag: its value that the others are compared with."),
+]
+
 ArchiveOnlyOption = Annotated[
     bool, typer.Option("--archive-only", help="Leave out what is still only in the stream: needs no NATS.")
 ]

@@ -21,7 +21,7 @@ from groundwatch.cli.runs import NameArgument, WithOption, facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel
-from groundwatch.replay import results, running
+from groundwatch.replay import exports, running
 from groundwatch.replay.files import Manifest
 from groundwatch.replay.planning import Plan
 from groundwatch.replay.runs import Run, Runs
@@ -124,7 +124,7 @@ def start(
             judging = with_file(judging, with_settings)
             asked = msgspec.structs.replace(spec, settings=recorded_sections(judging))
             if file is not None:
-                begun = await results.begin_file(bus, judging, asked, file)
+                begun = await exports.begin_file(bus, judging, asked, file)
             else:
                 begun = await running.begin(bus, judging, asked)
             with shown(begun, as_json) as show:
@@ -306,7 +306,7 @@ def export(
             def tell(share: float) -> None:
                 bar.update(task, completed=share)
 
-            return await results.export(bus.js, spec, out, on_progress=tell)
+            return await exports.export(bus.js, spec, out, on_progress=tell)
 
     manifest = on_bus(settings, work, "export")
     size = out.stat().st_size

@@ -13,7 +13,7 @@ from groundwatch.addresses import without_secrets
 from groundwatch.cli.options import FolderOption, JsonOption, OnSystem
 from groundwatch.cli.output import confirmed, figures, place_of, print_json, program, say, with_reasons
 from groundwatch.errors import CheckFailed
-from groundwatch.replay import results, running
+from groundwatch.replay import retries, running
 from groundwatch.replay.results import Changed, changed
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.service import seconds_left
@@ -86,7 +86,7 @@ def show(
     async def work(bus: Bus) -> tuple[Run, Changed | None, dict[str, int]]:
         found = await (await Runs.open(bus.js)).get(name)
         faulty = any(found.counts.reasons.get(f"unscored: {reason}") for reason in REPLACEABLE)
-        said = await results.faults(bus.js, name) if faulty else {}
+        said = await retries.faults(bus.js, name) if faulty else {}
         wanted = found.counts.outcomes <= COMPARED if compare is None else compare
         if not wanted or found.spec.file:
             return found, None, said
@@ -197,7 +197,7 @@ def faults(settings: OnSystem, name: NameArgument, as_json: JsonOption = False) 
 
     async def work(bus: Bus) -> dict[str, int]:
         await (await Runs.open(bus.js)).get(name)
-        return await results.faults(bus.js, name)
+        return await retries.faults(bus.js, name)
 
     found = on_bus(settings, work, "runs", REPLAY)
     if as_json:
@@ -217,7 +217,7 @@ def retry(
 ) -> None:
     """Judge again just what is unscored because a judge had a fault. Exit status 1: some have one again."""
     settings = with_file(settings, with_settings)
-    done = on_bus(settings, lambda bus: results.retry(bus, settings, name), REPLAY, REPLAY)
+    done = on_bus(settings, lambda bus: retries.retry(bus, settings, name), REPLAY, REPLAY)
     if as_json:
         print_json(done)
     else:

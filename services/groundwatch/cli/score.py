@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.cli.options import ConfigOption, Configured, JsonOption, serve_metrics
+from groundwatch.cli.options import BaselineOption, ConfigOption, Configured, JsonOption, serve_metrics
 from groundwatch.cli.output import bars, print_json, print_json_line, render_numbers, say, show_published
 from groundwatch.errors import UsageError
 from groundwatch.evaluation.judging import judge_file, read_responses
@@ -22,9 +22,10 @@ from groundwatch.probing.suites import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import TallyRequest
+from groundwatch.protocols.published import beginning, is_outcome, json_lines, read_outcomes
 from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
-from groundwatch.reporting.report import Report
+from groundwatch.reporting.report import BASELINE, Report
 from groundwatch.runtime.delivery.outcomes import limits
 from groundwatch.runtime.services.run import stopping
 from groundwatch.system.connecting import prepare, run
@@ -39,7 +40,7 @@ def score(
         typer.Argument(
             help="Recorded responses (JSON lines: id, model, prompt, answer, images, reference, tags) or "
             "FaithScore's annotations, whose facts are then the reference. With --recorded: judgements, in "
-            "the format that the work published."
+            "the format that the work published, or outcomes, as --out writes them."
         ),
     ],
     recorded: Annotated[
@@ -73,6 +74,7 @@ def score(
             metavar="TAG", help="Tell apart responses with different values of this tag, such as strategy."
         ),
     ] = "",
+    baseline: BaselineOption = BASELINE,
     subset: Annotated[
         str | None, typer.Option(help="valor: the benchmark's subset, such as object-existence.")
     ] = None,
@@ -80,7 +82,10 @@ def score(
         int | None, typer.Option("--t", min=1, help="genception, recorded: the chains' length T.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="pope, recorded: the file of labels beside the answers.")
+        Path | None,
+        typer.Option(
+            help="pope, recorded: the file of labels beside the answers; amber: its folder of files."
+        ),
     ] = None,
     share: Annotated[
         float | None,
@@ -105,22 +110,20 @@ def score(
         "--images": images,
         "--annotation": annotation,
         "--published": published,
-        "--by": by,
-        "--config": config,
     }
     arithmetic: dict[str, object] = {"--t": t, "--labels": labels, "--share": share, "--tokens": tokens}
     for option, given in (judging if recorded else arithmetic).items():
         if given not in (None, "", False):
             raise UsageError(f"{option} {'does not go with' if recorded else 'goes with'} --recorded")
+    settings = prepare(config)
     if recorded:
         request = TallyRequest(
             file=file, subset=subset, t=t, labels=labels, share=share, tokens=_numbers(tokens)
         )
-        _count(protocol, request, as_json)
+        _count(protocol, request, by, baseline, as_json)
         return
     engines = {"extraction": engine, "verification": judge, "matching": judge}
-    settings = with_engines(prepare(config), engines, protocol)
-    registry.configure(settings.protocols)
+    settings = with_engines(settings, engines, protocol)
     if published and by:
         raise UsageError("--published and --by do not go together")
     beside = PublishedComparison(protocol) if published else None
@@ -140,21 +143,27 @@ def score(
         return
     found = registry.get(protocol)
     responses = read_responses(found.name, file, annotation, limits(settings.gateway.intake))
-    report = Report(by=by)
+    report = Report(by=by, baseline=baseline)
     with bars() as tell:
         progress = partial(tell, f"judging with {found.name}")
         run(judge_file(found, responses, settings, images, out, (beside or report).add, progress))
     if beside is not None:
         show_published(beside, as_json)
-    elif as_json:
-        print_json({"protocol": found.name, **report.to_dict()})
     else:
-        render(report, Console())
+        _show(report, found.name, as_json)
 
 
-def _count(protocol: str, request: TallyRequest, as_json: bool) -> None:
+def _count(protocol: str, request: TallyRequest, by: str, baseline: str, as_json: bool) -> None:
     tally = registry.method(protocol, "tally", "recorded judgements of").tally
     assert tally is not None
+    if not tally.outcomes and is_outcome(beginning(request.file)[1]) and not request.given:
+        report = Report(by=by, baseline=baseline)
+        for _, outcome in read_outcomes(json_lines(request.file), protocol):
+            report.add(outcome)
+        _show(report, protocol, as_json)
+        return
+    if by:
+        raise UsageError("--by needs outcomes, as --out writes them")
     result = tally.run(protocol, request)
     if as_json:
         print_json(result)
@@ -163,7 +172,14 @@ def _count(protocol: str, request: TallyRequest, as_json: bool) -> None:
     if shown is not None:
         Console().print(shown)
     else:
-        render_numbers(result, Console())
+        render_numbers(msgspec.to_builtins(result), Console())
+
+
+def _show(report: Report, protocol: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"protocol": protocol, **report.to_dict()})
+    else:
+        render(report, Console())
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
@@ -199,7 +215,7 @@ def probe_command(
         Path | None, typer.Option(help="Where its images lie; by default its subfolder images.")
     ] = None,
     strategy: Annotated[
-        Strategy, typer.Option(help="triplets-first: Tri-HE's mitigation, notes first and then unseen.")
+        Strategy, typer.Option(help="An arm of Tri-HE's table 6: triplets-first is its mitigation.")
     ] = Strategy.DIRECT,
     limit: Annotated[
         int | None,
@@ -259,7 +275,6 @@ def probe_command(
     if not every and (rounds is not None or fresh or metrics_port is not None):
         raise UsageError("--rounds, --fresh and --metrics-port go with --every")
     seconds = read_interval(every, "--every") if every else 0.0
-    registry.configure(settings.protocols)
     found, source = suite_of(suite, benchmark, images)
     chains = registry.method(suite).chain
     if t is not None and (chains is None or t > chains.max_length):
@@ -354,4 +369,6 @@ def show(probed: Probed, told: dict[str, Any], console: Console) -> None:
         if told.get(what):
             parts = ", ".join(f"{number} {name!s}" for name, number in told[what].items())
             console.print(f"{what.replace('_', ' ')}: {parts}")
+    if probed.asked:
+        console.print(f"asked in words of your own: {', '.join(sorted(probed.asked))}")
     console.print(f"run kept in {probed.plan.folder}", style="dim")

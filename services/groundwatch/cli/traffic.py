@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from groundwatch.cli.options import ArchiveOnlyOption, Configured, JsonOption, OnSystem, WithHistory
+from groundwatch.cli.options import (
+    ArchiveOnlyOption,
+    BaselineOption,
+    Configured,
+    JsonOption,
+    OnSystem,
+    WithHistory,
+)
 from groundwatch.cli.output import print_json, progress_bar, say, show_published
 from groundwatch.client.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
@@ -25,7 +32,7 @@ from groundwatch.reporting.compare.render import html_report, render_comparison
 from groundwatch.reporting.live import LiveView
 from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
-from groundwatch.reporting.report import Report
+from groundwatch.reporting.report import BASELINE, Report
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.system.connecting import NOTHING_FOUND, find_running, history, on_bus, run
@@ -147,6 +154,7 @@ def report(
             help=f"Tell apart by any of {', '.join(DIMENSIONS)}, or by a tag, such as strategy.",
         ),
     ] = "",
+    baseline: BaselineOption = BASELINE,
     since: Annotated[
         str,
         typer.Option(
@@ -167,8 +175,8 @@ def report(
     """
     names = list(dict.fromkeys(name for one in by.split(",") if (name := one.strip())))
     if since or until or archive_only or stream_only or len(names) > 1 or set(names).intersection(DIMENSIONS):
-        if beside is not None:
-            raise UsageError("--published goes with no time, source or dimension")
+        if beside is not None or baseline != BASELINE:
+            raise UsageError("--published and --baseline go with no time, source or dimension")
         if archive_only and stream_only:
             raise UsageError("--archive-only and --stream-only do not go together")
         now = time.time()
@@ -185,7 +193,7 @@ def report(
         return
     if beside is not None and by:
         raise UsageError("--published and --by do not go together")
-    found = beside or Report(by=by)
+    found = beside or Report(by=by, baseline=baseline)
     alarms = Alarms(settings.alarm.rule)
 
     async def work(bus: Bus) -> None:

@@ -23,7 +23,6 @@ from groundwatch.demo.live import play
 from groundwatch.demo.shared import HERE, Kept, Screen, kept
 from groundwatch.errors import CheckFailed, SettingsError, UsageError
 from groundwatch.models.repository import ServedModel
-from groundwatch.protocols import registry
 from groundwatch.reporting.alarms import tell as tell_alarm
 from groundwatch.reporting.live import LiveView
 from groundwatch.reporting.render import render
@@ -78,7 +77,7 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
                 f"  models         {', '.join(system.triton.models)} at {system.triton.url} (gRPC), "
                 f"metrics {system.triton.metrics_url}"
             )
-        judges = system.settings.verification.by_protocol()
+        judges = system.settings.verification.judges()
         say(f"  judges         {' · '.join(f'{name} {engine}' for name, engine in judges.items())}")
         say("  look           groundwatch watch · groundwatch report · groundwatch audit")
         say("  stop           Ctrl-C")
@@ -109,7 +108,6 @@ def serve(
         )
     if not settings.nats.url:
         raise SettingsError("setting 'nats.url' is needed here: set it, GROUNDWATCH_NATS__URL, or --nats")
-    registry.configure(settings.protocols)
     run(run_service(stage, settings, wait))
 
 

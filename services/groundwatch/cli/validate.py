@@ -17,15 +17,22 @@ from groundwatch.cli.options import Configured, JsonOption, OnServer, add_comman
 from groundwatch.cli.output import bars, print_json, progress_bar, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.evaluation import judging
+from groundwatch.evaluation.claims import agreement, judge_labelled
+from groundwatch.events import ResponseScored
+from groundwatch.probing.probe import with_engines
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import load
-from groundwatch.protocols.method import CommandResult
+from groundwatch.protocols.base import Stage, load
+from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, CommandResult
+from groundwatch.protocols.mhalubench import read_labelled
 from groundwatch.protocols.people import (
     AnnotatorAgreement,
+    PersonsScores,
     PersonsVerdict,
+    ScoreAgreement,
     VerdictAgreement,
     annotator_agreement,
     read_annotators,
+    score_agreement,
 )
 from groundwatch.protocols.published import read_lines
 from groundwatch.statistics.intervals import Interval
@@ -58,6 +65,39 @@ def verdicts(
     if metrics_file is not None:
         judging.write_metrics(metrics_file, found)
     print_json(found) if as_json else render_verdicts(found, Console())
+
+
+def scores(
+    file: Annotated[Path, typer.Argument(help="Outcomes (JSON lines), as score --out writes them.")],
+    people: Annotated[
+        Path,
+        typer.Argument(help="What people say of them (JSON lines: id, scores, mentioned, hallucinated)."),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Scores of answers against people's: correlations, and how many of the objects were found."""
+    outcomes = (outcome for _, outcome in read_lines(file, ResponseScored))
+    found = score_agreement(read_lines(people, PersonsScores), outcomes)
+    print_json({"agreement": found}) if as_json else render_scores(found, Console())
+
+
+def claims(
+    settings: Configured,
+    file: Annotated[Path, typer.Argument(help="MHaluBench's labelled claims (JSON).")],
+    images: Annotated[Path | None, typer.Option(help=JUDGED_IMAGES)] = None,
+    judge: Annotated[str, typer.Option(help=JUDGE)] = "",
+    protocol: Annotated[
+        str, typer.Option(help="Whose verifier judges them; the gateway's own protocol when absent.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Any verifier against people's labels of claims: precision, recall and F1 of both classes, AUC."""
+    name = protocol or settings.gateway.protocols[0]
+    chosen = with_engines(settings, {Stage.VERIFICATION.value: judge}, name)
+    answers = read_labelled(file)
+    with bars() as tell:
+        outcomes = run(judge_labelled(answers, name, chosen, images, tell))
+    _show(agreement(answers, outcomes), as_json)
 
 
 def planted(
@@ -121,6 +161,23 @@ def render_planted(told: Mapping[str, Any], found: Sequence[judging.Found], cons
         table.add_row(one.protocol, one.kind.value, number, _share(one.recall), _share(one.false_alarms))
     console.print(table)
     console.print("Intervals are Wilson's, 95 %.")
+
+
+def render_scores(found: Sequence[ScoreAgreement], console: Console) -> None:
+    table = table_of(
+        "Agreement of scores with people", "", "", "number", "value (95 % interval)", "n", left=3
+    )
+    for one in found:
+        numbers = {
+            f"{score}: {name}": interval
+            for score, each in one.scores.items()
+            for name, interval in each.items()
+        }
+        if one.accuracy_coverage is not None:
+            numbers |= {"Acc (F)": one.accuracy_faithfulness, "Acc (C)": one.accuracy_coverage}
+        for name, interval in numbers.items():
+            table.add_row(one.protocol, one.model, name, _share(interval), str(interval.n if interval else 0))
+    console.print(table)
 
 
 def render_verdicts(found: dict[str, VerdictAgreement], console: Console) -> None:

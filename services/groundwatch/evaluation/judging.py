@@ -27,6 +27,7 @@ from groundwatch.image_files import read_image_file
 from groundwatch.language.subsentences import Span, split
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.method import IMAGE_ENDINGS
 from groundwatch.protocols.people import PersonsVerdict, VerdictAgreement, decision_on, verdict_agreement
 from groundwatch.protocols.planted import (
     Caption,
@@ -80,8 +81,12 @@ class Responses:
             yield found
 
 
+DIGEST = 64
+"""Hex digits of a SHA-256."""
+
+
 class ImageFolder:
-    """Images of a folder for judges that look: by SHA-256 of their bytes, or by plain file name.
+    """Images of a folder for judges that look: by SHA-256 of their bytes, by plain file name or its stem.
 
     A name with a path in it reads nothing: what is judged does not choose files.
     """
@@ -92,12 +97,13 @@ class ImageFolder:
         self._folder = folder
         self._limits = limits
         self._by_digest: dict[str, Path] | None = None
+        self._stems = {path.stem: path for path in folder.iterdir() if path.suffix.lower() in IMAGE_ENDINGS}
 
     async def load(self, image: str) -> tuple[bytes, str]:
         """Bytes and media type. Raises `FileNotFoundError` when there is none, `InputError` for no image."""
-        found = self._digests().get(image)
+        found = self._digests().get(image) if len(image) == DIGEST else None
         if found is None and image == Path(image).name:
-            found = self._folder / image
+            found = self._stems.get(image, self._folder / image)
         if found is None or found.is_symlink() or not found.is_file():
             raise FileNotFoundError(image)
         checked = check_image(self._read(found), self._limits)

@@ -7,8 +7,8 @@ same answers. The truth uses none of the monitor's parts.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
@@ -17,10 +17,12 @@ from typing import Any
 import msgspec
 
 from groundwatch.errors import GroundwatchError, Unscorable, UsageError
+from groundwatch.evaluation.cascading import MOST, believed, cascade_rates, rows
+from groundwatch.evaluation.detecting import TARGETS, Statement, detector_verdicts, summary
 from groundwatch.events import ClaimsExtracted, Judge, Reference, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
-from groundwatch.generation.engines import cosine
-from groundwatch.matching.engines import SemanticEngine
+from groundwatch.generation.engines.base import cosine
+from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.miniature.language import PROMPTS, Truth, objects, triplets, truth
 from groundwatch.miniature.world import Scene, missing_partners, png, scenes
 from groundwatch.models.embeddings import SentenceEmbedder
@@ -28,6 +30,7 @@ from groundwatch.models.serving.images import GenerationRequest, Generator, Imag
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
+from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.scoring import CATEGORIES
 from groundwatch.protocols.genception.scoring import gc_at
@@ -374,7 +377,12 @@ def _facts(model: Judged) -> list[Facts]:
     return [facts for facts in found if facts]
 
 
-def measured(models: Sequence[Judged], gc: dict[str, float]) -> dict[str, Any]:
+def measured(
+    models: Sequence[Judged],
+    gc: dict[str, float],
+    statements: Mapping[str, Sequence[Statement]],
+    cascade: dict[str, Any],
+) -> dict[str, Any]:
     by_name = {model.name: model for model in models}
     faith = faithscore_agreement(models)
     true = {name: found["true"] for name, found in faith["by_model"].items()}
@@ -387,6 +395,8 @@ def measured(models: Sequence[Judged], gc: dict[str, float]) -> dict[str, Any]:
         "biased": biased_agreement(by_name[GRADED[-1]]),
         "genception": {"gc_at_3": gc, "order": best_first, "true_order": sorted(true, key=true.__getitem__)},
         "alarm": alarms(by_name[GRADED[0]], by_name[GRADED[-1]]),
+        "detector": {kind: summary(judged) for kind, judged in statements.items()},
+        "cascade": cascade,
     }
     return found | {"promises": promises(found)}
 
@@ -405,6 +415,13 @@ def promises(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "false_alarms_per_10000": (false, "≤ 1", false <= 1),
         "gc_order_is_the_true_order": (same, "true", same),
     }
+    for kind, least in TARGETS.items():
+        right = found["detector"][kind]["right"]
+        values[f"detector_{kind}"] = (right, f"≥ {least:.2f}", right is not None and right >= least)
+    share, errors = found["cascade"]["share_last"], found["cascade"]["rate_error"]
+    values["cascade_share_last"] = (share, f"≤ {MOST:.2f}", share <= MOST)
+    wanted, error = errors["last_judge"], errors["cascade"]
+    values["cascade_rate_error"] = (error, f"≤ {wanted:.4f}", error <= wanted)
     return {
         name: {"found": value, "promised": promised, "holds": holds}
         for name, (value, promised, holds) in values.items()
@@ -413,12 +430,19 @@ def promises(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 async def measure(scenes: int, progress: Progress) -> dict[str, Any]:
     """Run it. Raises `UsageError` without checkpoints."""
-    if absent := [name for name in (*GRADED, "verifier", "generator") if not (MINIATURE / name).is_dir()]:
+    if absent := [
+        name for name in (*GRADED, "verifier", "generator", "detector") if not (MINIATURE / name).is_dir()
+    ]:
         raise UsageError(f"no checkpoint {MINIATURE / absent[0]}: train it, or install the whole package")
     began = time.monotonic()
     models = await judge_models(MINIATURE, scenes, progress)
     gc = chains(MINIATURE, GRADED, min(scenes, SEEDS_OF_CHAINS), progress)
-    return measured(models, gc) | {"seconds": round(time.monotonic() - began, 1)}
+    faithscore = registry.get("faithscore")
+    statements = await detector_verdicts(MINIATURE / "detector", faithscore, scenes, SEED + 2, progress)
+    judged = chain.from_iterable(statements.values())
+    cascade = await cascade_rates(models, MINIATURE / "detector", believed(judged), faithscore, progress)
+    found = measured(models, gc, statements, cascade)
+    return found | {"seconds": round(time.monotonic() - began, 1)}
 
 
 def show(found: dict[str, Any]) -> Group:
@@ -448,6 +472,16 @@ def show(found: dict[str, Any]) -> Group:
             *(f"{one[key]['value']:.3f}" if one[key] else "–" for key in ("spearman", "kendall")),
             str(one["n"]),
         )
+    detector = _table("detector, by boxes", "statements", "undecided", "right of the others", "Brier", "ECE")
+    for name, one in found["detector"].items():
+        shares = (f"{one['undecided']:.1%}", f"{one['right']:.3f}" if one["right"] is not None else "–")
+        off = (f"{one['brier']:.4f}", f"{one['calibration_error']:.4f}")
+        detector.add_row(name, str(one["statements"]), *shares, *off)
+    cascade = _table(
+        "judges in a row, of the same facts", "true", "cascade", "wrong", "last judge alone", "wrong"
+    )
+    for row in rows(found["cascade"]):
+        cascade.add_row(*row)
     promises = _table("promise", "wanted", "found", "holds")
     for name, one in found["promises"].items():
         value = one["found"]
@@ -455,7 +489,7 @@ def show(found: dict[str, Any]) -> Group:
         holds = "yes" if one["holds"] else styled(("no", "red"))
         promises.add_row(name.replace("_", " "), one["promised"], shown, holds)
     title = f"The monitor against the known truth of {found['scenes']} scenes for each model"
-    return Group(title, "", models, responses, promises, f"{found['seconds']:.0f} s")
+    return Group(title, "", models, responses, detector, cascade, promises, f"{found['seconds']:.0f} s")
 
 
 def _table(first: str, *others: str) -> Table:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
-from groundwatch.generation.engines import GenerationEngine, Vector, build, cosine
+from groundwatch.events import ChainAdvanced, ChainStep, Judge
+from groundwatch.generation.engines import build
+from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
 from groundwatch.models.engines import load_images
 from groundwatch.models.replies import Generated
 from groundwatch.protocols.base import Stage
+from groundwatch.protocols.prompts import asked_digest
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.service import next_stage
@@ -77,7 +79,7 @@ class GenerationService(ChainService):
         to = next_stage(protocol, Stage.GENERATION) if len(chain.steps) >= chain.length else Stage.CAPTIONING
         if await self.already_done(work.arrived, chain, to):
             return Result()
-        judge = self.engine.judge(digest(protocol.generation_prompt(""))[:16])
+        judge = self.engine.judge(asked_digest(protocol.generation_prompt("")))
         self.check_judge(chain, judge)
         prompt = protocol.generation_prompt(chain.steps[-1].description)
         return _Pending(chain=chain, prompt=prompt, judge=judge, to=to)

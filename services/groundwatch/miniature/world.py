@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import TypeAlias
 
 import msgspec
 from PIL import Image, ImageDraw
@@ -36,6 +37,8 @@ PLACES = ("top left", "top right", "bottom left", "bottom right")
 GROUNDS = ((246, 246, 246), (226, 226, 232), (236, 230, 216), (222, 234, 226))
 PARTNERS = {"tree": "house", "moon": "star", "boat": "box"}
 """Kinds that the biased split shows together: where the first is, the second nearly always is too."""
+
+Box: TypeAlias = tuple[float, float, float, float]
 
 JITTER = 3
 SHADE = 14
@@ -132,21 +135,42 @@ def draw(shown: Scene, *, plain: bool = False) -> Image.Image:
     ground = random.choice(GROUNDS)
     image = Image.new("RGB", (SIDE, SIDE), ground)
     pen = ImageDraw.Draw(image)
-    jitter = {
-        place: (random.randint(-JITTER, JITTER), random.randint(-JITTER, JITTER), random.randint(-1, 1))
-        for place in PLACES
-    }
+    placed = _placed(shown, random, plain=plain)
     shades = {place: [random.randint(-SHADE, SHADE) for _ in range(3)] for place in PLACES}
-    for thing in shown.things:
-        x, y, grown = (0, 0, 0) if plain else jitter[thing.place]
+    for thing, (center, half_width) in zip(shown.things, placed, strict=True):
         red, green, blue = (
             max(0, min(255, value + (0 if plain else shade)))
             for value, shade in zip(COLORS[thing.color], shades[thing.place], strict=True)
         )
-        half = SIDE // 4
-        center = (half + 2 * half * thing.column + x, half + 2 * half * thing.row + y)
-        _draw(pen, thing.kind, (red, green, blue), ground, center, SIZES[thing.size] + grown)
+        _draw(pen, thing.kind, (red, green, blue), ground, center, half_width)
     return image
+
+
+def boxes(shown: Scene) -> tuple[Box, ...]:
+    """Where the pixels of each thing lie in the drawn scene: x0, y0, x1, y1 from 0 to 1 of its sides."""
+    random = Random(shown.seed)
+    random.choice(GROUNDS)  # As `draw` does first: the places come after it.
+    found = []
+    for thing, (center, half_width) in zip(shown.things, _placed(shown, random), strict=True):
+        alone = Image.new("RGB", (SIDE, SIDE))
+        _draw(ImageDraw.Draw(alone), thing.kind, (255, 255, 255), (0, 0, 0), center, half_width)
+        x0, y0, x1, y1 = alone.getbbox() or (0, 0, 0, 0)
+        found.append((x0 / SIDE, y0 / SIDE, x1 / SIDE, y1 / SIDE))
+    return tuple(found)
+
+
+def _placed(shown: Scene, random: Random, *, plain: bool = False) -> list[tuple[tuple[int, int], int]]:
+    """The center and half the width of each thing, in pixels."""
+    jitter = {
+        place: (random.randint(-JITTER, JITTER), random.randint(-JITTER, JITTER), random.randint(-1, 1))
+        for place in PLACES
+    }
+    half, found = SIDE // 4, []
+    for thing in shown.things:
+        x, y, grown = (0, 0, 0) if plain else jitter[thing.place]
+        center = (half + 2 * half * thing.column + x, half + 2 * half * thing.row + y)
+        found.append((center, SIZES[thing.size] + grown))
+    return found
 
 
 def png(shown: Scene) -> bytes:

@@ -19,6 +19,7 @@ from groundwatch.events import Judge
 from groundwatch.models.embeddings import SentenceEmbedder, embedder
 from groundwatch.models.replies import Image
 from groundwatch.models.settings import ChatSettings
+from groundwatch.orientation import upright_file
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 
 if TYPE_CHECKING:
@@ -104,6 +105,16 @@ async def in_turn(ask: Callable[[T], R], items: Iterable[T]) -> list[R | Groundw
         results.append(attempt(ask, item))
         await asyncio.sleep(0)
     return results
+
+
+def upright_images(load: LoadImage) -> LoadImage:
+    """For models behind endpoints of which some look at EXIF data and some do not."""
+
+    async def turned(name: str) -> Image:
+        data, media_type = await load(name)
+        return await asyncio.to_thread(upright_file, data), media_type
+
+    return turned
 
 
 async def load_images(load: LoadImage, names: Iterable[str]) -> list[Image]:

@@ -29,7 +29,7 @@ PALETTE = {
     "pink": (250, 150, 190),
     "brown": (120, 70, 30),
 }
-_CELL = re.compile(r"row (\d), column (\d) is (\w+)")
+CELL = re.compile(r"row (\d), column (\d) is (\w+)")
 
 
 def describe(data: bytes) -> str:
@@ -49,7 +49,7 @@ def paint(text: str) -> bytes:
     from PIL import Image
 
     small = Image.new("RGB", (GRID, GRID), PALETTE[BACKGROUND])
-    for row, column, name in _CELL.findall(text):
+    for row, column, name in CELL.findall(text):
         place = (int(column) - 1, int(row) - 1)
         if name in PALETTE and all(0 <= at < GRID for at in place):
             small.putpixel(place, PALETTE[name])

@@ -31,6 +31,18 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     cut_off: bool = False
 
 
+class Detection(msgspec.Struct, frozen=True):
+    """Where an image shows what a phrase names, with the detector's score from 0 to 1.
+
+    `text` is the phrase's place among those that were asked for; `box` is x0, y0, x1, y1 from 0 to 1 of the
+    width and height of the upright image.
+    """
+
+    text: int
+    box: tuple[float, float, float, float]
+    score: float
+
+
 class Generated(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of an image that a generator made, unchecked."""
 

@@ -18,7 +18,7 @@ from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.models.serving.parameters import checkpoint_digest
 
 TEMPLATES = Path(__file__).with_name("triton_models")
-KINDS = ("lvlm", "verifier", "image_encoder", "text_encoder", "generator")
+KINDS = ("lvlm", "verifier", "image_encoder", "text_encoder", "generator", "detector")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "(.*)" \} \}\n?', re.MULTILINE)
@@ -62,8 +62,8 @@ def found_in(folder: Path) -> dict[str, ServedModel]:
     """The checkpoints in a folder's subfolders, each under its folder's name.
 
     A file `served.toml` in the folder says it all instead. Else what a checkpoint is, its files tell; a
-    vision-language one is a verifier when its name begins so, and LVLM otherwise. One thread each: the
-    processes of several small models would else fight for the cores.
+    vision-language one is a detector when its architecture is one, a verifier when its name begins so, and
+    LVLM otherwise. One thread each: the processes of several small models would else fight for the cores.
     """
     if (manifest := folder / "served.toml").is_file():
         return read_manifest(manifest)
@@ -137,6 +137,8 @@ def _kind_of(checkpoint: Path) -> str:
     if not (checkpoint / "config.json").is_file():
         return ""
     if (checkpoint / "tokenizer.json").is_file() or (checkpoint / "tokenizer_config.json").is_file():
+        if 'ForObjectDetection"' in (checkpoint / "config.json").read_text("utf-8", "replace"):
+            return "detector"
         return "verifier" if checkpoint.name.startswith("verifier") else "lvlm"
     return "image_encoder" if (checkpoint / "preprocessor_config.json").is_file() else ""
 

@@ -1,12 +1,13 @@
 """How models are reached: apart from the clients, which are heavy, since every service reads settings."""
 
+import math
 from collections.abc import Callable
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from groundwatch.events import Usage
-from groundwatch.section import AtLeastOne, Count, HttpAddress, Named, NotNegative, Positive, Section
+from groundwatch.section import AtLeastOne, Count, HttpAddress, Named, NotNegative, Positive, Section, wrong
 
 OnCall: TypeAlias = Callable[[str, float, Usage], None]
 """Told of every request: how it ended (a `CallKind`), seconds it took, and what it used."""
@@ -56,8 +57,37 @@ def _place(url: str) -> str:
     return url
 
 
+class DetectorSettings(Section):
+    """How the verification engine `detector` decides by boxes.
+
+    A box with the score s is what its label says with the probability 1 / (1 + exp(-(intercept + slope ·
+    ln(s / (1 - s))))), which is Platt scaling of the detector's own logit. A statement is refuted where its
+    probability is below `lower`, supported from `upper` on, and undecided between. One thing is left of or
+    above another when their centers lie `margin` of the image's width or height apart, or more. `attributes`:
+    properties that this detector tells apart when it is asked for a "small ball"; others are left undecided.
+    """
+
+    slope: Positive = 1.0
+    intercept: float = 0.0
+    lower: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    upper: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    attributes: tuple[Literal["size", "material", "shape", "pattern", "age"], ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.lower > self.upper:
+            raise wrong("upper", "must not be below detector.lower")
+        return self
+
+    def probability(self, score: float) -> float:
+        """That a box with this score (0 to 1) is what its label says."""
+        logit = math.log(max(score, 1e-9) / max(1 - score, 1e-9))
+        return 1 / (1 + math.exp(-max(-700.0, min(700.0, self.intercept + self.slope * logit))))
+
+
 class TritonSettings(AskingSettings):
-    """Where Triton's gRPC is. `lvlm` to `generator` name the served models."""
+    """Where Triton's gRPC is. `lvlm` to `detector` name the served models."""
 
     url: Annotated[str, AfterValidator(_place), Field(json_schema_extra={"pattern": "^[^/]+:[0-9]+$"})] = (
         "localhost:8001"
@@ -71,3 +101,4 @@ class TritonSettings(AskingSettings):
     image_encoder: Named = "image_encoder"
     text_encoder: Named = "text_encoder"
     generator: Named = "generator"
+    detector: Named = "detector"

@@ -12,12 +12,13 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError, Unavailable, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
-from groundwatch.generation.engines import GenerationEngine, Vector, cosine
+from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
 from groundwatch.models.replies import Text
 from groundwatch.probing.runfile import Answer, Round
 from groundwatch.probing.suites import ATTEMPTS, LONGEST_PAUSE, PAUSE, Asker, why
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.method import Question
+from groundwatch.protocols.prompts import asked_digest
 from groundwatch.runtime.stores.images import check_image
 
 
@@ -45,7 +46,7 @@ class Chains:
         prompt = self.protocol.description_prompt(response)
         chain = ChainAdvanced(response=response, protocol=self.protocol.name, length=self.length)
         describer = self.asker.judge(prompt)
-        painter = self.generation.judge(digest(self.protocol.generation_prompt(""))[:16])
+        painter = self.generation.judge(asked_digest(self.protocol.generation_prompt("")))
         judges = {Stage.CAPTIONING.value: describer, Stage.GENERATION.value: painter}
         key = question.id
         try:
@@ -96,7 +97,7 @@ class Chains:
         except InputError as error:
             raise Unscorable("unreadable_image", f"generated: {error}") from error
         similarity = cosine(*await self._encoded(seed, image.data))
-        painter = self.generation.judge(digest(self.protocol.generation_prompt(""))[:16])
+        painter = self.generation.judge(asked_digest(self.protocol.generation_prompt("")))
         now: dict[str, Judge] = {Stage.CAPTIONING.value: judge, Stage.GENERATION.value: painter}
         if now != chain.judges:
             # One number is never of two judges: run again, and the chain begins anew with those of now.

@@ -13,7 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from groundwatch.addresses import shown_address
-from groundwatch.captioning.engines import CaptioningEngine
+from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.client.sending import Sender
 from groundwatch.errors import UsageError
 from groundwatch.events import (
@@ -24,6 +24,7 @@ from groundwatch.events import (
     ResponseScored,
     Strategy,
     Usage,
+    own_prompts,
 )
 from groundwatch.probing.chains import ChainRun, Chains
 from groundwatch.probing.runfile import IMAGES, Answer, Header, Judged, RunFile
@@ -32,7 +33,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.method import Progress, Question, mean_of
 from groundwatch.replay.pipeline import Pipeline, judging_stage
-from groundwatch.reporting.report import Report
+from groundwatch.reporting.report import Report, prompts_in
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
@@ -75,13 +76,20 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         """Outcomes without a score, by reason; an unanswered question is among them with its own."""
         return _count(one.reason for one in self.outcomes if one.outcome is not OutcomeKind.SCORED)
 
+    @property
+    def asked(self) -> set[str]:
+        """The prompts in the user's own words that the model was asked."""
+        return {name for one in self.answers for name in own_prompts(one.judge.prompt)}
+
     def report(self) -> Report:
         report = Report()
         for outcome in self.outcomes:
-            report.add(outcome)
+            # However long a run took, its answers are of one round.
+            report.add(msgspec.structs.replace(outcome, recorded_at=0.0))
         return report
 
     def to_dict(self) -> dict[str, Any]:
+        models = self.report().models()
         return {
             "suite": self.suite,
             "model": self.plan.target.model,
@@ -96,7 +104,8 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
             "scored": len(self.outcomes) - sum(self.unscored.values()),
             "unscored": self.unscored,
             "figures": msgspec.to_builtins(self.figures),
-            "models": msgspec.to_builtins(list(self.report().models())),
+            "own_prompts": sorted(self.asked.union(prompts_in(models))),
+            "models": msgspec.to_builtins(list(models)),
         }
 
 

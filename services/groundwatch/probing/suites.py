@@ -21,7 +21,8 @@ import msgspec
 from pydantic import ValidationError
 
 from groundwatch.addresses import shown_address
-from groundwatch.captioning.engines import CaptioningEngine, Turn, build
+from groundwatch.captioning.engines import build
+from groundwatch.captioning.engines.base import CaptioningEngine, Turn
 from groundwatch.captioning.service import STRATEGIES, TAG
 from groundwatch.errors import (
     GroundwatchError,
@@ -256,15 +257,12 @@ class Asker:
         return self.engine.judge(self.model, STRATEGIES[self.strategy].digest(prompt))
 
     async def _turns(self, prompt: str, images: Sequence[Image]) -> Text | GroundwatchError:
-        first = await self._turn(
-            Turn(model=self.model, text=STRATEGIES[self.strategy].first(prompt), images=tuple(images))
-        )
-        if not isinstance(first, Text):
+        strategy = STRATEGIES[self.strategy]
+        turn = Turn(model=self.model, text=strategy.first(prompt), images=tuple(images))
+        first = await self._turn(turn)
+        if not isinstance(first, Text) or (turn_after := strategy.second(turn, prompt, first.text)) is None:
             return first
-        text = STRATEGIES[self.strategy].second(prompt, first.text)
-        if text is None:
-            return first
-        second = await self._turn(Turn(model=self.model, text=text))
+        second = await self._turn(turn_after)
         if isinstance(second, Text):
             return msgspec.structs.replace(second, usage=first.usage + second.usage)
         return second

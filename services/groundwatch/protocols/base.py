@@ -6,6 +6,7 @@ A protocol does no input or output and knows no broker. Adding one means adding 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -51,7 +52,7 @@ class Stage(StrEnum):
     SCORING = "scoring"
 
 
-ELSEWHERE = ("llm", "visual", "triton")
+ELSEWHERE = ("llm", "visual", "triton", "detector")
 """Verification engines that ask a model which is served elsewhere: what they say has its price."""
 
 FOR_ANY = ("", "embedded", "noop")
@@ -71,9 +72,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     It is the sum of the values `of` by that of the values `over`, where a name counts as often as it stands
     there; without `over` the mean of `of` over answers. With `per_unit` that is taken within each
     `EvaluationProtocol.unit` first, and averaged over these: one whose value `gate` is below 1 anywhere is
-    then 0; one without that value, or whose values `part` do not add up to 1 yet, is in no number. `bounds`
-    of a mean are those of the score where they are not given. By one that is `ranked` models have ranks, the
-    highest first.
+    then 0; one without that value is in no number. With `part`, a unit's answers are in `groups`, and one
+    whose values `part` do not add up to 1 is in no number. `bounds` of a mean are those of the score where
+    they are not given. By one that is `ranked` models have ranks, the highest first.
     """
 
     name: str
@@ -87,10 +88,15 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     bounds: tuple[float, float] | None = None
     ranked: bool = False
 
+    @property
+    def values(self) -> set[str]:
+        """The names of all values that it is made from."""
+        return {name for name in (*self.of, *self.over, self.gate, self.part) if name}
 
-def read_figures(package: str) -> tuple[Figure, ...]:
-    """The file `figures.toml` of a package: a section for each figure, by its name."""
-    read = msgspec.toml.decode(files(package).joinpath("figures.toml").read_bytes())
+
+def read_figures(package: str, name: str = "figures") -> tuple[Figure, ...]:
+    """The file `NAME.toml` of a package: a section for each figure, by its name."""
+    read = msgspec.toml.decode(files(package).joinpath(f"{name}.toml").read_bytes())
     return tuple(msgspec.convert({"name": name, **one}, Figure) for name, one in read.items())
 
 
@@ -155,7 +161,8 @@ class EvaluationProtocol:
     stands for all. `bounds` are those of its score, `headline` the figures that its paper reports. In
     `package` lie its prompt files: `prompt_files` are those that an LLM engine uses at a stage, and the
     extraction takes `extraction_steps` calls at most, in order. `in_order` lets a claim match only the
-    feature of its own number.
+    feature of its own number. `group_seconds` is how long the answers to a unit make up one group, where its
+    figures have parts.
     """
 
     name: str
@@ -169,6 +176,7 @@ class EvaluationProtocol:
     prompt_files: Mapping[Stage, tuple[str, ...]] = MappingProxyType({})
     extraction_steps: ClassVar[int] = 0
     in_order: bool = False
+    group_seconds: float = math.inf
 
     def verifier(self, served: str = "") -> str:
         """The first of its verifiers that runs here, or is `served` elsewhere."""
@@ -198,7 +206,7 @@ class EvaluationProtocol:
     def prompt_digest(self, stage: Stage) -> str:
         """Digest of every prompt that an LLM engine uses at this stage; empty where it asks nothing."""
         names = self.prompt_files.get(stage, ())
-        return combined_digest(prompts.load(self.package, name) for name in names) if names else ""
+        return combined_digest([prompts.load(self.package, name) for name in names]) if names else ""
 
     def ask(self, prompt: str, form: type[prompts.Form], **data: str) -> Step:
         return prompts.load(self.package, prompt).step(form, **data)

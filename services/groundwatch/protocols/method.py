@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from groundwatch.terminal import RenderableType
 
 EMBEDDING_MODEL = "Folder of a sentence-transformers model in place of the embedded one."
+JUDGE = "Who judges, such as triton or visual. By default as in settings."
+JUDGED_IMAGES = "A folder of the images, by file name or its stem, for a judge that looks."
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many are done, and of how many."""
@@ -38,8 +40,8 @@ class TallyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to count: the file, and what else was given; None stands for what was not.
 
     `subset` is the part of a benchmark that the file belongs to, `t` the length of a chain, `labels` the
-    file of labels beside a file of answers. `share` and `tokens` ask where the hallucinations are: on this
-    share of object pairs, and within the first tokens of an answer.
+    file of labels beside a file of answers, or the folder of the benchmark's files. `share` and `tokens` ask
+    where the hallucinations are: on this share of object pairs, and within the first tokens of an answer.
     """
 
     file: Path
@@ -60,13 +62,15 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
     `compute` reads the request's file and counts; it raises `FileFormatError` naming file, line and key.
     `needs` maps what must be given to what to say of it, `takes` is what may be. `tell` shows the result to
-    people; without it, or where it gives None, the names are printed with their numbers.
+    people; without it, or where it gives None, the names are printed with their numbers. A file of outcomes
+    is for `compute` if it reads `outcomes`, else the report is printed.
     """
 
     compute: Callable[[TallyRequest], Result]
     needs: Mapping[str, str] = {}
     takes: frozenset[str] = frozenset()
     tell: Callable[[Result], RenderableType | None] | None = None
+    outcomes: bool = False
 
     def run(self, name: str, request: TallyRequest) -> Result:
         """The result; raises `UsageError` for what is missing or what this tally does not take."""
@@ -119,7 +123,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Images:
-    """The images under a folder, by file name or by its stem; a name with a path in it finds nothing."""
+    """The images under a folder, by file name, by its stem, or by the path below the folder."""
 
     def __init__(self, folder: Path, read: Callable[[Path], bytes]) -> None:
         if not folder.is_dir():
@@ -131,6 +135,7 @@ class Images:
             if path.suffix.lower() in IMAGE_ENDINGS and path.is_file()
         ]
         self._found = {path.stem: path for path in self.paths} | {path.name: path for path in self.paths}
+        self._found |= {path.relative_to(folder).as_posix(): path for path in self.paths}
 
     def picture(self, name: str) -> Picture | None:
         path = self._found.get(name)

@@ -5,18 +5,35 @@ fits: is this fact in the image, is this sub-sentence descriptive, which object 
 
 Verdicts: one JSON object a line, the response by `id` (and `tenant`), the `protocol`, the `claim` as its text
 or as its number from 0 among the outcome's claims, and `holds`: whether it is in the image.
+
+Scores: one JSON object a line, the response by `id` (and `tenant`), with `scores` as people give them, each
+under the name of the number that it is held against, and the objects that the answer names (`mentioned`),
+those of them that are not in the image also in `hallucinated`. Tables 4 and 6 of VALOR-Eval, table 3 of
+Tri-HE and tables 3 and 7 of FaithScore are made of such.
+
+Labelled answers: the claims of an answer are given, and any verifier judges them anew. "Hallucinated" is the
+positive class, as in MHaluBench (Chen et al., ACL 2024, section 5).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import msgspec
 
+from groundwatch.errors import UsageError
 from groundwatch.events import Decision, ResponseScored
-from groundwatch.protocols.published import read_lines
-from groundwatch.statistics.agreement import fleiss_kappa, krippendorff_alpha
-from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
+from groundwatch.protocols.base import folded
+from groundwatch.protocols.published import Place, read_lines
+from groundwatch.statistics.agreement import (
+    correlations,
+    fleiss_kappa,
+    krippendorff_alpha,
+    roc_auc,
+)
+from groundwatch.statistics.intervals import Interval, RatioSums, bootstrap, cluster_rate
 
 PEOPLE = (Decision.SUPPORTED.value, Decision.REFUTED.value)
 JUDGE = tuple(decision.value for decision in Decision)
@@ -165,3 +182,212 @@ def _kappa(counts: Counter[tuple[str, str]]) -> float | None:
     if by_chance == 1:
         return None
     return (sum(counts[one, one] for one in PEOPLE) / total - by_chance) / (1 - by_chance)
+
+
+class PersonsScores(msgspec.Struct, frozen=True, kw_only=True):
+    """What people say of one whole answer: a line of the file."""
+
+    id: str
+    tenant: str = "default"
+    scores: dict[str, float] = {}
+    mentioned: tuple[str, ...] = ()
+    hallucinated: tuple[str, ...] = ()
+
+
+class FoundObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of one answer: `detected` by a metric, which `flagged` some, beside people's."""
+
+    detected: frozenset[str]
+    flagged: frozenset[str]
+    mentioned: frozenset[str]
+    hallucinated: frozenset[str]
+
+
+class ScoreAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """What `groundwatch validate scores` prints for one model under one protocol.
+
+    `scores` has for each that people gave the coefficients of correlation with the outcomes' number of that
+    name; None where fewer than three answers have both, or one side never varies. `accuracy_faithfulness`
+    and `accuracy_coverage` are Acc (F) and Acc (C) of VALOR-Eval's table 6, over the answers whose objects
+    people named.
+    """
+
+    protocol: str
+    model: str
+    answers: int
+    scores: dict[str, dict[str, Interval | None]]
+    accuracy_faithfulness: Interval | None
+    accuracy_coverage: Interval | None
+
+
+def score_agreement(
+    people: Iterable[tuple[Place, PersonsScores]], outcomes: Iterable[ResponseScored]
+) -> list[ScoreAgreement]:
+    """By protocol and model; intervals draw answers.
+
+    Raises `FileFormatError` for what people say twice, or of an answer that has no outcome; `UsageError`
+    where a stage had different judges, whose scores never mix. `MissingExtraError` without scipy.
+    """
+    judged: dict[tuple[str, str], list[ResponseScored]] = {}
+    for outcome in outcomes:
+        judged.setdefault((outcome.tenant, outcome.id), []).append(outcome)
+    seen: dict[tuple[str, str], int] = {}
+    pairs: dict[tuple[str, str], list[tuple[PersonsScores, ResponseScored]]] = {}
+    for place, said in people:
+        key = said.tenant, said.id
+        if key not in judged:
+            raise place.wrong(f"key 'id': there is no outcome of response '{said.id}'")
+        if seen.setdefault(key, place.line) != place.line:
+            raise place.wrong(f"key 'id': response '{said.id}' is in line {seen[key]} already")
+        for outcome in judged[key]:
+            pairs.setdefault((outcome.protocol, outcome.model), []).append((said, outcome))
+    return [_score_agreement(*whose, found) for whose, found in sorted(pairs.items())]
+
+
+def _score_agreement(
+    protocol: str, model: str, pairs: Sequence[tuple[PersonsScores, ResponseScored]]
+) -> ScoreAgreement:
+    judges = {(stage, judge) for _, outcome in pairs for stage, judge in outcome.judges.items()}
+    for stage, number in Counter(stage for stage, _ in judges).items():
+        if number > 1:
+            raise UsageError(f"{protocol}: answers of {model} had different judges at {stage}; give one's")
+    scores = {}
+    for name in sorted({name for said, _ in pairs for name in said.scores}):
+        both = [
+            (said.scores[name], value)
+            for said, outcome in pairs
+            if name in said.scores
+            and (value := outcome.score if name == "score" else outcome.values.get(name)) is not None
+        ]
+        scores[name] = correlations([first for first, _ in both], [second for _, second in both])
+    # One without values was not judged; one without claims was, and nothing was found.
+    objects = [_objects(said, outcome) for said, outcome in pairs if said.mentioned and outcome.values]
+    return ScoreAgreement(
+        protocol=protocol,
+        model=model,
+        answers=len(pairs),
+        scores=scores,
+        accuracy_faithfulness=bootstrap(objects, lambda drawn: object_accuracy(drawn)[0]),
+        accuracy_coverage=bootstrap(objects, lambda drawn: object_accuracy(drawn)[1]),
+    )
+
+
+def _objects(said: PersonsScores, outcome: ResponseScored) -> FoundObjects:
+    """A claim's object goes by people's name for it, where one is the claim's text or one of its parts."""
+    hallucinated = frozenset(map(folded, said.hallucinated))
+    mentioned = frozenset(map(folded, said.mentioned)) | hallucinated
+    named = [
+        (min(names & mentioned or names), claim.decision)
+        for claim in outcome.claims
+        if (names := {folded(text) for text in (claim.text, *claim.parts)})
+    ]
+    return FoundObjects(
+        detected=frozenset(name for name, _ in named),
+        flagged=frozenset(name for name, decision in named if decision is Decision.REFUTED),
+        mentioned=mentioned,
+        hallucinated=hallucinated,
+    )
+
+
+def object_accuracy(answers: Sequence[FoundObjects]) -> tuple[float | None, float | None]:
+    """Acc (F) and Acc (C) of VALOR-Eval's section 5.3, in shares; None where people found nothing to detect.
+
+    Acc (F): hallucinated objects that the metric flagged, less one for each object that it flagged wrongly,
+    over all hallucinated ones; it may be negative. Acc (C): objects that the metric detected over the
+    unique objects of the captions. Both are sums over the captions divided once, as the table's figures
+    (11.11 of 9, 30.00 of 10, 5.88 of 17) show.
+    """
+    flagged = sum(
+        len(one.flagged & one.hallucinated) - len(one.flagged - one.hallucinated) for one in answers
+    )
+    detected = sum(len(one.detected & one.mentioned) for one in answers)
+    return (
+        _share(flagged, sum(len(one.hallucinated) for one in answers)),
+        _share(detected, sum(len(one.mentioned) for one in answers)),
+    )
+
+
+class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer's claims, and which of them people call hallucinated; `segments` are ranges of claims, each
+    with whether people call it so."""
+
+    image: str
+    answer: str
+    claims: tuple[str, ...]
+    hallucinated: tuple[bool, ...]
+    segments: tuple[tuple[range, bool], ...] = ()
+    task: str = ""
+
+
+class JudgedLabel(NamedTuple):
+    """A person's label beside a judge's verdict; `probability` is that the claim holds, if known."""
+
+    hallucinated: bool
+    decision: Decision
+    probability: float | None = None
+
+
+def joined(claims: Sequence[JudgedLabel], hallucinated: bool) -> JudgedLabel:
+    """Claims judged as one: refuted where one is, supported where all are; the least probability."""
+    decisions = {one.decision for one in claims}
+    found = next(
+        (one for one in (Decision.REFUTED, Decision.UNDECIDED) if one in decisions), Decision.SUPPORTED
+    )
+    known = [one.probability for one in claims if one.probability is not None]
+    return JudgedLabel(hallucinated, found, min(known) if len(known) == len(claims) else None)
+
+
+def claim_agreement(answers: Sequence[Sequence[JudgedLabel]]) -> dict[str, Any]:
+    """Accuracy, precision, recall and F1 of both classes and their means, AUC, coverage.
+
+    Over claims that the judge decided; intervals draw whole answers. `auc` is the chance that a claim which
+    holds is found likelier than one that does not, None where a decided claim has no probability.
+    """
+    decided = [[one for one in answer if one.decision is not Decision.UNDECIDED] for answer in answers]
+    cells = [_cells(answer) for answer in decided]
+    covered = RatioSums()
+    for answer, known in zip(answers, decided, strict=True):
+        covered.add(len(known), len(answer))
+    claims = sum(map(len, answers))
+    return {
+        **{
+            name: bootstrap(cells, lambda drawn, name=name: _rates(*map(sum, zip(*drawn, strict=True)))[name])  # type: ignore[misc]
+            for name in _rates(0, 0, 0, 0)
+        },
+        "auc": bootstrap(decided, _claims_auc, resamples=200),
+        "coverage": cluster_rate(covered),
+        "claims": claims,
+        "undecided": claims - sum(map(len, decided)),
+        "answers": len(answers),
+    }
+
+
+def _cells(decided: Iterable[JudgedLabel]) -> tuple[int, int, int, int]:
+    """Claims hallucinated and refuted, only refuted, only hallucinated, neither."""
+    seen = Counter((one.decision is Decision.REFUTED, one.hallucinated) for one in decided)
+    return seen[True, True], seen[True, False], seen[False, True], seen[False, False]
+
+
+def _rates(hit: int, alarms: int, missed: int, held: int) -> dict[str, float | None]:
+    right, said, there = (hit, held), (hit + alarms, held + missed), (hit + missed, held + alarms)
+    rates = {"accuracy": _share(hit + held, hit + alarms + missed + held)}
+    for measure, parts, wholes in (
+        ("precision", right, said),
+        ("recall", right, there),
+        ("f1", [2 * part for part in right], [sum(two) for two in zip(said, there, strict=True)]),
+    ):
+        both = [_share(part, whole) for part, whole in zip(parts, wholes, strict=True)]
+        rates[f"hallucination.{measure}"], rates[f"non_hallucination.{measure}"] = both
+        known = [one for one in both if one is not None]
+        rates[f"macro.{measure}"] = fmean(known) if len(known) == len(both) else None
+    return rates
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _claims_auc(answers: Sequence[Sequence[JudgedLabel]]) -> float | None:
+    chances = [(one.hallucinated, one.probability) for answer in answers for one in answer]
+    held, gone = ([p for wrong, p in chances if wrong is which and p is not None] for which in (False, True))
+    return roc_auc(held, gone) if len(held) + len(gone) == len(chances) else None

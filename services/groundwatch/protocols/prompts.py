@@ -1,8 +1,11 @@
 """Prompt files, the fence around what is judged, and the form of replies: what every LLM protocol shares.
 
-A prompt is a reviewed Markdown file with two parts: `# Instructions`, which the judge obeys, and
+A judge's prompt is a reviewed Markdown file with two parts: `# Instructions`, which the judge obeys, and
 `# Question`, whose `{{slots}}` take the judged data. Data comes from whoever talks to the LVLMs, so it may
-hold instructions, forged fences or a chat template's own tokens; `fence` is why none of that gets out.
+hold instructions, forged fences or a chat template's own tokens; `fence` is why none of that gets out. What
+a model under test or a generator is asked is a file without parts, which is asked as it stands.
+
+A user's own files can stand in place of the package's; a digest of prompts then says of which.
 """
 
 import functools
@@ -10,17 +13,18 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TypeVar
 
 import msgspec
 
-from groundwatch.events import Reference, digest
+from groundwatch.events import OWN_PROMPTS, Reference, digest
 
 T = TypeVar("T")
 
 _PARTS = re.compile(r"\A# Instructions\n(?P<system>.*?)^# Question\n(?P<user>.*)\Z", re.DOTALL | re.MULTILINE)
+HEADINGS = ("# Instructions", "# Question")
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 _OPENS = re.compile(
     r"[<＜](?=[<＜|｜/!?_]|[^\W\d]|0x)"  # <|im_start|>, </s>, <image>, <<SYS>>, <用户>, <0x0A>
@@ -60,12 +64,20 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt file. `digest` is over its bytes and the fence: another wording is another judge."""
+    """One prompt file. `digest` is over its bytes and the fence: another wording is another judge.
+
+    `own` names the user's own file, such as `valor/match-names`; it is empty for the package's.
+    """
 
     name: str
     system: str
     user: str
     digest: str
+    own: str = ""
+
+    @property
+    def slots(self) -> list[str]:
+        return sorted({f"{{{{{name}}}}}" for name in _SLOT.findall(self.user)})
 
     def fill(self, **data: str) -> str:
         """The question with each slot taken by its data, fenced. Raises `KeyError` for a slot without data.
@@ -78,24 +90,93 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return Step(name=self.name, system=self.system, user=self.fill(**data), form=form)
 
 
-@functools.cache
+_own: dict[tuple[str, str], Prompt] = {}
+
+
+def use(own: Mapping[tuple[str, str], Prompt]) -> None:
+    """Let `load` find these, by package and name, in place of the packages' own."""
+    global _own
+    _own = dict(own)
+
+
 def load(package: str, name: str) -> Prompt:
-    """Read `prompts/<name>.md` of a protocol's package. Raises `ValueError` when a part is missing."""
-    raw = resources.files(package).joinpath("prompts", f"{name}.md").read_bytes()
-    parts = _PARTS.match(raw.decode("utf-8"))
-    if parts is None:
-        raise ValueError(f"prompt '{name}' of {package}: needs '# Instructions', then '# Question'")
+    """The user's own prompt of this name, or `prompts/<name>.md` of a protocol's package."""
+    return _own.get((package, name)) or _packaged(package, name)
+
+
+@functools.cache
+def _packaged(package: str, name: str) -> Prompt:
+    try:
+        return _read(name, resources.files(package).joinpath("prompts", f"{name}.md").read_bytes())
+    except ValueError as error:
+        raise ValueError(f"prompt '{name}' of {package} {error}") from error
+
+
+def packaged_names(package: str) -> list[str]:
+    """The prompts that a package brings."""
+    folder = resources.files(package).joinpath("prompts")
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(one.name.removesuffix(".md") for one in found if one.name.endswith(".md"))
+
+
+def read_own(raw: bytes, package: str, name: str, own: str) -> Prompt:
+    """A user's file in place of a package's. Raises `ValueError` for one that cannot take its place."""
+    ours, found = _packaged(package, name), _read(name, raw, own)
+    if found.digest == ours.digest:
+        return ours
+    if bool(ours.system) != bool(found.system):
+        parts = " and then ".join(HEADINGS)
+        raise ValueError(f"needs {parts}" if ours.system else f"is asked as it stands: leave out {parts}")
+    if found.slots != ours.slots or _SLOT.search(found.system):
+        slots = " and ".join(ours.slots) or "no placeholder"
+        where = " behind '# Question'" if ours.system else ""
+        raise ValueError(
+            f"must hold {slots}{where} and no other, and holds {' '.join(found.slots) or 'none'}"
+        )
+    return found
+
+
+def _read(name: str, raw: bytes, own: str = "") -> Prompt:
+    text = raw.decode("utf-8-sig").replace("\r\n", "\n").strip()
+    if not text:
+        raise ValueError("is empty")
+    parts = _PARTS.match(text)
+    if parts is None and text.startswith(HEADINGS):
+        raise ValueError(f"needs {' and then '.join(HEADINGS)}")
     return Prompt(
         name=name,
-        system=parts["system"].strip(),
-        user=parts["user"].strip(),
+        system=parts["system"].strip() if parts else "",
+        user=parts["user"].strip() if parts else text,
         digest=hashlib.sha256(raw + f"\nfence {FENCE}".encode()).hexdigest(),
+        own=own,
     )
 
 
-def combined_digest(prompts: Iterable[Prompt]) -> str:
-    """One digest for the prompts that a stage uses, in order: sixteen hex digits."""
-    return digest(*(prompt.digest for prompt in prompts))[:16]
+def combined_digest(prompts: Sequence[Prompt]) -> str:
+    """One digest for the prompts that a stage uses, in order, as `marked` writes it."""
+    return marked(digest(*(prompt.digest for prompt in prompts)), prompts)
+
+
+def marked(hex_digest: str, prompts: Iterable[Prompt]) -> str:
+    """Sixteen digits of a digest, followed by the names of those prompts that are the user's own."""
+    names = [prompt.own for prompt in prompts if prompt.own]
+    return f"{hex_digest[:16]}{OWN_PROMPTS}{' '.join(names)}" if names else hex_digest[:16]
+
+
+def spoken(text: str) -> list[Prompt]:
+    """The user's own prompts that are asked as they stand, and are these words, but for what is filled in."""
+    return [one for one in _own.values() if not one.system and _SLOT.sub("", one.user) == text]
+
+
+def own_tags(text: str) -> dict[str, str]:
+    """The tag of an answer to these words where they are the user's own: their file, and its digest."""
+    own = "".join(f"{one.own} {one.digest[:8]}" for one in spoken(text))
+    return {"prompt": own} if own else {}
+
+
+def asked_digest(text: str) -> str:
+    """Digest of what a model under test or a generator is asked, as `combined_digest` writes one."""
+    return marked(digest(text), spoken(text))
 
 
 def fence(name: str, text: str) -> str:

@@ -104,6 +104,11 @@ def json_items(path: Path) -> list[tuple[Place, Any]]:
     return [(Place(path, line, f"item {at}"), value) for at, (line, value) in enumerate(found, start=1)]
 
 
+def json_document(path: Path, form: type[T]) -> T:
+    """A JSON object in this form, with all that the form does not name left out."""
+    return Place(path, 1).read(_decode(path, read_bytes(path), dict[str, Any], "a JSON object"), form)
+
+
 def json_images(path: Path) -> list[tuple[Place, str, Any]]:
     """The members of a JSON object whose keys are images, each with its place and key."""
     data = read_bytes(path)
@@ -143,6 +148,11 @@ def _values(data: bytes, raws: Iterable[msgspec.Raw]) -> Iterator[tuple[int, Any
             line += data.count(b"\n", counted, at)
             counted, start = at, at + len(text)
         yield line, msgspec.json.decode(text)
+
+
+def is_outcome(record: Any) -> bool:
+    """Whether a line is an outcome, and in no work's own format."""
+    return isinstance(record, dict) and record.keys() >= {"outcome", "protocol"}
 
 
 def read_outcomes(

@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import create_model
 
 from groundwatch import protocols
-from groundwatch.errors import UsageError
+from groundwatch.errors import SettingsError, UsageError
 from groundwatch.events import ResponseRecorded
+from groundwatch.protocols import prompts
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.method import Method
 from groundwatch.section import Section
@@ -24,6 +25,9 @@ from groundwatch.section import Section
 GROUP = "groundwatch.protocols"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_ROOMS = ("captioning", "verification")
+"""Services with prompts that belong to no protocol."""
+
 _configured: dict[str, EvaluationProtocol] = {}
 
 
@@ -86,11 +90,50 @@ def settings_model() -> type[Section]:
     return model
 
 
-def configure(settings: Section) -> None:
-    """Let protocols be found as the section `protocols` of the settings has them."""
+def configure(settings: Section, prompts_folder: str) -> None:
+    """Let protocols be found as the section `protocols` of the settings has them, and the user's prompts."""
     for _, section in settings:
         for protocol in section.protocols():
             _configured[protocol.name] = protocol
+    try:
+        prompts.use(own_prompts(prompts_folder))
+    except ValueError as error:
+        raise SettingsError(f"setting 'prompts.folder': {error}") from error
+
+
+def own_prompts(folder: str) -> dict[tuple[str, str], prompts.Prompt]:
+    """The user's prompts, from files `METHOD/NAME.md` named as ours are; by package and name.
+
+    Raises `ValueError` in one line for a file that is none of these or cannot take its place.
+    """
+    if not folder:
+        return {}
+    packages = {room: f"groundwatch.{room}" for room in _ROOMS} | {
+        one.name: protocol.package for one in methods().values() for protocol in one.protocols
+    }
+    known = {
+        f"{place}/{name}": (package, name)
+        for place, package in sorted(packages.items())
+        for name in (prompts.packaged_names(package) if package else ())
+    }
+    found = {}
+    top = Path(folder).expanduser()
+    try:
+        for path in (inner for one in _visible(top) for inner in (_visible(one) if one.is_dir() else [one])):
+            own = path.relative_to(top).as_posix().removesuffix(".md")
+            if own not in known or path.suffix != ".md":
+                raise ValueError(f"{path} is no prompt; there are {', '.join(known)}, each with .md")
+            try:
+                found[known[own]] = prompts.read_own(path.read_bytes(), *known[own], own)
+            except ValueError as error:
+                raise ValueError(f"{path} {error}") from error
+    except OSError as error:
+        raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error
+    return found
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _built_in() -> dict[str, Method]:

@@ -111,7 +111,7 @@ class Pipeline:
         self._warm: dict[Any, Stage] = {}
         self._warming = asyncio.Lock()
         self._attempts = settings.retry.attempts if bus else min(settings.retry.attempts, MOST_ATTEMPTS)
-        registry.configure(settings.protocols)
+        registry.configure(settings.protocols, settings.prompts.folder)
 
     @classmethod
     def of_run(cls, spec: Spec, settings: Settings, bus: Bus, metrics: Metrics | None = None) -> Pipeline:

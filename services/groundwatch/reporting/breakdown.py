@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.reporting.figures import FigureReport, Headline, protocol_of
+from groundwatch.reporting.figures import FigureReport, Headline, now_of, protocol_of
 from groundwatch.reporting.render import figure_tables, grid, number, rate, share
 from groundwatch.statistics.intervals import Interval, RunningSums
 from groundwatch.statistics.sampling import (
@@ -57,7 +57,7 @@ class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
     probability p weighs 1 / p. All counts are of what was judged.
 
     By category there is no coverage: only decided facts are counted by category; and there are no `figures`
-    of the protocol's paper.
+    of the protocol's paper, nor `groups` of answers by reason.
     """
 
     by: dict[str, str]
@@ -72,6 +72,7 @@ class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
     hallucination_rate: Interval | None
     coverage: float | None
     figures: tuple[FigureReport, ...] = ()
+    groups: dict[str, int] = {}
 
 
 class Breakdown:
@@ -96,6 +97,7 @@ class Breakdown:
         return sorted({group.protocol for group in self._sums})
 
     def rows(self) -> list[BreakdownRow]:
+        nothing = Headline("")
         return [
             BreakdownRow(
                 **{name: getattr(group, name) for name in ("run", "protocol", "fingerprint")},
@@ -104,7 +106,8 @@ class Breakdown:
                 score=weighted_mean_interval(sums.score, bounds=protocol_of(group.protocol).bounds),
                 hallucination_rate=weighted_rate(sums.facts),
                 coverage=sums.decided / sums.eligible if sums.eligible else None,
-                figures=self._headlines[group].figures() if group in self._headlines else (),
+                figures=self._headlines.get(group, nothing).figures(now_of(group.run)),
+                groups=self._headlines.get(group, nothing).groups(now_of(group.run)),
             )
             for group, sums in sorted(
                 self._sums.items(),

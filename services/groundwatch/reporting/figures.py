@@ -1,13 +1,17 @@
 """The figures that a protocol's paper reports, from outcomes' values: one arithmetic for every report."""
 
-from collections.abc import Hashable, Mapping, Sequence
+import math
+import time
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.events import OutcomeKind, ResponseScored
+from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Figure
+from groundwatch.protocols.groups import PUSHED_OUT, WAITING, Answer, Group, split
 from groundwatch.statistics.intervals import Interval, RunningSums, ranks
 from groundwatch.statistics.sampling import (
     WeightedMoments,
@@ -20,6 +24,19 @@ from groundwatch.statistics.sampling import (
 UNITS = 10_000
 """Images, or what else is averaged first, that are remembered. One that comes back after so many others
 counts as another one: a gateway that runs for months must not grow."""
+
+COMPLETE = "complete"
+LOOKED_AT, REPEATED = 64, 8
+"""With so many answers of one unit, and each time that they have doubled, all but its latest groups are
+counted and no longer held: a sequence may be asked again every night."""
+
+REASONS = 20
+"""How many counts of groups are told apart by how many answers came."""
+
+
+def now_of(run: str) -> float:
+    """Up to when outcomes of a run can have come, in seconds since the epoch: a replay's are all there."""
+    return time.time() if run == LIVE else math.inf
 
 
 def protocol_of(name: str) -> EvaluationProtocol:
@@ -47,10 +64,7 @@ class FigureReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Unit(RunningSums):
-    """The answers to one image: `of` by `over`, weighted; how many are a gate, how many of these shut it.
-
-    `part` is how much of it is there.
-    """
+    """The answers to one image: `of` by `over`, weighted; how many are a gate, how many of these shut it."""
 
     answers: int = 0
     weights: float = 0.0
@@ -58,10 +72,9 @@ class _Unit(RunningSums):
     over: float = 0.0
     gates: int = 0
     closed: int = 0
-    part: float = 0.0
 
     def value(self, gated: bool) -> float | None:
-        if self.part < 1 - 1e-9 or (gated and not self.gates):
+        if gated and not self.gates:
             return None
         if self.closed:
             return 0.0
@@ -72,7 +85,7 @@ class FigureSums:
     """What one figure needs of one model's outcomes.
 
     One that was judged with probability p stands for 1 / p. Where images are averaged, one stands for as many
-    as its judged answers do in the mean.
+    as its judged answers do in the mean. Where groups are, they are given when they are wanted.
     """
 
     def __init__(self, figure: Figure) -> None:
@@ -85,19 +98,16 @@ class FigureSums:
     def add(self, values: Mapping[str, float], unit: str, each: float) -> None:
         """Count one outcome; one without the figure's values is in no number."""
         figure = self.figure
-        gate = values.get(figure.gate) if figure.gate else None
-        part, whole = _sum(values, figure.of), _sum(values, figure.over) if figure.over else 1.0
-        if part is None or whole is None:
-            part = whole = 0.0
-            if gate is None and figure.part not in values:
-                return
-        self.answers += bool(whole or figure.over or gate is not None)
+        found = self._of_over(values)
+        if found is None:
+            return
+        part, whole = found
+        self.answers += bool(whole or figure.over or figure.gate in values)
+        if figure.part:
+            return
         if figure.per_unit:
             if unit:
-                shut = gate is not None and gate < 1
-                of_whole = values.get(figure.part, 1.0)
-                added = _Unit(1, each, each * part, each * whole, gate is not None, shut, of_whole)
-                self._add_unit(unit, added)
+                self._add_unit(unit, self._unit(values, each))
         elif figure.over:
             self._ratio.add(int(part), int(whole), each)
         else:
@@ -110,7 +120,7 @@ class FigureSums:
         for name, unit in list(other._units.items()):
             self._add_unit(name, unit)
 
-    def interval(self, bounds: tuple[float, float]) -> Interval | None:
+    def interval(self, bounds: tuple[float, float], groups: Iterable[Group] = ()) -> Interval | None:
         """The estimate with its 95 % interval; None without any value."""
         if self.figure.over and not self.figure.per_unit:
             found = weighted_rate(self._ratio)
@@ -119,7 +129,38 @@ class FigureSums:
         values.merge(self._values)
         for unit in self._units.values():
             self._settle(unit, values)
+        for group in groups:
+            self._settle(self._group(group), values)
         return weighted_mean_interval(values, bounds=bounds)
+
+    def settle(self, group: Group) -> None:
+        """Count a group that is not given again."""
+        self._settle(self._group(group), self._values)
+
+    def lacks(self, group: Group) -> str:
+        """Why a group whose answers are all there has no value; empty where it has one."""
+        unit = self._group(group)
+        if unit.value(bool(self.figure.gate)) is not None:
+            return ""
+        return f"no_{self.figure.of[0] if unit.gates else self.figure.gate}_question"
+
+    def _of_over(self, values: Mapping[str, float]) -> tuple[float, float] | None:
+        figure = self.figure
+        part, whole = _sum(values, figure.of), _sum(values, figure.over) if figure.over else 1.0
+        if part is not None and whole is not None:
+            return part, whole
+        return (0.0, 0.0) if figure.gate in values or figure.part in values else None
+
+    def _unit(self, values: Mapping[str, float], each: float) -> _Unit:
+        part, whole = self._of_over(values) or (0.0, 0.0)
+        gate = values.get(self.figure.gate)
+        return _Unit(1, each, each * part, each * whole, gate is not None, gate is not None and gate < 1)
+
+    def _group(self, group: Group) -> _Unit:
+        unit = _Unit()
+        for answer in group.answers:
+            unit.merge(self._unit(dict(answer.values), answer.weight))
+        return unit
 
     def _add_unit(self, name: str, added: _Unit) -> None:
         # The latest stand last.
@@ -142,18 +183,33 @@ class Headline:
         self._protocol = protocol_of(protocol)
         self._judged = 0
         self._sums = [FigureSums(figure) for figure in self._protocol.headline]
+        self._grouped = [sums for sums in self._sums if sums.figure.part]
+        self._open: dict[str, list[Answer]] = {}
+        self._settled: Counter[str] = Counter()
 
     def add(self, event: ResponseScored) -> None:
         """Count one outcome; one that was declined is in no figure."""
         if self._sums and event.outcome is not OutcomeKind.DECLINED:
             unit = self._protocol.unit(event.tags, event.images)
-            self.add_values(event.values, unit, weight(event.drawn))
+            whose = f"{event.tenant}\n{event.model}"
+            self.add_values(event.values, unit, weight(event.drawn), event.recorded_at, whose)
 
-    def add_values(self, values: Mapping[str, float], unit: str, each: float) -> None:
+    def add_values(
+        self, values: Mapping[str, float], unit: str, each: float, at: float = 0.0, whose: str = ""
+    ) -> None:
+        """Count one judged outcome of the unit; `at` and `whose` tell apart the groups of answers to it."""
         self._judged += 1
-        if values:
-            for sums in self._sums:
-                sums.add(values, unit, each)
+        if not values:
+            return
+        for sums in self._sums:
+            sums.add(values, unit, each)
+        if self._grouped and unit:
+            part = self._grouped[0].figure.part
+            names = {name for sums in self._grouped for name in sums.figure.values} - {part}
+            kept = tuple(sorted((name, value) for name, value in values.items() if name in names))
+            if kept or part in values:
+                answer = Answer(at, values.get(part, 0.0), each, kept)
+                self._add_answers(f"{whose}\n{unit}", [answer])
 
     def remove(self) -> None:
         """Take back an outcome without values."""
@@ -163,20 +219,63 @@ class Headline:
         self._judged += other._judged
         for mine, others in zip(self._sums, other._sums, strict=True):
             mine.merge(others)
+        self._settled.update(other._settled)
+        for name, answers in list(other._open.items()):
+            self._add_answers(name, list(answers))
 
-    def figures(self) -> tuple[FigureReport, ...]:
+    def figures(self, now: float = math.inf) -> tuple[FigureReport, ...]:
         """In the protocol's order; nothing before anything was judged."""
         if not self._judged:
             return ()
+        whole = [group for group in self._groups(now) if not group.reason]
         return tuple(
             FigureReport(
                 **{name: getattr(sums.figure, name) for name in ("name", "heading", "meaning")},
-                value=sums.interval(sums.figure.bounds or self._protocol.bounds),
+                value=sums.interval(
+                    sums.figure.bounds or self._protocol.bounds, whole if sums.figure.part else ()
+                ),
                 coverage=sums.answers / self._judged,
                 ranked=int(sums.figure.ranked),
             )
             for sums in self._sums
         )
+
+    def groups(self, now: float = math.inf) -> dict[str, int]:
+        """How many groups are complete, and how many have no score by reason, with how many answers came."""
+        counts: Counter[str] = Counter()
+        for group in self._groups(now):
+            counts[group.told if group.reason else self._ended(group)] += 1
+        shown = Counter(dict(counts.most_common(REASONS)))
+        for told, number in (counts - shown).items():
+            shown[told.partition(":")[0]] += number
+        return dict(sorted((shown + self._settled).items()))
+
+    def _groups(self, now: float) -> Iterator[Group]:
+        for answers in self._open.values():
+            yield from split(answers, self._protocol.group_seconds, now)
+
+    def _ended(self, group: Group) -> str:
+        return group.reason or self._grouped[0].lacks(group) or COMPLETE
+
+    def _add_answers(self, name: str, answers: Sequence[Answer]) -> None:
+        # The latest stand last.
+        kept = self._open.pop(name, [])
+        kept += answers
+        self._open[name] = kept
+        if len(kept) >= LOOKED_AT and not len(kept) & (len(kept) - 1):
+            groups = list(split(kept, self._protocol.group_seconds, kept[-1].at))
+            self._settle(groups[:-REPEATED])
+            self._open[name] = [answer for group in groups[-REPEATED:] for answer in group.answers]
+        if len(self._open) > UNITS:
+            oldest = self._open.pop(next(iter(self._open)))
+            self._settle(split(oldest, self._protocol.group_seconds, answers[-1].at))
+
+    def _settle(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            if not group.reason:
+                for sums in self._grouped:
+                    sums.settle(group)
+            self._settled[PUSHED_OUT if group.reason == WAITING else self._ended(group)] += 1
 
 
 def with_ranks(rows: Sequence[tuple[Hashable, Sequence[FigureReport]]]) -> list[tuple[FigureReport, ...]]:

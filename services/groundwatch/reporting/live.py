@@ -2,13 +2,13 @@
 
 from collections import deque
 
-from groundwatch.events import Decision, OutcomeKind, ResponseScored
+from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
 from groundwatch.reporting.alarms import Alarms, Raised, tell
-from groundwatch.reporting.figures import Headline, with_ranks
-from groundwatch.reporting.render import figure_tables, grid, rate_in_a_line, share
+from groundwatch.reporting.figures import Headline, now_of, with_ranks
+from groundwatch.reporting.render import counts_in_a_line, figure_tables, grid, rate_in_a_line, share
 from groundwatch.statistics.alarm import Rule
 from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
-from groundwatch.terminal import Group, RenderableType, Table, Text, styled
+from groundwatch.terminal import Group, RenderableType, Text, styled
 
 LATEST = 6
 WIDTH = 10
@@ -61,7 +61,7 @@ class LiveView:
         self._alarms = Alarms(rule or Rule())
         self._lines: dict[tuple[str, str], ModelLine] = {}
         self._latest: deque[Text] = deque(maxlen=LATEST)
-        self._figures: tuple[Table, ...] = ()
+        self._figures: tuple[RenderableType, ...] = ()
         self._figures_at = 0
         self.seen = 0
 
@@ -107,14 +107,17 @@ class LiveView:
         below += self._figure_tables()
         return Group(table, *below) if below else table
 
-    def _figure_tables(self) -> tuple[Table, ...]:
+    def _figure_tables(self) -> tuple[RenderableType, ...]:
         """Made again when there is a twentieth more: of many images a figure takes time to compute."""
         if self.seen >= self._figures_at:
             self._figures_at = self.seen + max(1, self.seen // 20)
             several = sorted(self._lines.items())
-            figures = with_ranks([(protocol, line.headline.figures()) for (_, protocol), line in several])
+            now = now_of(LIVE)
+            figures = with_ranks([(protocol, line.headline.figures(now)) for (_, protocol), line in several])
             labels = [f"{model} · {protocol}" for (model, protocol), _ in several]
-            self._figures = tuple(figure_tables(zip(labels, figures, strict=True)))
+            groups = zip(labels, (line.headline.groups(now) for _, line in several), strict=True)
+            told = (counts_in_a_line(f"{label}: groups", counts) for label, counts in groups if counts)
+            self._figures = (*figure_tables(zip(labels, figures, strict=True)), *told)
         return self._figures
 
 

@@ -20,8 +20,8 @@ from groundwatch.protocols.base import Figure
 from groundwatch.protocols.registry import methods
 from groundwatch.reporting.figures import FigureSums, protocol_of
 from groundwatch.reporting.render import grid
-from groundwatch.reporting.tally import fingerprint
-from groundwatch.statistics.intervals import Interval
+from groundwatch.reporting.tally import fingerprint, rivals
+from groundwatch.statistics.intervals import Interval, mean_ranks
 from groundwatch.statistics.sampling import weight
 from groundwatch.terminal import Console, Table, Text, lines, styled
 
@@ -36,8 +36,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Column(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One column, and how the same number is made from recorded outcomes.
 
-    That is as a protocol's own figures are, or with `average` the mean of these columns. With neither nobody
-    but the paper has the number, such as a rank among its own models.
+    That is as a protocol's own figures are, or with `average` the mean of these columns. With `ranks` it is
+    the rank among the models that the same judges judged: by the columns of each group, averaged over them
+    and over the groups by their weights. With none of these nobody but the paper has the number.
 
     `where` maps tags to the values that count here, "" standing for an absent tag. `judge` is the engine
     that judged, where the table has columns of several: outcomes of another are in no column. `derived`
@@ -46,6 +47,7 @@ class Column(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     protocol: str = ""
     average: tuple[str, ...] = ()
+    ranks: tuple[tuple[float, tuple[str, ...]], ...] = ()
     where: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     judge: str = ""
     unit: str = ""
@@ -212,6 +214,7 @@ class PublishedComparison:
             )
             for note, parts in entries
         ]
+        _rank(table, [(rivals(parts[0].judges), row) for (_, parts), row in zip(entries, mine, strict=True)])
         names = [column.name for column in table.columns]
         printed = [
             ComparedRow(
@@ -328,6 +331,30 @@ def _cells(table: PublishedTable, parts: Sequence[Mapping[str, FigureSums]]) -> 
         name: Cell(value=scale * one.value, low=scale * one.low, high=scale * one.high, n=one.n)
         for name, one in found.items()
     }
+
+
+def _rank(table: PublishedTable, rows: Sequence[tuple[str, ComparedRow]]) -> None:
+    """Put ranks among those of the same judges into the rows that have every column that they are made of.
+
+    Numbers are rounded as they are printed: what is equal there has the same rank.
+    """
+    for column in table.columns:
+        needed = {name for _, names in column.ranks for name in names}
+        ranked: dict[str, list[ComparedRow]] = {}
+        for judges, row in rows:
+            if needed and needed <= row.cells.keys():
+                ranked.setdefault(judges, []).append(row)
+        for several in ranked.values():
+            scorings = [
+                (
+                    weight / len(names),
+                    {at: round(row.cells[name].value, table.decimals) for at, row in enumerate(several)},
+                )
+                for weight, names in column.ranks
+                for name in names
+            ]
+            for at, rank in mean_ranks(scorings).items():
+                several[at].cells[column.name] = Cell(value=rank)
 
 
 def _average(intervals: Sequence[Interval]) -> Interval:

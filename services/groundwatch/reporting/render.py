@@ -1,10 +1,10 @@
 """The report as tables for people: two-line cells, so that 80 columns hold an estimate and its interval."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from groundwatch.reporting.figures import FigureReport
-from groundwatch.reporting.report import BinReport, ModelReport, Report, differences
+from groundwatch.reporting.report import BinReport, ModelReport, Report, differences, prompts_in
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
@@ -43,7 +43,8 @@ def grid(title: str, names: Sequence[str], *headings: str, **options: Any) -> Ta
     return table
 
 
-ACROSS = 3
+ACROSS, FIGURES_ACROSS = 3, 6
+"""As many columns of a breakdown, and of figures, as fit into 80 characters."""
 Pick = Callable[[ModelReport], Sequence[BinReport]]
 
 
@@ -61,7 +62,7 @@ def render(report: Report, console: Console) -> None:
         for table in _breakdown(title, value, pick, models, labels):
             console.print(table)
     if report.by:
-        for line in _differences(models):
+        for line in _differences(models, report.baseline):
             console.print(line)
     for remark in _remarks(models, labels):
         console.print(remark)
@@ -85,11 +86,14 @@ def _labels(models: Sequence[ModelReport]) -> list[str]:
     return labels
 
 
-def _differences(models: Sequence[ModelReport]) -> Iterator[str]:
-    for one in differences(models):
+def _differences(models: Sequence[ModelReport], baseline: str) -> Iterator[str]:
+    headings = {figure.name: figure.heading for model in models for figure in model.figures}
+    for one in differences(models, baseline):
+        numbers = {"score": one.score, "facts not in the image": one.hallucination_rate}
+        numbers |= {headings[name]: found for name, found in one.figures.items()}
         told = [
             f"{name} {found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-            for name, found in (("score", one.score), ("facts not in the image", one.hallucination_rate))
+            for name, found in numbers.items()
             if found is not None
         ]
         between = f"{one.second or 'no tag'} against {one.first or 'no tag'}"
@@ -117,17 +121,19 @@ def _main(models: Sequence[ModelReport], labels: Sequence[str]) -> Table:
 
 
 def figure_tables(rows: Iterable[tuple[str, Sequence[FigureReport]]]) -> Iterator[Table]:
-    """The papers' figures: a table for those with the same ones, a row for each of `rows` by its label."""
+    """The papers' figures: tables for those with the same ones, a row for each of `rows` by its label."""
     found: dict[tuple[str, ...], list[tuple[str, Sequence[FigureReport]]]] = {}
     for label, figures in rows:
         if figures:
             found.setdefault(tuple(one.heading for one in figures), []).append((label, figures))
     for headings, several in found.items():
         wrapped = [heading.replace(" ", "\n") for heading in headings]
-        table = grid("Figures of the paper, with 95 % intervals", [""], *wrapped)
-        for label, figures in several:
-            table.add_row(label, *map(_figure, figures))
-        yield table
+        for at in range(0, len(wrapped), FIGURES_ACROSS):
+            part = slice(at, at + FIGURES_ACROSS)
+            table = grid("Figures of the paper, with 95 % intervals", [""], *wrapped[part])
+            for label, figures in several:
+                table.add_row(label, *map(_figure, figures[part]))
+            yield table
 
 
 def _figure(one: FigureReport) -> Text:
@@ -160,13 +166,20 @@ def _breakdown(
         yield table
 
 
+def counts_in_a_line(label: str, reasons: Mapping[str, int]) -> Text:
+    return styled(f"{label} {', '.join(f'{number} {reason}' for reason, number in reasons.items())}")
+
+
 def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]:
     remarks = []
     for model, label in zip(models, labels, strict=True):
-        for kind, reasons in (("unscored", model.unscored), ("declined", model.declined)):
+        kinds = {"unscored": model.unscored, "declined": model.declined, "groups": model.groups}
+        for kind, reasons in kinds.items():
             if reasons:
-                told = ", ".join(f"{number} {reason}" for reason, number in reasons.items())
-                remarks.append(styled(f"{label}: {kind} {told}"))
+                remarks.append(counts_in_a_line(f"{label}: {kind}", reasons))
+        if model.descriptive_share is not None:
+            told = rate_in_a_line(model.descriptive_share)
+            remarks.append(styled(f"{label}: {told} of sub-sentences are descriptive"))
         if model.change is not None:
             change = model.change
             style, word = ("red", "worse") if change.after > change.before else ("green", "better")
@@ -182,6 +195,8 @@ def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]
             for stage, judge in judges.items()
         )
         remarks.append(styled((f"judges {fingerprint}: {told}", "dim")))
+    if own := prompts_in(models):
+        remarks.append(styled((f"prompts: own: {', '.join(own)}", "dim")))
     if len(sets) > 1:
         remarks.append(styled(("Different judges' scores are not pooled.", "dim")))
     return remarks
@@ -199,4 +214,9 @@ _BREAKDOWNS: tuple[tuple[str, Callable[[BinReport], str], Pick], ...] = (
     ),
     ("Score by answer length in words", _score_of, lambda model: model.by_answer_words),
     ("Score by number of entities", _score_of, lambda model: model.by_entities),
+    (
+        "Score by share of descriptive sub-sentences, %",
+        _score_of,
+        lambda model: model.by_descriptive_share,
+    ),
 )

@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from groundwatch.events import Judge, ResponseScored, Strategy
-from groundwatch.reporting.figures import FigureReport, protocol_of, with_ranks
-from groundwatch.reporting.tally import ENTITY_STARTS, LENGTH_STARTS, OTHER, Bin, Names, Tally
+from groundwatch.errors import UsageError
+from groundwatch.events import Judge, ResponseScored, Strategy, own_prompts
+from groundwatch.reporting.figures import FigureReport, now_of, protocol_of, with_ranks
+from groundwatch.reporting.tally import (
+    ENTITY_STARTS,
+    LENGTH_STARTS,
+    OTHER,
+    SHARE_STARTS,
+    Bin,
+    Names,
+    Tally,
+    rivals,
+)
 from groundwatch.statistics.alarm import Change, find_change
 from groundwatch.statistics.intervals import Interval, difference
 from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rate
@@ -32,7 +42,7 @@ class Place(NamedTuple):
 
 
 class BinReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Responses with `low` to `high` words or entities (`high` None: and more), or of one category.
+    """Responses with `low` to `high` words, entities or percent (`high` None: and more), or of one category.
 
     `score` is the mean over responses, `hallucination_rate` refuted by decided facts, pooled.
     """
@@ -51,8 +61,10 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     `group` is the value of the tag by which the report is grouped, "" for responses without it.
     `coverage` is decided by eligible facts, `scored_share` scored by scored and unscored responses.
     `answer_words` is the mean length of judged answers, which FaithScore's section on limitations wants
-    beside the score. `figures` are those of the protocol's paper. `change.response` counts the model's
-    responses from 1 in the order of recording.
+    beside the score. `descriptive_share` is that of descriptive ones among all sub-sentences (FaithScore,
+    figure 12), where the protocol tells them apart. `figures` are those of the protocol's paper; `groups`,
+    where they are of several answers together, counts the complete ones, and the others by reason.
+    `change.response` counts the model's responses from 1 in the order of recording.
     Where responses were judged with different probabilities, rates and means are of all responses: each
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
     The model `other` stands for all that are not told apart; of one that is `partial`, what came earlier is
@@ -70,6 +82,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     declined: dict[str, int]
     score: Interval | None
     figures: tuple[FigureReport, ...]
+    groups: dict[str, int]
     hallucination_rate: Interval | None
     eligible: int
     decided: int
@@ -80,6 +93,8 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[BinReport, ...]
     by_answer_words: tuple[BinReport, ...]
     by_entities: tuple[BinReport, ...]
+    by_descriptive_share: tuple[BinReport, ...]
+    descriptive_share: Interval | None
     change: Change | None
     group: str = ""
     without_chance: int = 0
@@ -90,6 +105,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """What one group of a model's answers has more than another, by the same judges; of None what has none.
 
     `first` and `second` are the groups' values; a difference is the second's number less the first's.
+    `figures` are those of the protocol's paper that both have, by name.
     """
 
     model: str
@@ -100,19 +116,29 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     second: str
     score: Interval | None
     hallucination_rate: Interval | None
+    figures: dict[str, Interval]
 
 
 class Report:
     """Takes in outcomes one by one; `models` and `to_dict` may be asked for at any time.
 
-    `by` names a tag, such as `strategy`: responses with different values of it are told apart. Of more than
+    `by` names a tag, such as `strategy`: responses with different values of it are told apart, and compared
+    with those that have the value `baseline`. Of more than
     `most` models those with the fewest outcomes are counted together as `other`, never one of `kept`.
     """
 
     def __init__(
-        self, *, by: str = "", most: int | None = None, kept: Callable[[], Container[str]] = tuple
+        self,
+        *,
+        by: str = "",
+        baseline: str = BASELINE,
+        most: int | None = None,
+        kept: Callable[[], Container[str]] = tuple,
     ) -> None:
+        if baseline != BASELINE and not by:
+            raise UsageError("a baseline needs a tag by which answers are told apart", "baseline")
         self.by = by
+        self.baseline = baseline
         self._tallies: dict[Place, dict[tuple[tuple[str, str], ...], Tally]] = {}
         self._names = Names(most, kept)
 
@@ -144,14 +170,18 @@ class Report:
 
     def models(self) -> tuple[ModelReport, ...]:
         """One row for each run, protocol, model, group and set of judges, in that order."""
-        rows = [
-            self._summarise(place, tally)
+        told = [
+            (place, tally)
             for place in sorted(self._tallies)
             for tally in _folded(list(self._tallies[place].values()))
         ]
+        rows = [self._summarise(place, tally) for place, tally in told]
         # Ranked against each other are models of the same; those that are not told apart are no model.
-        rivals = [(row.run, row.protocol, row.group, row.fingerprint, row.model == OTHER) for row in rows]
-        figures = with_ranks([(key, row.figures) for key, row in zip(rivals, rows, strict=True)])
+        keys = [
+            (place.run, place.protocol, place.group, rivals(tally.judges), place.model == OTHER)
+            for place, tally in told
+        ]
+        figures = with_ranks([(key, row.figures) for key, row in zip(keys, rows, strict=True)])
         return tuple(
             msgspec.structs.replace(row, figures=each) for row, each in zip(rows, figures, strict=True)
         )
@@ -159,17 +189,20 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """`models`, and the clearest `change` of them all (model, protocol, response) or None.
 
-        `folded` is how many models were counted, wholly or in part, as `other`.
+        `folded` is how many models were counted, wholly or in part, as `other`; `own_prompts` are those in
+        the user's own words.
         Of a grouped report also `by` and the `differences` between groups.
         """
         models = self.models()
         told = {
             "models": msgspec.to_builtins(list(models)),
             "folded": self._names.folded,
+            "own_prompts": prompts_in(models),
             "change": clearest_change(models),
         }
         if self.by:
-            told |= {"by": self.by, "differences": msgspec.to_builtins(list(differences(models)))}
+            compared = differences(models, self.baseline)
+            told |= {"by": self.by, "differences": msgspec.to_builtins(list(compared))}
         return told
 
     def _place(self, event: ResponseScored, model: str) -> Place:
@@ -191,7 +224,7 @@ class Report:
 
     def _summarise(self, place: Place, tally: Tally) -> ModelReport:
         judged = tally.scored + tally.unscored.total()
-        bounds = protocol_of(place.protocol).bounds
+        bounds, now = protocol_of(place.protocol).bounds, now_of(place.run)
         change = find_change(list(tally.history.pairs()), level=CHANGE_LEVEL)
         if change is not None:
             # Counted from the first response there ever was.
@@ -209,7 +242,8 @@ class Report:
             unscored=dict(sorted(tally.unscored.items())),
             declined=dict(sorted(tally.declined.items())),
             score=weighted_mean_interval(tally.whole.score, bounds=bounds),
-            figures=tally.headline.figures(),
+            figures=tally.headline.figures(now),
+            groups=tally.headline.groups(now),
             hallucination_rate=weighted_rate(tally.whole.facts),
             eligible=tally.eligible,
             decided=tally.decided,
@@ -220,16 +254,19 @@ class Report:
             categories=tuple(_bin(name, found, bounds) for name, found in sorted(tally.categories.items())),
             by_answer_words=_bins(tally.lengths, LENGTH_STARTS, bounds),
             by_entities=_bins(tally.entities, ENTITY_STARTS, bounds),
+            by_descriptive_share=_bins(tally.shares, SHARE_STARTS, bounds),
+            descriptive_share=weighted_rate(tally.descriptive),
             change=change,
             without_chance=tally.without_chance,
             partial=self._names.partial(place.model),
         )
 
 
-def differences(models: Sequence[ModelReport]) -> tuple[Difference, ...]:
+def differences(models: Sequence[ModelReport], baseline: str = BASELINE) -> tuple[Difference, ...]:
     """Each group of a model against its first one, where the same judges judged both.
 
-    The first is the group `direct`, which is how models are asked without a strategy, else the first by name.
+    The first is the group `baseline`, by default `direct`, which is how models are asked without a strategy;
+    where there is none, the first by name.
     """
     alike: dict[tuple[str, str, str, str], list[ModelReport]] = {}
     for one in models:
@@ -237,9 +274,15 @@ def differences(models: Sequence[ModelReport]) -> tuple[Difference, ...]:
             alike.setdefault((one.run, one.protocol, one.model, one.fingerprint), []).append(one)
     found = []
     for several in alike.values():
-        first, *others = sorted(several, key=lambda one: (one.group != BASELINE, one.group))
+        first, *others = sorted(several, key=lambda one: (one.group != baseline, one.group))
         found += [_difference(first, other) for other in others]
     return tuple(found)
+
+
+def prompts_in(models: Sequence[ModelReport]) -> list[str]:
+    """The prompts in the user's own words that their judges were asked with."""
+    judges = (judge for model in models for judge in model.judges.values())
+    return sorted({name for judge in judges for name in own_prompts(judge["prompt"])})
 
 
 def clearest_change(models: Sequence[ModelReport]) -> dict[str, Any] | None:
@@ -261,6 +304,11 @@ def _difference(first: ModelReport, second: ModelReport) -> Difference:
         second=second.group,
         score=between(first.score, second.score),
         hallucination_rate=between(first.hallucination_rate, second.hallucination_rate),
+        figures={
+            one.name: found
+            for one, other in zip(first.figures, second.figures, strict=True)
+            if (found := between(one.value, other.value)) is not None
+        },
     )
 
 

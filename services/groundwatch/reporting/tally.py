@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 
 import msgspec
 
-from groundwatch.events import Decision, Judge, OutcomeKind, ResponseScored, digest
+from groundwatch.events import Decision, Judge, Label, OutcomeKind, ResponseScored, digest
+from groundwatch.protocols.base import Stage
 from groundwatch.reporting.figures import Headline
 from groundwatch.statistics.intervals import RunningSums
 from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, representative, weight
@@ -88,6 +89,9 @@ LENGTH_STARTS = (0, 11, 26, 51, 76, 101, 151, 201, 301)
 
 ENTITY_STARTS = (0, 1, 2, 3, 4, 5, 6, 8, 11)
 """First numbers of entities of the bins of figure 4, which goes from 1 to 10."""
+
+SHARE_STARTS = (0, 25, 50, 75, 100, 101)
+"""First shares of the bins of descriptive sub-sentences, in percent; the last one is beyond all."""
 
 CATEGORIES = 50
 REMEMBERED = 50_000
@@ -196,6 +200,8 @@ class Tally:
         self.categories: dict[str, Bin] = {}
         self.lengths: dict[int, Bin] = {}
         self.entities: dict[int, Bin] = {}
+        self.shares: dict[int, Bin] = {}
+        self.descriptive = WeightedSums()
         self.history = History()
 
     @property
@@ -227,6 +233,12 @@ class Tally:
         self.lengths.setdefault(_start(LENGTH_STARTS, event.answer_words), Bin()).add(score, *pair, each)
         self.words.add(event.answer_words, 1, each)
         self.headline.add(event)
+        descriptive = sum(unit.label is Label.DESCRIPTIVE for unit in event.units)
+        # Other protocols do not tell description from analysis: all their sub-sentences count as descriptive.
+        if event.units and ("descriptive" in event.values or descriptive < len(event.units)):
+            self.descriptive.add(descriptive, len(event.units), each)
+            start = _start(SHARE_STARTS, 100 * descriptive / len(event.units))
+            self.shares.setdefault(start, Bin()).add(score, *pair, each)
         if not scored:
             self.unscored[event.reason] += 1
             return
@@ -261,9 +273,9 @@ class Tally:
             getattr(self, name).merge(getattr(other, name))
         for category, found in other.categories.items():
             self._category(category).merge(found)
-        for mine, others in ((self.lengths, other.lengths), (self.entities, other.entities)):
-            for start, found in others.items():
-                mine.setdefault(start, Bin()).merge(found)
+        for name in ("lengths", "entities", "shares"):
+            for start, found in getattr(other, name).items():
+                getattr(self, name).setdefault(start, Bin()).merge(found)
 
     def _category(self, name: str) -> Bin:
         known = name in self.categories or len(self.categories) < CATEGORIES
@@ -271,7 +283,7 @@ class Tally:
 
 
 _COUNTS = ("scored", "unscored", "declined", "without_chance", "eligible", "decided", "cost")
-_SUMS = ("whole", "headline", "words", "history")
+_SUMS = ("whole", "headline", "words", "history", "descriptive")
 
 
 def fingerprint(judges: Mapping[str, Judge]) -> str:
@@ -279,6 +291,17 @@ def fingerprint(judges: Mapping[str, Judge]) -> str:
     if not judges:
         return ""
     return digest(*(f"{stage}={judge.fingerprint}" for stage, judge in sorted(judges.items())))[:12]
+
+
+def rivals(judges: Mapping[str, Judge]) -> str:
+    """The same for models that are ranked: of who answers for the model under test only the prompt counts."""
+    answering = Stage.CAPTIONING.value
+    return fingerprint(
+        {
+            stage: Judge(engine="", prompt=judge.prompt) if stage == answering else judge
+            for stage, judge in judges.items()
+        }
+    )
 
 
 def _start(starts: Sequence[int], value: float) -> int:

@@ -69,6 +69,20 @@ def f1(pairs: Sequence[tuple[str, str]], label: str) -> float | None:
     return 2 * both / either if either else None
 
 
+def roc_auc(above: Sequence[float], below: Sequence[float]) -> float | None:
+    """The chance that one of the first lies above one of the second, ties as a half (Mann and Whitney 1947).
+
+    None where either is empty. Raises `MissingExtraError` without scipy.
+    """
+    if not above or not below:
+        return None
+    try:
+        from scipy.stats import mannwhitneyu
+    except ImportError:
+        raise MissingExtraError("scipy", "embedded") from None
+    return float(mannwhitneyu(above, below).statistic) / (len(above) * len(below))
+
+
 def fleiss_kappa(items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000) -> Interval | None:
     """Fleiss' κ (1971) with its bootstrap interval over items.
 
@@ -118,3 +132,21 @@ def krippendorff_alpha(items: Sequence[Counts], *, seed: int = 0, resamples: int
         return 1.0 - (labels - 1) * observed / expected
 
     return bootstrap(pairable, statistic, seed=seed, resamples=resamples)
+
+
+def calibration(
+    pairs: Sequence[tuple[float, bool]], bins: int = 10
+) -> tuple[float, float] | tuple[None, None]:
+    """How far probabilities are from what came true: Brier's score, and the expected calibration error.
+
+    The first is the mean squared difference (Brier 1950). The second is the mean over pairs of how far,
+    within `bins` equal parts of 0 to 1, the mean probability is from the share that came true (Guo et al.
+    2017, equation 3). None without pairs.
+    """
+    if not pairs:
+        return None, None
+    binned: dict[int, list[float]] = {}
+    for chance, true in pairs:
+        binned.setdefault(min(int(chance * bins), bins - 1), []).append(chance - true)
+    brier = sum((chance - true) ** 2 for chance, true in pairs) / len(pairs)
+    return brier, sum(abs(sum(one)) for one in binned.values()) / len(pairs)

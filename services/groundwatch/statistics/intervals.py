@@ -195,6 +195,14 @@ def ranks(scores: Mapping[K, float]) -> dict[K, int]:
     return {name: 1 + sum(other > score for other in scores.values()) for name, score in scores.items()}
 
 
+def mean_ranks(scorings: Sequence[tuple[float, Mapping[K, float]]]) -> dict[K, float]:
+    """The ranks by several scorings of the same things, averaged with each scoring's weight."""
+    ranked = [(weight, ranks(scores)) for weight, scores in scorings]
+    total = math.fsum(weight for weight, _ in ranked)
+    names = scorings[0][1]
+    return {name: math.fsum(weight * found[name] for weight, found in ranked) / total for name in names}
+
+
 def percentile(ordered: Sequence[float], share: float) -> float:
     """The value below which `share` of the ordered values lie, by linear interpolation."""
     position = share * (len(ordered) - 1)

@@ -20,6 +20,7 @@ from groundwatch import termination
 from groundwatch.addresses import shown_address
 from groundwatch.archive.place import placed, require
 from groundwatch.errors import UNDECODED, OpenedFolderError, SettingsError, UsageError, told_to_user
+from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.local.servers import NatsServer
@@ -65,8 +66,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(config: Path | None, nats_url: str = "") -> Settings:
-    """Settings with logging set up by them; `nats_url` wins over the file."""
+    """Settings with protocols, prompts and logging set up by them; `nats_url` wins over the file."""
     settings = load(config)
+    registry.configure(settings.protocols, settings.prompts.folder)
     logs.configure(level=settings.telemetry.log_level, style=settings.telemetry.log_format)
     if nats_url:
         settings = with_nats(settings, nats_url)

@@ -17,7 +17,8 @@ from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.connecting import nats_servers, security
-from groundwatch.runtime.settings import ASKING, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings.judges import ASKING, CASCADE, EngineSettings
 from groundwatch.runtime.settings.reading import Problems, with_judge
 from groundwatch.verification import engines as verification
 
@@ -32,7 +33,11 @@ ENGINES: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     "verification": (
         "embedded",
         lambda all_: verification.build(
-            all_.verification, load_image=_no_image, visual=all_.visual, triton=all_.triton
+            all_.verification,
+            load_image=_no_image,
+            visual=all_.visual,
+            triton=all_.triton,
+            detector=all_.detector,
         ),
     ),
 }
@@ -109,12 +114,24 @@ def _endpoints(
 
 def _of_stage(stage: str, section: StageSettings) -> Iterator[tuple[str, tuple[ChatSettings, bool]]]:
     """The endpoints of a stage's engines by their keys, each with whether it is asked."""
-    sharing = [section.engine, *(one.engine for one in section.protocols.values() if not one.llm)]
+    sharing = [one for one in section.protocols.values() if not one.llm]
     if section.llm:
-        yield f"{stage}.llm", (section.llm, any(engine in ASKING for engine in sharing))
-    for name, one in section.protocols.items():
+        yield f"{stage}.llm", (section.llm, any(_asks(one, section) for one in (section, *sharing)))
+    tables = {f"{stage}.protocols.{name}": one for name, one in section.protocols.items()}
+    for key, one in tables.items():
         if one.llm:
-            yield f"{stage}.protocols.{name}.llm", (one.llm, (one.engine or section.engine) in ASKING)
+            yield f"{key}.llm", (one.llm, _asks(one, section))
+    for key, one in ({stage: section} | tables).items():
+        for number, step in enumerate(one.cascade):
+            if step.llm:
+                yield f"{key}.cascade[{number}].llm", (step.llm, step.engine in ASKING)
+
+
+def _asks(one: EngineSettings, section: StageSettings) -> bool:
+    """Whether an engine of this table asks the endpoint in the table's own `llm`, or the stage's."""
+    engine = one.engine or section.engine
+    steps = (one.cascade or section.cascade) if engine == CASCADE else ()
+    return any(name in ASKING for name in (engine, *(step.engine for step in steps if not step.llm)))
 
 
 def _check_nats(nats: NatsSettings, problems: Problems) -> None:

@@ -69,7 +69,7 @@ async def whole_system(
     `models` are served by a Triton of our own, which tells `on_progress` what it loads. Without `archive.url`
     there is no archive.
     """
-    registry.configure(settings.protocols)
+    registry.configure(settings.protocols, settings.prompts.folder)
     metrics = metrics_for(settings)
     async with contextlib.AsyncExitStack() as stack:
         server = None

@@ -51,6 +51,7 @@ from groundwatch.runtime.settings import (
     Settings,
     StageSettings,
 )
+from groundwatch.runtime.settings.judges import CascadeStep
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import subject_of
@@ -199,7 +200,9 @@ def _paid(llm: LlmServer) -> Settings:
         engine="llm",
         llm=ChatSettings(base_url=llm.base_url, model="ok:0.03", input_price=0.15, output_price=0.6),
     )
-    return Settings(gateway=GatewaySettings(port=0), extraction=stage, verification=stage, alarm=ALARM)
+    steps = CascadeStep(engine="reference"), CascadeStep(engine="llm")
+    row = StageSettings(engine="cascade", llm=stage.llm, cascade=steps)
+    return Settings(gateway=GatewaySettings(port=0), extraction=stage, verification=row, alarm=ALARM)
 
 
 def demo_answers(rounds: int, thin: int) -> list[dict[str, Any]]:

@@ -221,6 +221,29 @@ MISUSES: dict[str, tuple[Object, str, str]] = {
         "llm.baseUrl",
         "stage verification has the engine llm and needs a model",
     ),
+    "a-cascades-triton": (
+        {"settings": {"verification": {"cascade": [{"engine": "triton"}, {"engine": "reference"}]}}},
+        "settings.verification.engine",
+        "set triton.enabled=true",
+    ),
+    "a-cascades-llm": (
+        {
+            "llm": {"baseUrl": "", "model": "", "apiKey": {"secret": ""}},
+            "settings": {
+                "extraction": {"engine": "noop"},
+                "verification": {
+                    "protocols": {
+                        "pope": {
+                            "engine": "cascade",
+                            "cascade": [{"engine": "reference"}, {"engine": "visual"}],
+                        }
+                    }
+                },
+            },
+        },
+        "llm.baseUrl",
+        "stage verification has the engine llm and needs a model",
+    ),
     "idle-triton": ({"triton": {"enabled": True}}, "triton.enabled", "no stage would ask it"),
     "two-tritons": (
         over(TRITON, {"settings": {"triton": {"url": "a:8001"}}}),
@@ -334,6 +357,23 @@ MISUSES: dict[str, tuple[Object, str, str]] = {
         {"llm": {"baseUrl": "http://vllm.models.svc:8000/v1"}},
         "networkPolicy.llmEgress",
         "llm.baseUrl is http://vllm.models.svc:8000/v1, inside the cluster",
+    ),
+    "a-cascades-model-inside": (
+        {
+            "settings": {
+                "verification": {
+                    "cascade": [
+                        {"engine": "reference"},
+                        {
+                            "engine": "llm",
+                            "llm": {"base_url": "http://vllm.models.svc:8000/v1", "model": "m"},
+                        },
+                    ]
+                }
+            }
+        },
+        "networkPolicy.llmEgress",
+        "settings.verification.cascade[1].llm.base_url is http://vllm.models.svc:8000/v1, inside the cluster",
     ),
     "archive-off": ({"settings": {"archive": {"url": "s3://a/b"}}}, "archive.enabled", "is false, but"),
     "delays": ({"settings": {"retry": {"max_delay": 0.5}}}, "settings.retry.max_delay", "must not be below"),

@@ -84,7 +84,7 @@ def settings_of(objects: list[Object], folder: Path) -> Path:
 def test_the_services_take_the_settings(case: str, tmp_path: Path) -> None:
     objects = rendered(case)
     settings = load(settings_of(objects, tmp_path), {})
-    registry.configure(settings.protocols)
+    registry.configure(settings.protocols, settings.prompts.folder)
     assert settings.nats.url
     (port,) = {
         port["containerPort"]

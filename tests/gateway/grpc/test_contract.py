@@ -13,6 +13,7 @@ import grpc
 import msgspec
 import pytest
 
+from groundwatch.events import Box, Decision, JudgedClaim
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.live import live
 
@@ -318,6 +319,20 @@ async def test_ids_are_made_up_repeats_told_and_conflicts_refused(opened, respon
     assert (conflict.how, conflict.field) == ("conflict", "id")
     assert len(await gateway.events()) == 3
     assert gateway.count("groundwatch_refused_responses_total", reason="conflict") == 1
+
+
+async def test_boxes_are_the_same_at_both_doors(gateway, stub, publish, response):
+    said = response()
+    await gateway.post(said)
+    box = Box(x0=0.125, y0=0.25, x1=0.5, y1=1.0, score=0.75, label="dog", image=1)
+    claim = JudgedClaim(text="A dog.", category="entity", unit=0, decision=Decision.REFUTED, boxes=(box,))
+    await publish(said["id"], claims=(claim,), decided=1, eligible=1, score=0.0)
+    wanted = msgspec.to_builtins(box)
+    over_http = (await gateway.http.get(f"/v1/responses/{said['id']}")).json()["outcomes"]["faithscore"]
+    assert over_http["claims"][0]["boxes"] == [wanted]
+    over_grpc = (await stub.GetResponse(pb.GetResponseRequest(id=said["id"]))).outcomes[0]
+    [sent] = over_grpc.claims[0].boxes
+    assert {field.name: value for field, value in sent.ListFields()} == wanted
 
 
 async def test_the_same_at_both_doors_is_one_response(gateway, stub, message, response):

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.support.browser import open_browser
 
-from groundwatch.events import Decision, JudgedClaim
+from groundwatch.events import Box, Decision, JudgedClaim
 from groundwatch.runtime.settings import AlarmSettings
 
 NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
@@ -117,6 +117,56 @@ async def test_images_are_shown_whole_and_open_by_keyboard(browser, gateway):
     await page.keyboard.press("Escape")
     await expect(large).to_be_hidden()
     await expect(thumbs.first).to_be_focused()
+
+
+BOXES = (
+    (Decision.REFUTED, Box(x0=0.25, y0=0.5, x1=0.75, y1=0.9, score=0.9, label="ball", image=1)),
+    (Decision.SUPPORTED, Box(x0=0.25, y0=0.5, x1=0.75, y1=0.9, score=0.9, label="ball", image=1)),
+    (Decision.SUPPORTED, Box(x0=0.0, y0=0.0, x1=0.4, y1=0.4, score=0.8, label="<b>dog</b>", image=1)),
+)
+
+
+async def test_boxes_are_drawn_where_they_are(browser, gateway_factory, publish, response, pictures):
+    gateway = await gateway_factory()
+    images = []
+    for size in ((640, 480), (90, 300)):
+        stored = await gateway.http.post(
+            "/v1/images", content=pictures.encoded("PNG", size), headers={"Content-Type": "image/png"}
+        )
+        images.append(stored.json()["sha256"])
+    await gateway.post(response(id="boxed", answer="A dog sits on a mat.", images=images))
+    claims = tuple(
+        JudgedClaim(text=f"Claim {at}.", category="entity", unit=0, decision=decision, boxes=(box,))
+        for at, (decision, box) in enumerate(BOXES)
+    )
+    await publish("boxed", claims=claims, score=0.7, eligible=3, decided=3)
+    page = await opened(browser, gateway, 1024)
+    thumbs = page.locator("article.answer .thumb")
+    await expect(thumbs.nth(1).locator("rect")).to_have_count(2)
+    await expect(thumbs.nth(0).locator("rect")).to_have_count(0)
+    # The place of two facts is drawn once, and in red for the one that it refutes.
+    wrong = thumbs.nth(1).locator(".bad")
+    await expect(wrong).to_have_count(1)
+    assert await wrong.locator("title").text_content() == "✗ Claim 0.\n✓ Claim 1."
+    await thumbs.nth(1).click()
+    for shown in (thumbs.nth(1), page.get_by_role("dialog")):
+        await expect(shown.locator("rect")).to_have_count(2)
+        image, drawn = (
+            await shown.locator("img").bounding_box(),
+            await shown.locator(".bad rect").bounding_box(),
+        )
+        # The image is shown whole within its element, in the middle of it.
+        scale = min(image["width"] / 90, image["height"] / 300)
+        left = image["x"] + (image["width"] - 90 * scale) / 2
+        top = image["y"] + (image["height"] - 300 * scale) / 2
+        found = (
+            (drawn["x"] - left) / 90,
+            (drawn["y"] - top) / 300,
+            drawn["width"] / 90,
+            drawn["height"] / 300,
+        )
+        assert [one / scale for one in found] == pytest.approx([0.25, 0.5, 0.5, 0.4], abs=0.07)
+    assert "<b>dog</b> 0.80" in await page.get_by_role("dialog").locator("text").all_text_contents()
 
 
 async def test_invented_models_leave_the_page_quick_and_the_busiest_first(browser, gateway_factory, publish):

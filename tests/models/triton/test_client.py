@@ -1,17 +1,24 @@
-"""The client against the real tritonserver with all five models."""
+"""The client against the real tritonserver with all six models."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+from typing import Any
 
 import httpx
 import pytest
 import torch
 from PIL import Image
+from tests.support import checkpoints, kserve
 from tests.support.checkpoints import picture
+from tests.support.triton import ONE_THREAD, serving
 
 from groundwatch.errors import TransientError, Unavailable, Unscorable
+from groundwatch.models.fake import paint
+from groundwatch.models.replies import Detection
+from groundwatch.models.repository import ServedModel
+from groundwatch.models.serving.detector import DetectionRequest, Detector
 from groundwatch.models.serving.parameters import Parameters
 from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
 from groundwatch.models.settings import TritonSettings
@@ -65,6 +72,76 @@ async def test_encoders_and_generator(models):
     assert image != await models.generate_image("a red circle", seed=4, steps=2)
 
 
+PHRASES = ("red circle", "two", "a small square")
+
+
+def in_process(folder: str, image: bytes, **changes: Any) -> tuple[Detection, ...]:
+    [found] = Detector(Parameters(model_id=folder, **changes)).detect(
+        [DetectionRequest(image=image, texts=PHRASES)]
+    )
+    assert isinstance(found, tuple)
+    return found
+
+
+def alike(found: tuple[Detection, ...], wanted: tuple[Detection, ...]) -> bool:
+    return [one.text for one in found] == [one.text for one in wanted] and all(
+        (*one.box, one.score) == pytest.approx((*other.box, other.score), abs=1e-4)
+        for one, other in zip(found, wanted, strict=True)
+    )
+
+
+async def test_detect_is_what_serving_says(triton, models):
+    image = picture(1, size=(60, 40))
+    found = await models.detect(image, PHRASES)
+    assert found and alike(found, in_process(triton.models["detector"].checkpoint, image))
+    assert await models.detect(image, PHRASES) == found
+    assert await models.detect(image, []) == ()
+    together = await asyncio.gather(*(models.detect(image, PHRASES[: n % 3 + 1]) for n in range(9)))
+    assert all(alike(one, found[: len(one)]) for one in together)
+
+
+@pytest.mark.slow
+async def test_grounding_dino_and_a_detector_that_finds_nothing(tmp_path, triton):
+    """Nothing found is an answer: outputs without elements, from the model and from Triton's cache."""
+    served = {
+        "detector": ServedModel(
+            kind="detector",
+            checkpoint=triton.models["detector"].checkpoint,
+            parameters={**ONE_THREAD, "threshold": 1.1},
+        ),
+        "grounding": ServedModel(
+            kind="detector", checkpoint=str(checkpoints.grounding_dino(tmp_path / "g")), parameters=ONE_THREAD
+        ),
+    }
+    async with serving(tmp_path / "triton", served) as server:
+        nothing = TritonModels(TritonSettings(url=server.url))
+        assert [await nothing.detect(picture(1), PHRASES) for _ in range(2)] == [(), ()]
+        await nothing.close()
+        grounding = TritonModels(TritonSettings(url=server.url, detector="grounding"))
+        found = await grounding.detect(picture(1), PHRASES)
+        assert found and alike(found, in_process(served["grounding"].checkpoint, picture(1)))
+        await grounding.close()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "raises"), [("ok", None), ("nan", Unscorable), ("short", TransientError)]
+)
+async def test_a_detectors_reply_is_checked(behaviour, raises):
+    image = paint("row 1, column 2 is red. row 3, column 4 is red. row 4, column 4 is blue.")
+    with kserve.running() as server:
+        server.served.script["detector"] = [behaviour]
+        models = TritonModels(TritonSettings(url=server.url, retries=0, first_wait=0.01))
+        if raises:
+            with pytest.raises(raises):
+                await models.detect(image, ["red cell"])
+        else:
+            assert await models.detect(image, ["green", "red cell"]) == (
+                Detection(1, (0.25, 0.0, 0.5, 0.25), pytest.approx(0.9)),
+                Detection(1, (0.75, 0.5, 1.0, 0.75), pytest.approx(0.9)),
+            )
+        await models.close()
+
+
 @pytest.mark.parametrize(
     ("ask", "reason"),
     [
@@ -77,6 +154,10 @@ async def test_encoders_and_generator(models):
         (lambda models: models.lvlm([], ""), "judge_rejected_request"),
         (lambda models: models.lvlm([], "a", max_tokens=100_000), "judge_rejected_request"),
         (lambda models: models.generate_image(" "), "judge_rejected_request"),
+        (lambda models: models.detect(b"<html>", ["a"]), "unreadable_image"),
+        (lambda models: models.detect(picture(), ["a", ""]), "judge_rejected_request"),
+        (lambda models: models.detect(picture(), ["a"] * 65), "judge_rejected_request"),
+        (lambda models: models.detect(picture(), ["two " * 30]), "prompt_too_long"),
     ],
 )
 async def test_what_the_input_is_to_blame_for_is_unscorable(models, ask, reason):

@@ -15,7 +15,7 @@ from groundwatch.events import (
     ResponseRecorded,
 )
 from groundwatch.protocols import registry
-from groundwatch.protocols.chair.protocol import Caption, ChairProtocol, Judged, accuracy, chair, read
+from groundwatch.protocols.chair.protocol import Caption, ChairProtocol, chair, read
 from groundwatch.protocols.coco import vocabulary
 from groundwatch.runtime.delivery.outcomes import outcome_of
 
@@ -26,15 +26,6 @@ CAPTIONS = st.lists(st.builds(Caption, mentioned=NAMES, present=NAMES), max_size
 
 def caption(mentioned: str, present: str) -> Caption:
     return Caption(mentioned=frozenset(mentioned), present=frozenset(present))
-
-
-def judged(detected: str, flagged: str, mentioned: str, hallucinated: str) -> Judged:
-    return Judged(
-        detected=frozenset(detected),
-        flagged=frozenset(flagged),
-        mentioned=frozenset(mentioned),
-        hallucinated=frozenset(hallucinated),
-    )
 
 
 def test_by_hand():
@@ -62,20 +53,6 @@ def test_bounds_and_order(captions, random):
 def test_repeating_the_corpus_changes_no_rate(captions):
     once, twice = chair(captions), chair(captions * 2)
     assert [once[name] for name in SHARES] == [twice[name] for name in SHARES]
-
-
-def test_a_wrong_flag_costs_a_right_one():
-    found = accuracy([judged("ab", "ab", "abc", "a"), judged("c", "", "cd", "d")])
-    assert found == (0.0, 3 / 5)
-    assert accuracy([judged("a", "ab", "a", "c")])[0] == -2.0
-    assert accuracy([])[0] is None
-
-
-@given(st.lists(st.builds(Judged, detected=NAMES, flagged=NAMES, mentioned=NAMES, hallucinated=NAMES)))
-def test_no_accuracy_passes_one(judgements):
-    faithfulness, coverage = accuracy(judgements)
-    assert faithfulness is None or faithfulness <= 1
-    assert coverage is None or 0 <= coverage <= 1
 
 
 CHAIR = ChairProtocol()

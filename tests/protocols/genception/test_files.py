@@ -37,6 +37,17 @@ def test_numbers(file):
     assert TALLY.run("genception", file(GOOD, 1))["gc"] == pytest.approx(0.5)
 
 
+def test_models_are_told_apart_and_ranked(file):
+    text = GOOD.replace('"image": "a.jpg"', '"image": "a.jpg", "model": "x"')
+    text = text.replace(
+        '"image": "b.jpg", "category": "ocr"', '"image": "b.jpg", "model": "y", "category": "count"'
+    )
+    found = TALLY.run("genception", file(text[: text.index(',\n  {"image": "c')] + "]"))
+    assert {name: one["n"] for name, one in found["by_model"].items()} == {"x": 1, "y": 1}
+    assert found["ranking"]["gc_rank"] == {"x": 1.0, "y": 1.5}
+    assert "ranking" not in TALLY.run("genception", file(GOOD))
+
+
 def test_no_chain_is_long_enough(file):
     found = TALLY.run("genception", file(GOOD, 4))
     assert (found["gc"], found["n"], found["short"]) == (None, 0, 3)

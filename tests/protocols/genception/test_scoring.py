@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
@@ -15,10 +17,8 @@ from groundwatch.protocols.genception.scoring import (
     drift,
     gc_at,
     gc_each,
-    gc_rank,
     mean_gc,
-    overall,
-    ranks,
+    ranking,
 )
 
 LEADERBOARD = Path(__file__).parents[4] / "shared" / "data" / "genception" / "leaderboard.json"
@@ -99,45 +99,72 @@ def test_nothing_drifts_nowhere():
     assert mean_gc([], 1) is None
 
 
-def test_the_weighted_rank_of_table_2():
-    means = {
-        "visual": {
-            1: {"GPT-4V": 0.491, "mPLUG-Owl2": 0.366, "LLaVA-13B": 0.366, "LLaVA-7B": 0.339},
-            3: {"GPT-4V": 0.393, "mPLUG-Owl2": 0.287, "LLaVA-13B": 0.264, "LLaVA-7B": 0.255},
-            5: {"GPT-4V": 0.335, "mPLUG-Owl2": 0.243, "LLaVA-13B": 0.220, "LLaVA-7B": 0.215},
-        },
-        "textual": {
-            1: {"GPT-4V": 0.375, "mPLUG-Owl2": 0.284, "LLaVA-13B": 0.291, "LLaVA-7B": 0.252},
-            3: {"GPT-4V": 0.246, "mPLUG-Owl2": 0.181, "LLaVA-13B": 0.174, "LLaVA-7B": 0.149},
-        },
+PRINTED = msgspec.json.decode(files("groundwatch.protocols.genception").joinpath("table-2.json").read_bytes())
+
+
+CATEGORIES = [
+    name.removesuffix(".acc")
+    for column in PRINTED["columns"]
+    if (name := column["name"]).endswith(".acc") and name not in ("visual.acc", "textual.acc")
+]
+
+
+def printed() -> dict[str, dict[str, float | None]]:
+    names = [column["name"] for column in PRINTED["columns"]]
+    return {row["model"]: dict(zip(names, row["values"], strict=True)) for row in PRINTED["rows"]}
+
+
+def chain_of(model: str, category: str, gc: Sequence[float]) -> Chain:
+    """A chain with this GC@1, GC@3 and GC@5, where they are given."""
+    s = [gc[0]]
+    for t, value in zip((3, 5), gc[1:], strict=False):
+        rest = value * t * (t + 1) / 2 - sum(at * one for at, one in enumerate(s, start=1))
+        s += [rest / (t - 1 + t)] * 2
+    return Chain(image=category, model=model, category=category, similarities=tuple(s))
+
+
+def test_table_2s_ranks_follow_from_its_scores_by_category():
+    rows = printed()
+    models = {
+        model: [
+            chain_of(model, name, [gc for t in (1, 3, 5) if (gc := row.get(f"{name}.gc{t}")) is not None])
+            for name in CATEGORIES
+        ]
+        for model, row in rows.items()
     }
-    found = gc_rank(means, {"visual": 10, "textual": 4})
-    assert {name: round(rank, 2) for name, rank in found.items()} == {
-        "GPT-4V": 1.0,
-        "mPLUG-Owl2": 2.14,
-        "LLaVA-13B": 2.62,
-        "LLaVA-7B": 4.0,
+    assert mean_gc(models["GPT-4V"], 3) == pytest.approx(0.351, abs=0.0005)
+    found = ranking(models, 5)
+    assert found["categories"] == {"visual": 10, "textual": 4}
+    assert found["gc_rank"] == {model: pytest.approx(row["gc_rank"], abs=0.01) for model, row in rows.items()}
+    assert found["mean"] is None, "textual chains have three rounds"
+    assert ranking(models, 3)["mean"] == {
+        model: pytest.approx(row["all.gc3"], abs=0.001) for model, row in rows.items()
     }
 
 
-def test_a_model_that_is_missing_has_no_rank():
-    with pytest.raises(ValueError, match="not every model has GC@3 in group 'v'"):
-        gc_rank({"v": {1: {"a": 1, "b": 0}, 3: {"a": 1}}}, {"v": 2})
-
-
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), st.floats(-1, 1), min_size=1))
-def test_ranks_begin_at_1_and_follow_the_scores(scores):
-    found = ranks(scores)
-    assert min(found.values()) == 1
-    assert all((found[a] < found[b]) == (scores[a] > scores[b]) for a in scores for b in scores)
+def test_models_are_ranked_on_what_all_of_them_have():
+    one = {"a": [chain_of("a", "Count", [0.5]), chain_of("a", "ocr", [0.1])]}
+    two = one | {"b": [chain_of("b", "count", [0.6]), chain_of("b", "my own", [0.9])]}
+    assert ranking(two, 5) == {
+        "categories": {"visual": 1},
+        "mean": None,
+        "gc_rank": {"a": 2.0, "b": 1.0},
+    }
+    assert ranking(two, 1)["mean"] == {"a": 0.5, "b": 0.6}
+    assert ranking({"a": [chain_of("a", "my own", [0.9])]}, 1)["gc_rank"] is None
 
 
 @pytest.mark.skipif(not LEADERBOARD.is_file(), reason="the shared leaderboard is not on this machine")
 def test_the_leaderboards_means_come_out():
     short = ("Exist", "Count", "Posi", "Col", "Post", "Cel", "Sce", "Lan", "Art", "Comm")
-    for model in msgspec.json.decode(LEADERBOARD.read_bytes())["models"]:
-        scores = model["scores"]
-        visual = sum(scores[name] for name in short) / len(short)
-        assert visual == pytest.approx(scores["VisMean"], abs=0.001)
-        groups = {"visual": scores["VisMean"], "textual": scores["TextMean"]}
-        assert overall(groups, {"visual": 10, "textual": 4}) == pytest.approx(scores["Mean"], abs=0.001)
+    short += ("Code", "Num", "Tran", "OCR")
+    scores = {one["name"]: one["scores"] for one in msgspec.json.decode(LEADERBOARD.read_bytes())["models"]}
+    models = {
+        model: [
+            chain_of(model, full, [found[name]] * 2) for name, full in zip(short, CATEGORIES, strict=True)
+        ]
+        for model, found in scores.items()
+    }
+    assert ranking(models, 3)["mean"] == {
+        model: pytest.approx(found["Mean"], abs=0.001) for model, found in scores.items()
+    }

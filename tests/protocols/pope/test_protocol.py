@@ -20,7 +20,8 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
-from groundwatch.protocols.pope.protocol import Pope, claim_of, read_claim
+from groundwatch.protocols.pope.protocol import Pope
+from groundwatch.protocols.questions import claim_of, read_claim
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
 
 PROTOCOL = Pope()

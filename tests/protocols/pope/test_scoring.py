@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.protocols.pope.protocol import RATES, cell, count, numbers
+from groundwatch.protocols.questions import RATES, cell, count, numbers
 
 answers = st.sampled_from(["yes", "no"])
 pairs = st.lists(st.tuples(answers, answers), max_size=60)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jsonschema
+import msgspec
 import pytest
 
 from groundwatch.errors import InputError, Unscorable
@@ -141,6 +144,29 @@ def test_the_score_is_the_share_of_triplets_that_are_not_hallucinated():
     assert "hallu.object" not in PROTOCOL.score(verified(YES, no())).values
     undecided = PROTOCOL.score(verified(OPEN, no("object1")))
     assert (undecided.score, undecided.values["hallu"], undecided.values["decided"]) == (0, 1, 1)
+
+
+def test_a_wrong_pair_of_what_the_graph_has_is_a_prediction_error():
+    reference = Reference(triplets=(("man", "riding", "horse"), ("dog", "behind", "cart")), objects=("tree",))
+    response = msgspec.structs.replace(RESPONSE, reference=reference)
+    cases = (
+        (("Horse", "riding", "man"), no("relation"), 1),
+        (("dog", "riding", "cart"), YES, 0),
+        (("dog", "under", "cart"), no("relation"), 0),
+        (("dog", "behind", "fox"), no("object2"), 0),
+        (("dog", "behind", "tree"), no(), 1),
+    )
+
+    def share(*cases: Any, response=response) -> float | None:
+        event = verified(claims=tuple(claim_of(triplet) for triplet, *_ in cases)).extracted
+        verdicts = tuple(verdict for _, verdict, _ in cases)
+        event = msgspec.structs.replace(event, response=response)
+        judged = ClaimsVerified(extracted=event, judge=Judge(engine="t"), verdicts=verdicts)
+        return PROTOCOL.score(judged).values.get("prediction_error")
+
+    assert [share(case) for case in cases] == [wrong for *_, wrong in cases]
+    assert share(*cases, (("horse", "behind", "man"), OPEN, 0)) == 2 / 5
+    assert share(*cases, response=msgspec.structs.replace(response, reference=None)) is None
 
 
 def test_what_cannot_be_scored():

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groundwatch.errors import FileFormatError
 from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.protocols.published import Place
 from groundwatch.protocols.vlm2.dataset import ABSENT, Cue, ask, build
 from groundwatch.protocols.vlm2.scoring import (
-    INCOMPLETE,
-    NO_COARSE_QUESTION,
     NO_FINE_QUESTION,
     Asked,
     ImageSequence,
@@ -96,8 +96,8 @@ def answer(level: str, right: bool | None, **tags: str) -> ResponseScored:
     )
 
 
-def of(*answers: ResponseScored) -> list[Scored]:
-    return score_outcomes((Place(Path("live"), at), one) for at, one in enumerate(answers))
+def of(*answers: ResponseScored, seconds: float = math.inf) -> list[Scored]:
+    return score_outcomes(((Place(Path("live"), at), one) for at, one in enumerate(answers)), seconds)
 
 
 @given(st.permutations([("coarse", False), ("fine", True), ("fine", True)]))
@@ -106,12 +106,24 @@ def test_a_sequence_is_scored_once_its_last_answer_is_there(answers):
     # Two of three answers are right, and the metric is 0.
     assert of(*said) == [Scored(task="t", score=0.0, read=0.0, questions=3)]
     (early,) = of(*said[:-1])
-    assert early.score is None and early.reason in (INCOMPLETE, NO_COARSE_QUESTION)
+    assert early.score is None and early.reason == "group_timed_out: 2 of 3 came"
 
 
-def test_what_never_completes_has_its_reason():
-    found = of(answer("coarse", True, questions="3"))
-    assert found == [Scored(task="t", score=None, reason=INCOMPLETE, questions=1)]
+def test_what_never_completes_and_what_comes_too_late_have_their_reasons():
+    said = [answer("coarse", True, questions="3"), answer("fine", True, questions="3")]
+    late = msgspec.structs.replace(said[1], recorded_at=101.0)
+    for answers in ([*said, late], [late, *said]):
+        found = of(*answers, seconds=100)
+        assert [one.reason for one in found] == ["group_timed_out: 2 of 3 came", "group_late: 1 of 3 came"]
+        assert [one.score for one in of(*answers, seconds=101)] == [1.0]
+
+
+def test_a_sequence_that_is_asked_again_is_another_group():
+    said = [answer("coarse", True, questions="2"), answer("fine", True, questions="2")]
+    again = [msgspec.structs.replace(one, recorded_at=5.0, score=0.0) for one in said]
+    assert [one.score for one in of(*said, *again)] == [1.0, 0.0]
+    with pytest.raises(FileFormatError, match="s1 has two coarse questions"):
+        of(said[0], said[0], said[1])
 
 
 @given(scored)

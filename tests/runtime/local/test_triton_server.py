@@ -13,7 +13,8 @@ import pytest
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
-from groundwatch.runtime.settings import CaptioningSettings, EngineSettings, Settings, StageSettings
+from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings
+from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.system.up import named_models, with_triton
 
 
@@ -98,7 +99,8 @@ def test_settings_follow_the_models():
     assert found.triton.url == "127.0.0.1:9" and found.triton.lvlm == "lvlm_good"
     assert found.captioning.engine == "triton"
     assert found.captioning.served == {"lvlm_good": "lvlm_good", "lvlm_bad": "lvlm_bad"}
-    own = {"pope": "reference", "tri-he": "similarity", "vlm2": "reference"}
+    amber = ("amber-attribute", "amber-existence", "amber-relation")
+    own = dict.fromkeys((*amber, "dash-b", "pope", "vlm2"), "reference") | {"tri-he": "similarity"}
     assert found.verification.by_protocol() == {"faithscore": "triton", **own}, "each as its paper judges"
     assert found.generation.engine == "", "there is no image encoder"
     chosen = Settings(
@@ -108,7 +110,8 @@ def test_settings_follow_the_models():
     assert (kept.verification, kept.captioning) == (chosen.verification, chosen.captioning)
     named = {"tri-he": EngineSettings(engine="reference"), "pope": EngineSettings(engine="triton")}
     some = with_triton(Settings(verification=StageSettings(protocols=named)), "127.0.0.1:9", models)
-    judges = {"faithscore": "triton", "pope": "triton", "tri-he": "reference", "vlm2": "reference"}
+    judges = dict.fromkeys((*amber, "dash-b", "tri-he", "vlm2"), "reference")
+    judges |= dict.fromkeys(("faithscore", "pope"), "triton")
     assert some.verification.by_protocol() == judges
 
 

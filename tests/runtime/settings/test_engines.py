@@ -6,14 +6,26 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from groundwatch.errors import SettingsError
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
-from groundwatch.runtime.settings import EngineSettings, Settings, StageSettings
-from groundwatch.runtime.settings.reading import judging_sections, load, with_file, with_judge, with_run
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings.judges import EngineSettings
+from groundwatch.runtime.settings.reading import (
+    judging_sections,
+    load,
+    recorded_sections,
+    with_file,
+    with_judge,
+    with_run,
+)
 
 CHAT = 'llm = { base_url = "http://judge/v1", model = "m" }\n'
+BY_TRUTH = ("amber-attribute", "amber-relation")
+"""Protocols that the known truth alone decides."""
+
 PAPERS = f"""
 [verification]
 engine = "triton"
@@ -36,25 +48,70 @@ def read(tmp_path: Path, text: str, **environment: str) -> Settings:
 @pytest.mark.parametrize(
     ("engine", "judges"),
     [
-        ("", "reference reference similarity reference"),
-        ("embedded", "reference reference similarity reference"),
-        ("triton", "triton triton similarity triton"),
-        ("visual", "visual visual similarity visual"),
-        ("llm", "llm llm llm llm"),
-        ("reference", "reference reference reference reference"),
-        ("similarity", "reference reference similarity reference"),
-        ("noop", "noop noop noop noop"),
+        ("", "reference reference reference reference similarity reference"),
+        ("embedded", "reference reference reference reference similarity reference"),
+        ("triton", "triton triton triton triton similarity triton"),
+        ("visual", "visual visual visual visual similarity visual"),
+        ("llm", "reference reference llm llm llm llm"),
+        ("reference", "reference reference reference reference reference reference"),
+        ("similarity", "reference reference reference reference similarity reference"),
+        ("noop", "noop noop noop noop noop noop"),
     ],
 )
 def test_an_engine_is_for_all_that_it_can_judge(engine: str, judges: str) -> None:
     chat = ChatSettings(base_url="http://judge/v1", model="m")
     found = StageSettings(engine=engine, llm=chat).by_protocol()
-    assert found == dict(zip(("faithscore", "pope", "tri-he", "vlm2"), judges.split(), strict=True))
+    names = ("amber-existence", "dash-b", "faithscore", "pope", "tri-he", "vlm2")
+    known = "noop" if engine == "noop" else "reference"
+    assert found == dict(zip(names, judges.split(), strict=True)) | dict.fromkeys(BY_TRUTH, known)
+
+
+ENGINES = ("reference", "similarity", "visual", "triton", "detector", "llm")
+CAN = {
+    "amber-attribute": "reference",
+    "amber-existence": "reference visual triton detector",
+    "amber-relation": "reference",
+    "dash-b": "reference visual triton detector",
+    "faithscore": "reference visual triton detector llm",
+    "pope": "reference visual triton detector llm",
+    "tri-he": "reference similarity llm",
+    "vlm2": "reference visual triton llm",
+}
+"""Who can judge which protocol's claims; of those that are not here nobody, for they verify nothing."""
+
+
+def test_every_protocol_with_every_engine() -> None:
+    """One that cannot judge is refused with those that can: named for a protocol, or in its cascade."""
+    llm = {"base_url": "http://judge/v1", "model": "m"}
+    missed = []
+    for name in registry.names():
+        protocol, can = registry.get(name), CAN.get(name, "").split()
+        for engine in (*ENGINES, "blip", "lexical"):
+            steps = [{"engine": "noop"}, {"engine": engine}]
+            given = {"engine": "cascade", "cascade": steps}
+            for whole, own in (({}, {"engine": engine}), ({}, given), (given, {"engine": "cascade"})):
+                try:
+                    found = StageSettings(**{"llm": llm, "protocols": {name: own}, **whole})
+                    told = found.judges()[name]
+                    right = engine in can and told in (engine, f"noop > {engine}")
+                except ValidationError as error:
+                    told = str(error)
+                    wanted = f"{engine} cannot judge {name}: use {' or '.join(protocol.verifiers)}"
+                    if not can:
+                        wanted = f"{name} has no claims to verify"
+                    if whole and engine not in ENGINES:
+                        wanted = "has no protocol that all of its judges can judge"
+                    right = engine not in can and wanted in told
+                if not right:
+                    missed.append((name, engine, whole, own, told))
+    assert missed == []
 
 
 def test_a_protocol_has_an_engine_of_its_own(tmp_path: Path) -> None:
     found = read(tmp_path, PAPERS).verification
-    assert found.by_protocol() == {
+    assert found.by_protocol() == dict.fromkeys(BY_TRUTH, "reference") | {
+        "amber-existence": "triton",
+        "dash-b": "triton",
         "faithscore": "triton",
         "pope": "llm",
         "tri-he": "similarity",
@@ -63,6 +120,108 @@ def test_a_protocol_has_an_engine_of_its_own(tmp_path: Path) -> None:
     tri_he, pope = (found.of(registry.get(name)) for name in ("tri-he", "pope"))
     assert (tri_he.embedding_model, tri_he.llm) == ("/models/mpnet", found.llm)
     assert pope.llm is not None and pope.llm.model == "pope"
+
+
+STEPS = f"""cascade = [
+    {{ engine = "embedded" }},
+    {{ engine = "visual", refuted_below = 0.1, supported_above = 0.9 }},
+    {{ engine = "llm", {CHAT.strip().replace('"m"', '"large"')} }},
+]
+"""
+CASCADE = f'[verification]\nengine = "cascade"\n{CHAT}{STEPS}'
+
+
+def test_a_cascade_is_for_all_that_each_of_its_judges_can_judge(tmp_path: Path) -> None:
+    found = read(tmp_path, CASCADE).verification
+    several = "reference > visual (<0.1, >0.9) > llm"
+    others = dict.fromkeys(("amber-existence", "dash-b", *BY_TRUTH), "reference") | {"tri-he": "similarity"}
+    assert found.judges() == dict.fromkeys(("faithscore", "pope", "vlm2"), several) | others
+    models = [step.llm.model for step in found.of(registry.get("pope")).cascade if step.llm]
+    assert models == ["m", "m", "large"], "what a step does not say is said by the section"
+    own = '[verification.protocols.pope]\nengine = "reference"\n[verification.protocols.faithscore]\n'
+    found = read(
+        tmp_path, f'{CASCADE}{own}cascade = [{{ engine = "visual" }}, {{ engine = "llm" }}]'
+    ).verification
+    judges = {"faithscore": "visual > llm", "pope": "reference", "vlm2": several} | others
+    assert found.judges() == judges
+    found = read(tmp_path, f'{own}engine = "cascade"\n{CHAT}{STEPS}').verification
+    assert found.judges() == judges | {"faithscore": several, "vlm2": "reference"}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('"embedded"', '"cascade"'), "[0].engine': no cascade within a cascade: name its judges here"),
+        (("0.1", "0.95"), "[1].supported_above': must not be below refuted_below"),
+        (("0.1", "nan"), "[1].refuted_below': must be a finite number"),
+        (("0.9", "1.5"), "[1].supported_above': must be at most 1"),
+        (('"large" }', '"large" }, refuted_below = 0.1'), "': must end with a judge without bounds"),
+        (('engine = "embedded"', "refuted_below = 0.5"), "[0].engine': is missing"),
+        (('"llm", llm', '"triton", cascade'), "[2].cascade': no such setting"),
+        (('"embedded"', '"similarity"'), "': has no protocol that all of its judges can judge"),
+        (('"embedded"', '"eyes"'), "': has no protocol that all of its judges can judge"),
+    ],
+)
+def test_a_cascade_that_cannot_be_is_refused(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    text = CASCADE.replace(*change, 1)
+    assert text != CASCADE
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, text)
+    assert len(caught.value.problems) == 1
+    assert f"setting 'verification.cascade{told}" in caught.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ("", "'verification.protocols.tri-he.cascade': engine cascade needs its judges here, in order"),
+        ('cascade = [{engine = "llm"}]', "tri-he.cascade': must have two judges or more"),
+        (
+            'cascade = [{engine = "llm"}, {engine = "triton"}]',
+            "tri-he.cascade[1].engine': triton cannot judge tri-he: use similarity or llm or reference",
+        ),
+        (
+            'cascade = [{engine = "similarity"}, {engine = "llm"}]',
+            "tri-he.cascade[1].llm': engine llm needs at least base_url and model here",
+        ),
+    ],
+)
+def test_one_protocols_cascade_that_cannot_be_is_refused(tmp_path: Path, steps: str, told: str) -> None:
+    text = f'[verification.protocols.tri-he]\nengine = "cascade"\n{steps}'
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, text)
+    assert [told in one for one in caught.value.problems] == [True]
+
+
+def test_another_cascade_takes_the_place_of_judges_that_it_can_replace(tmp_path: Path) -> None:
+    own = (
+        '[verification.protocols.pope]\nengine = "visual"\n[verification.protocols.tri-he]\nengine = "llm"\n'
+    )
+    settings = read(
+        tmp_path, own.replace('"visual"\n', f'"visual"\n{CHAT}').replace('"llm"\n', f'"llm"\n{CHAT}')
+    )
+    other = tmp_path / "other.toml"
+    other.write_text(CASCADE)
+    judges = with_file(settings, other).verification.judges()
+    assert judges["pope"].startswith("reference > visual") and judges["tri-he"] == "llm"
+    assert with_judge(
+        read(tmp_path, CASCADE + own.replace('"llm"', '"similarity"')), ""
+    ).verification.judges()
+
+
+def test_a_run_reaches_no_further_by_a_cascade_and_has_its_secrets_again(tmp_path: Path) -> None:
+    settings = read(tmp_path, CASCADE.replace("http://judge", "http://u:pl4nt3d@judge"))
+    recorded = recorded_sections(settings)
+    assert "pl4nt3d" not in str(recorded)
+    assert with_run(settings, recorded) == settings
+    recorded["verification"]["cascade"][2]["llm"]["base_url"] = "http://evil.test/v1"
+    with pytest.raises(SettingsError, match=r"evil\.test"):
+        with_run(settings, recorded)
+    recorded["verification"]["cascade"][2] = {"engine": "triton"}
+    assert with_run(settings, recorded).verification.judges()["pope"].endswith("triton")
+    recorded["verification"]["cascade"][2] = {"engine": "reference", "embedding_model": "/etc"}
+    with pytest.raises(SettingsError, match=r"/etc"):
+        with_run(settings, recorded)
 
 
 def test_variables_name_it_too(tmp_path: Path) -> None:
@@ -86,7 +245,8 @@ def test_judges_that_cannot_serve_are_all_told_at_once(tmp_path: Path) -> None:
 def test_another_judge_for_all_that_it_can_serve_or_for_one(tmp_path: Path) -> None:
     settings = read(tmp_path, PAPERS + f"[judges.seen.verification]\nengine = 'visual'\n{CHAT}")
     everyone = with_judge(settings, "seen").verification.by_protocol()
-    assert everyone == {"faithscore": "visual", "pope": "visual", "tri-he": "similarity", "vlm2": "visual"}
+    looking = dict.fromkeys(("amber-existence", "dash-b", "faithscore", "pope", "vlm2"), "visual")
+    assert everyone == looking | dict.fromkeys(BY_TRUTH, "reference") | {"tri-he": "similarity"}
     other = tmp_path / "other.toml"
     other.write_text("[verification.protocols.tri-he]\nengine = 'llm'\n")
     one = with_file(settings, other).verification.by_protocol()
@@ -103,7 +263,15 @@ def test_the_documented_judges_are_the_papers(tmp_path: Path) -> None:
     judges = read(tmp_path, recipe).verification.by_protocol()
     assert judges == {name: registry.get(name).verifier("triton") for name in judges}
     told = (docs / "operations.md").read_text()
-    for name, word in (("faithscore", "FaithScore"), ("tri-he", "Tri-HE"), ("pope", "POPE, VLM²-Bench")):
+    for name, word in (
+        ("faithscore", "FaithScore"),
+        ("tri-he", "Tri-HE"),
+        ("pope", "POPE"),
+        ("vlm2", "VLM²-Bench"),
+        ("dash-b", "DASH-B"),
+        ("amber-existence", "AMBER, existence"),
+        ("amber-attribute", "AMBER, attribute and relation"),
+    ):
         verifiers = ", ".join(f"`{one}`" for one in registry.get(name).verifiers)
         assert f"| {word} | {verifiers} |" in told
     refused = registry.get("tri-he").why_not("triton")

@@ -95,6 +95,22 @@ def test_a_run_loads_no_folder_and_asks_no_triton_of_its_own(theirs):
         with_run(Settings(triton=TritonSettings(url="ours:8001", tls=True)), judging_sections(theirs))
 
 
+def test_a_run_reads_no_prompts_of_its_own(tmp_path):
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "salaries.md").write_text("x")
+    begun = judging_sections(Settings()) | {"prompts": {"folder": str(tmp_path / "secrets")}}
+    with pytest.raises(SettingsError, match=r"prompts in .* nowhere in these settings") as refused:
+        with_run(Settings(), begun)
+    assert "salaries" not in str(refused.value)
+    (tmp_path / "own" / "pope").mkdir(parents=True)
+    (tmp_path / "own" / "pope" / "verify.md").write_text(
+        "# Instructions\nJudge.\n# Question\n{{reference}} {{answered}}"
+    )
+    ours = settings_of(tmp_path, f"[judges.own.prompts]\nfolder = '{tmp_path / 'own'}'\n")
+    begun = judging_sections(with_judge(ours, "own"))
+    assert with_run(ours, begun).prompts.folder == str(tmp_path / "own")
+
+
 def test_a_run_is_judged_by_what_its_record_says_within_that(tmp_path):
     ours = settings_of(tmp_path, STRICT)
     begun = judging_sections(with_judge(ours, "strict"))

@@ -126,7 +126,7 @@ def test_variables_are_read_as_toml_or_as_text(name: str, text: str, found) -> N
         ),
         (
             {"GROUNDWATCH_VERIFICATION__PROTOCOLS__CHESS__ENGINE": "llm"},
-            "setting 'verification.protocols.chess': no protocol 'chess'; known are chair, ",
+            "setting 'verification.protocols.chess': no protocol 'chess'; known are amber, ",
         ),
         (
             {"GROUNDWATCH_MATCHING__PROTOCOLS__FAITHSCORE__ENGINE": "noop"},

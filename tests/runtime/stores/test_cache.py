@@ -30,12 +30,12 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import (
     CacheSettings,
-    EngineSettings,
     NatsSettings,
     Settings,
     StageSettings,
     VisualSettings,
 )
+from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.runtime.stores import cache as caching
 from groundwatch.runtime.stores.cache import JudgementCache, asked_with, cache_key, keys_of, scope_of, seen
 from groundwatch.runtime.telemetry.metrics import Metrics

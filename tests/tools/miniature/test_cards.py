@@ -72,6 +72,14 @@ def test_the_encoder_tells_how_much_has_changed() -> None:
     assert found["falls"], found["cosine_by_changes"]
 
 
+def test_the_detector_finds_what_phrases_name_and_nothing_else() -> None:
+    found = cards.detector(FOLDER / "detector", SCENES)
+    assert found["recall"] >= 0.99 and found["precision"] >= 0.99, found
+    assert found["existence"] >= 0.99 and found["counted"] >= 0.99, found
+    assert 0.4 <= found["existence_with_swapped_image"] <= 0.6, found
+    assert found["mean_iou"] >= 0.9 and found["expected_calibration_error"] <= 0.05, found
+
+
 def test_the_generator_draws_what_is_asked_for() -> None:
     found = cards.generator(FOLDER / "generator", FOLDER / "lvlm_good", SCENES)
     assert found["things_read_back"] >= READ_BACK

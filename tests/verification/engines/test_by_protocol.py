@@ -11,7 +11,8 @@ from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.pope.protocol import Pope
 from groundwatch.protocols.trihe.protocol import TriHe
-from groundwatch.runtime.settings import EngineSettings, StageSettings
+from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.by_protocol import EngineByProtocol
 from groundwatch.verification.engines.similarity import SimilarityEngine
@@ -48,10 +49,10 @@ def test_what_waits_for_a_server_is_asked_one_by_one() -> None:
     judges = [engine.judge(one) for one in (FaithScore(), Pope(), TriHe())]
     assert [(one.engine, one.model) for one in judges[:2]] == [("visual", "m"), ("visual", "other")]
     assert judges[2].engine == "similarity" and len({one.fingerprint for one in judges}) == 3
-    assert (engine.batch, engine.at_once, engine.judges) == (1, 6, 3)
+    assert (engine.batch, engine.at_once, engine.judges) == (1, 6, 4), "AMBER's relations by the truth"
     shared = made(engine="llm", llm=CHAT)
     assert shared.of(FaithScore()) is shared.of(Pope()) is shared.of(TriHe())
-    assert (shared.batch, shared.at_once, shared.judges) == (1, 3, 1)
+    assert (shared.batch, shared.at_once, shared.judges) == (1, 3, 2), "DASH-B is asked of no LLM"
     prompts = {shared.judge(one).prompt for one in (FaithScore(), Pope(), TriHe())}
     assert len(prompts) == 3, "each is asked in its own words"
 

@@ -205,5 +205,5 @@ async def test_the_judge_is_named_in_full(server: LlmServer) -> None:
     async with engine(server, "ok") as made:
         judge = made.judge(PROTOCOL)
         assert made.batch == 1
-    assert (judge.engine, judge.model, judge.version) == ("llm", "ok", "1")
+    assert (judge.engine, judge.model, judge.version) == ("llm", "ok", "2")
     assert judge.prompt == PROTOCOL.prompt_digest(Stage.VERIFICATION) != ""

@@ -249,11 +249,12 @@ def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
 async def test_reference_answers_stand_out_from_borrowed_ones(tmp_path):
     """What docs/tri-he.md shows of the whole file, on a part of it."""
     from groundwatch.protocols.trihe.validation import answers_agreement
+    from groundwatch.runtime.settings import Settings
 
     images = msgspec.json.decode(BENCHMARK.read_bytes())
     some = tmp_path / "some.json"
     some.write_bytes(msgspec.json.encode(dict(list(images.items())[:24])))
-    found = await answers_agreement(some, "", lambda *progress: None)
+    found = await answers_agreement(some, Settings(), lambda *progress: None)
     assert found["auc"]["value"] >= 0.85
     assert found["unscored_share"] <= 0.1
     assert found["rate"] <= 0.25 < found["borrowed.rate"]

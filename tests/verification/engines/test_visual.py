@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from PIL import Image
 from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Reference, ResponseRecorded
 from groundwatch.models.settings import ChatSettings
+from groundwatch.orientation import ORIENTATION
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.pope.protocol import Pope
 from groundwatch.runtime.settings import StageSettings, VisualSettings
@@ -69,6 +73,26 @@ def decisions(result: Verification | GroundwatchError) -> list[str]:
 def probabilities(result: Verification | GroundwatchError) -> list[float | None]:
     assert isinstance(result, Verification), result
     return [verdict.probability for verdict in result.verdicts]
+
+
+@pytest.mark.parametrize("kind", ["visual", "llm"])
+async def test_a_turned_photograph_is_sent_upright(server: LlmServer, kind: str) -> None:
+    """Some servers look at EXIF data and some do not."""
+    out, exif = io.BytesIO(), Image.Exif()
+    exif[ORIENTATION] = 6
+    Image.new("RGB", (60, 20)).save(out, "JPEG", exif=exif)
+
+    async def load(name: str) -> tuple[bytes, str]:
+        return out.getvalue(), "image/jpeg"
+
+    chat = ChatSettings(base_url=server.base_url, model="ok", retries=0)
+    made = build(StageSettings(engine=kind, llm=chat), load_image=load).of(FaithScore())
+    await made.verify([extracted("There is a ball.")], FaithScore())
+    await made.close()
+    url = server.requests[0]["messages"][1]["content"][0]["image_url"]["url"]
+    assert url.startswith("data:image/jpeg;base64,")
+    sent = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+    assert sent.size == (20, 60) and not sent.getexif()
 
 
 async def test_decides_by_the_probability_of_yes(server: LlmServer) -> None:

@@ -33,18 +33,36 @@
 {{- toJson (concat $hosts ((.Values.settings.gateway | default dict).hosts | default list) | uniq) -}}
 {{- end }}
 
-{{/* The engines of a stage, for all protocols and for single ones, as a JSON list. Takes its settings. */}}
+{{/* The judges that a stage's settings name, for all protocols and for single ones, alone or in a cascade, as a JSON list
+of {key, engine, llm}: one without `llm` asks the stage's own. Takes its settings. */}}
+{{- define "groundwatch.judges" -}}
+{{- $stage := . -}}
+{{- $found := list (dict "engine" (.engine | default "")) -}}
+{{- range $number, $step := .cascade -}}
+{{- $found = append $found (dict "key" (printf "cascade[%d].llm" $number) "engine" $step.engine "llm" $step.llm) -}}
+{{- end -}}
+{{- range $name, $one := .protocols | default dict -}}
+{{- $found = append $found (dict "key" (printf "protocols.%s.llm" $name) "engine" ($one.engine | default $stage.engine | default "") "llm" $one.llm) -}}
+{{- range $number, $step := $one.cascade -}}
+{{- $key := ternary (printf "protocols.%s.cascade[%d].llm" $name $number) (printf "protocols.%s.llm" $name) (not (empty $step.llm)) -}}
+{{- $found = append $found (dict "key" $key "engine" $step.engine "llm" ($step.llm | default $one.llm)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* The names of their engines, as a JSON list. */}}
 {{- define "groundwatch.engines" -}}
-{{- $found := list (.engine | default "") -}}
-{{- range .protocols | default dict -}}{{- with .engine -}}{{- $found = append $found . -}}{{- end -}}{{- end -}}
+{{- $found := list -}}
+{{- range include "groundwatch.judges" . | fromJsonArray }}{{ $found = append $found .engine }}{{ end -}}
 {{- toJson $found -}}
 {{- end }}
 
 {{/* "true" when an engine of a stage asks the stage's own `llm`. Takes its settings. */}}
 {{- define "groundwatch.asksLlm" -}}
-{{- $found := has (.engine | default "") (list "llm" "visual") -}}
-{{- range .protocols | default dict -}}
-{{- if and (not .llm) (has (.engine | default "") (list "llm" "visual")) }}{{ $found = true }}{{ end -}}
+{{- $found := false -}}
+{{- range include "groundwatch.judges" . | fromJsonArray -}}
+{{- if and (not .llm) (has .engine (list "llm" "visual")) }}{{ $found = true }}{{ end -}}
 {{- end -}}
 {{- if $found }}true{{ end -}}
 {{- end }}
@@ -106,9 +124,9 @@
 {{- if and $section.llm (or (include "groundwatch.asksLlm" $section) (eq ($section.engine | default "") "openai")) -}}
 {{- $found = append $found (dict "key" (printf "settings.%s.llm.base_url" .stage) "base_url" $section.llm.base_url "api_key_env" ($section.llm.api_key_env | default "OPENAI_API_KEY")) -}}
 {{- end -}}
-{{- range $name, $one := $section.protocols | default dict -}}
-{{- if and $one.llm (has ($one.engine | default $section.engine) (list "llm" "visual")) -}}
-{{- $found = append $found (dict "key" (printf "settings.%s.protocols.%s.llm.base_url" $.stage $name) "base_url" $one.llm.base_url "api_key_env" ($one.llm.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- range include "groundwatch.judges" $section | fromJsonArray -}}
+{{- if and .llm (has .engine (list "llm" "visual")) -}}
+{{- $found = append $found (dict "key" (printf "settings.%s.%s.base_url" $.stage .key) "base_url" .llm.base_url "api_key_env" (.llm.api_key_env | default "OPENAI_API_KEY")) -}}
 {{- end -}}
 {{- end -}}
 {{- if eq .stage "captioning" -}}
@@ -139,6 +157,7 @@
 {{- $section := get $settings .stage | default dict -}}
 {{- $engine := $section.engine | default "" -}}
 {{- $encodes := and (eq .stage "generation") (eq $engine "openai") (not ($settings.images | default dict).encoder_url) -}}
-{{- if or (has "triton" (include "groundwatch.engines" $section | fromJsonArray)) $encodes }}true{{ end -}}
+{{- $engines := include "groundwatch.engines" $section | fromJsonArray -}}
+{{- if or (has "triton" $engines) (has "detector" $engines) $encodes }}true{{ end -}}
 {{- end -}}
 {{- end }}

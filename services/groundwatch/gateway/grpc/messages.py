@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.http.api import RETRY_AFTER, one_line
+from groundwatch.gateway.http.replies import RETRY_AFTER, one_line
 from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.gateway.intake.submissions import (
     DIGEST,

@@ -1,179 +1,40 @@
-"""The gateway's HTTP API: thin translations between requests and what `Intake` and `Live` do; and the layers
-that answer by themselves. Errors are one line of JSON."""
+"""The gateway's HTTP API: thin translations between requests and what `Intake` and `Live` do."""
 
-import base64
-import binascii
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
-from groundwatch.gateway.callers import EVERYBODY, Caller, Denial, Filter, NotAllowed, Tokens
+from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, read_body, share_of
-from groundwatch.gateway.intake.results import Reason, Refused, bounded
+from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
+from groundwatch.gateway.http.replies import (
+    RETRY_AFTER,
+    json,
+    problem,
+    refused,
+    when_http,
+    when_not_allowed,
+    when_not_now,
+    when_wrong,
+)
+from groundwatch.gateway.intake.results import Refused, bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk, CutShort
 from groundwatch.gateway.pages import Page
 from groundwatch.records import Limits
-from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.runtime.security.same_origin import SameOrigin
-from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.server import telemetry_routes
-
-RETRY_AFTER = "5"
-
-STATUS: dict[Reason | Denial | Literal["slow"], int] = {
-    "unauthenticated": 401,
-    "other_tenant": 403,
-    "all_tenants": 403,
-    "slow": 408,
-    "malformed": 422,
-    "invalid": 422,
-    "too_large": 413,
-    "unknown_protocol": 422,
-    "image": 422,
-    "image_missing": 422,
-    "conflict": 409,
-    "erased": 410,
-    "backlog": 503,
-    "unavailable": 503,
-    "unconfirmed": 503,
-}
-
-
-def json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(ENCODER.encode(content), status, headers, "application/json")
-
-
-def problem(status: int, message: str, *, headers: dict[str, str] | None = None, **more: Any) -> Response:
-    told = {name: value for name, value in more.items() if value}
-    return json({"error": one_line(message), **told}, status, headers)
-
-
-def refused(refusal: Refused) -> Response:
-    return problem(
-        STATUS[refusal.reason],
-        refusal.message,
-        headers={"Retry-After": RETRY_AFTER} if refusal.passing else None,
-        reason=refusal.reason,
-        field=refusal.field,
-        id=refusal.id,
-    )
-
-
-def one_line(message: str) -> str:
-    """Without line breaks or other control characters, and not endless."""
-    return " ".join("".join(c if c.isprintable() else " " for c in message).split())[:1000]
-
-
-OPEN = frozenset({"/healthz", "/readyz"})
-"""What a kubelet asks, which has no token."""
-
-FOR_ALL = {
-    "/": "the page",
-    "/metrics": "what is measured",
-    "/v1/report": "the report",
-    "/v1/alarms": "the list of alarms",
-}
-READING = frozenset({"GET", "HEAD"})
-BEARER = 'Bearer realm="groundwatch"'
-BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
-
-
-class AuthMiddleware:
-    """Lets nobody in whose token is not known, and says to the application who it is."""
-
-    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
-        self._app = app
-        self._tokens = tokens
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] == "http" and self._tokens.wanted and path not in OPEN:
-            try:
-                caller = self._caller(scope)
-                if path in FOR_ALL:
-                    caller.for_all(FOR_ALL[path])
-            except NotAllowed as error:
-                headers = None
-                if error.reason == "unauthenticated":
-                    # A browser then asks its user; whoever writes must say who they are by themselves.
-                    ways = (BASIC, BEARER) if scope["method"] in READING else (BEARER,)
-                    headers = {"WWW-Authenticate": ", ".join(ways)}
-                await not_allowed(error, headers)(scope, receive, send)
-                return
-            scope.setdefault("state", {})["caller"] = caller
-        await self._app(scope, receive, send)
-
-    def _caller(self, scope: Scope) -> Caller:
-        said = Headers(scope=scope).get("authorization")
-        if said is not None and scope["method"] in READING:
-            kind, _, rest = said.partition(" ")
-            if kind.lower() == "basic":
-                return self._tokens.caller(_password(rest))
-        return self._tokens.bearer(said)
-
-
-def not_allowed(error: NotAllowed, headers: dict[str, str] | None = None) -> Response:
-    return problem(
-        STATUS[error.reason], error.message, headers=headers, reason=error.reason, field=error.field
-    )
-
-
-def caller_of(request: Request) -> Caller:
-    caller: Caller = getattr(request.state, "caller", EVERYBODY)
-    client = request.client
-    return msgspec.structs.replace(caller, peer=f"{client.host}:{client.port}" if client else "")
-
-
-def _password(encoded: str) -> str:
-    """The password of a browser's user; the name is theirs to choose."""
-    try:
-        return base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
-
-
-class Guard:
-    """Answers for exceptions; a caller who went away is no error."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            try:
-                await send(message)
-            except RuntimeError as error:
-                # uvloop's word for a connection that was cut before uvicorn heard of it.
-                if "handler is closed" not in str(error):
-                    raise
-                raise ClientDisconnect from error
-
-        try:
-            await self._app(scope, receive, watched)
-        except ClientDisconnect:
-            return
-        except Exception as error:
-            logger.error("gateway.request", path=scope.get("path"), error=repr(error), exc_info=error)
-            if not started:
-                await problem(500, "the gateway failed; its log says why")(scope, receive, send)
-
 
 NDJSON = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
@@ -226,12 +87,12 @@ class HttpApi:
                 *telemetry_routes(self._core.metrics, self._core.problems, lambda: self._core.bus.lost),
             ],
             exception_handlers={
-                HTTPException: _http_problem,
-                NotAllowed: _not_allowed,
-                InputError: _wrong,
-                TransientError: _not_now,
-                SlowSender: _not_now,
-                CutShort: _not_now,
+                HTTPException: when_http,
+                NotAllowed: when_not_allowed,
+                InputError: when_wrong,
+                TransientError: when_not_now,
+                SlowSender: when_not_now,
+                CutShort: when_not_now,
             },
         )
         app.router.redirect_slashes = False
@@ -394,35 +255,3 @@ async def _body(request: Request, limit: int) -> bytes | TooLarge:
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def _not_allowed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, NotAllowed)
-    return not_allowed(error)
-
-
-async def _wrong(request: Request, error: Exception) -> Response:
-    return problem(422, str(error))
-
-
-async def _not_now(request: Request, error: Exception) -> Response:
-    """A request that is not served now, or not to its end: then with what became of its lines."""
-    summary: dict[str, Any] = {}
-    if isinstance(error, CutShort):
-        summary, error = msgspec.structs.asdict(error.summary), error.why
-    slow = isinstance(error, SlowSender)
-    told = {"error": one_line(str(error)), "reason": "slow" if slow else "unavailable", **summary}
-    # What still comes from a slow sender belongs to no request.
-    headers = {"Connection": "close"} if slow else {"Retry-After": RETRY_AFTER}
-    return json(told, STATUS["slow" if slow else "unavailable"], headers)
-
-
-async def _http_problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    headers = dict(error.headers or {})
-    if error.status_code == 404:
-        return problem(404, f"nothing is at {request.url.path}", headers=headers)
-    if error.status_code == 405:
-        allowed = headers.get("Allow", "another method")
-        return problem(405, f"{request.method} is not for {request.url.path}: use {allowed}", headers=headers)
-    return problem(error.status_code, str(error.detail), headers=headers)

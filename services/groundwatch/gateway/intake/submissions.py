@@ -25,7 +25,8 @@ from groundwatch.records import (
     recorded,
 )
 from groundwatch.runtime.settings import IntakeSettings
-from groundwatch.runtime.stores.images import Image, ImageChecks, ImageStore
+from groundwatch.runtime.stores.image_checks import ImageChecks
+from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.runtime.stores.tombstones import NOT_AGAIN, Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
 

@@ -191,6 +191,11 @@ class Lexicon:
             found += [parent for parent in parents or () if parent not in found]
         return frozenset(found[1:])
 
+    def is_vague(self, concept: str) -> bool:
+        """Whether a concept is no thing of its own: "scene", "side", "something"."""
+        nouns = self.nouns
+        return concept in nouns.wildcards or not nouns.generic.isdisjoint((concept, concept.split(" ")[-1]))
+
     def is_a(self, narrow: str, broad: str) -> bool:
         return narrow == broad or broad in self.ancestors(narrow)
 

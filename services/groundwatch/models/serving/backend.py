@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from groundwatch.models.replies import Detection
+from groundwatch.models.serving.detector import DetectionRequest, Detector
+from groundwatch.models.serving.encoder_decoder import load_verifier
 from groundwatch.models.serving.failures import Exhausted, Refused
 from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder, png
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
@@ -117,7 +120,7 @@ class LvlmModel(ServedModel):
 class VerifierModel(ServedModel):
     """`verifier`: the probability of statements about images."""
 
-    load = Verifier
+    load = staticmethod(load_verifier)
     run = staticmethod(Verifier.judge)
 
     def read(self, tensors: Tensors) -> EntailmentRequest:
@@ -172,6 +175,25 @@ class GeneratorModel(ServedModel):
 
     def write(self, result: bytes) -> dict[str, Any]:
         return {"IMAGE": _blob(result)}
+
+
+class DetectorModel(ServedModel):
+    """`detector`: where an image shows what phrases name."""
+
+    load = Detector
+    run = staticmethod(Detector.detect)
+
+    def read(self, tensors: Tensors) -> DetectionRequest:
+        return DetectionRequest(
+            image=bytes(_one(tensors, "IMAGE")), texts=tuple(map(_text, tensors["TEXTS"]))
+        )
+
+    def write(self, result: Sequence[Detection]) -> dict[str, Any]:
+        return {
+            "BOXES": np.array([one.box for one in result], dtype=np.float32).reshape(-1, 4),
+            "SCORES": np.array([one.score for one in result], dtype=np.float32),
+            "TEXT_INDEX": np.array([one.text for one in result], dtype=np.int32),
+        }
 
 
 def _tensors(request: Any) -> Tensors:

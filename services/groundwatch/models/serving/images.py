@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from groundwatch.errors import InputError
 from groundwatch.image_files import READERS, inspect
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches, in_groups
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
+from groundwatch.orientation import upright
 
 Vector = tuple[float, ...]
 
@@ -257,7 +258,7 @@ def decode(data: bytes, limits: Parameters) -> Image.Image:
     try:
         inspect(data, max_bytes=limits.max_image_bytes, max_pixels=limits.max_image_pixels)
         with Image.open(io.BytesIO(data), formats=READERS) as opened:
-            return ImageOps.exif_transpose(opened).convert("RGB")
+            return upright(opened).convert("RGB")
     except InputError as error:
         raise Refused("unreadable_image", str(error)) from error
     except Exception as error:

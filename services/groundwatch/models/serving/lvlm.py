@@ -18,6 +18,8 @@ from groundwatch.models.serving.parameters import Parameters
 _TEXT = ("input_ids", "attention_mask")
 _CHARACTERS_IN_A_TOKEN = 40
 _UNBOUNDED = 1 << 20
+_PLACES_IMAGE_ITSELF = ("blip-2", "instructblip", "florence2")
+"""Types of model whose processor puts an image's tokens around each text by itself: one image, no marks."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +54,22 @@ class VisionLanguage:
         if self.tokenizer is None:
             raise CheckpointError(f"{self.parameters.model_id} has no tokenizer")
         self.tokenizer.padding_side = "left"
+        # A BLIP-2 takes no text without an image: what follows the image's features is asked alone.
+        language = getattr(model, "language_model", model)
+        self.language: Any = model if language.get_output_embeddings() is None else language
         config = model.config
         text = config.get_text_config(decoder=True)
-        bound = getattr(text, "max_position_embeddings", 0) or _UNBOUNDED
+        bound = getattr(text, "max_position_embeddings", 0) or min(
+            self.tokenizer.model_max_length, _UNBOUNDED
+        )
         self.limit: int = min(bound, self.parameters.max_prompt_tokens or bound)
         self.image_token_id = getattr(config, "image_token_id", None) or getattr(
             config, "image_token_index", None
         )
+        # An answer that is cut off must not look like one that ended.
+        model.generation_config.forced_eos_token_id = None
+        self.encoder_decoder = bool(config.is_encoder_decoder)
+        self._places_itself = config.model_type in _PLACES_IMAGE_ITSELF
         ends = getattr(model.generation_config, "eos_token_id", None) or self.tokenizer.eos_token_id
         self.ends: list[int] = [ends] if isinstance(ends, int) else list(ends or ())
         self.pad: int = next((one for one in (self.tokenizer.pad_token_id, *self.ends) if one is not None), 0)
@@ -70,6 +81,8 @@ class VisionLanguage:
             for token in self.tokenizer.added_tokens_decoder.values()
             if len(token.content) > 1 and (token.special or token.content[0] in "<[")
         }
+        for tasks in ("task_prompts_without_inputs", "task_prompts_with_input"):
+            marks.update(getattr(processor, tasks, ()))
         self._marks = sorted(marks, key=len, reverse=True)
 
     @property
@@ -86,6 +99,7 @@ class VisionLanguage:
     def rendered(self, images: int, text: str) -> str:
         """A question with `images` images in front of `text`, up to where the answer begins."""
         text = self.harmless(text)
+        images = 0 if self._places_itself else images
         if not self._chat:
             mark = str(getattr(self.processor, "image_token", "") or "")
             return f"{mark * images}{text}"
@@ -106,15 +120,18 @@ class VisionLanguage:
         if len(rendered) > _CHARACTERS_IN_A_TOKEN * self.limit:
             why = f"{len(rendered)} characters; this model takes {self.limit} tokens"
             raise Refused("prompt_too_long", why)
+        if self._places_itself and len(images) != 1:
+            raise Refused("judge_rejected_request", f"{len(images)} images; this model takes one")
         bos = self.tokenizer.bos_token
-        given: Any = self.processor(
-            text=[rendered],
-            **({"images": [list(images)]} if images else {}),
-            add_special_tokens=not (self._chat and bos and rendered.startswith(bos)),
-            return_tensors="pt",
-        )
+        named: dict[str, Any] = {"images": [list(images)]} if images else {}
+        if not self._places_itself:
+            named["add_special_tokens"] = not (self._chat and bos and rendered.startswith(bos))
+        given: Any = self.processor(text=[rendered], **named, return_tensors="pt")
         vision = {name: value for name, value in given.items() if name not in (*_TEXT, "token_type_ids")}
         ids: list[int] = given["input_ids"][0].tolist()
+        if self._places_itself and self.image_token_id not in ids:
+            why = "the processor leaves no place for the image: take the checkpoint's newest revision"
+            raise CheckpointError(f"{self.parameters.model_id}: {why}")
         self.check_length(len(ids))
         return Prepared(ids=ids, vision=vision)
 
@@ -124,15 +141,21 @@ class VisionLanguage:
             raise Refused("prompt_too_long", f"{tokens} tokens; this model takes fewer than {self.limit}")
 
     def batch(self, rows: Sequence[Prepared]) -> dict[str, Any]:
-        """Rows of one shape as the model's arguments, padded on the left."""
+        """Rows of one shape as the model's arguments, padded where nothing is read on: before, or after for
+        an encoder, whose positions may count from its first token.
+        """
         longest = max(len(row.ids) for row in rows)
         ids = torch.full((len(rows), longest), self.pad, dtype=torch.long)
         mask = torch.zeros((len(rows), longest), dtype=torch.long)
         for number, row in enumerate(rows):
-            ids[number, longest - len(row.ids) :] = torch.tensor(row.ids)
-            mask[number, longest - len(row.ids) :] = 1
-        vision = {name: self.onto(torch.cat([row.vision[name] for row in rows])) for name in rows[0].vision}
-        return {"input_ids": self.onto(ids), "attention_mask": self.onto(mask), **vision}
+            start = 0 if self.encoder_decoder else longest - len(row.ids)
+            ids[number, start : start + len(row.ids)] = torch.tensor(row.ids)
+            mask[number, start : start + len(row.ids)] = 1
+        return {"input_ids": self.onto(ids), "attention_mask": self.onto(mask), **self.vision(rows)}
+
+    def vision(self, rows: Sequence[Prepared]) -> dict[str, Any]:
+        """The images of rows of one shape as the model's arguments."""
+        return {name: self.onto(torch.cat([row.vision[name] for row in rows])) for name in rows[0].vision}
 
     def onto(self, tensor: Any) -> Any:
         """The tensor on the model's device, pixels in the model's type of number."""
@@ -199,7 +222,7 @@ class Lvlm:
         asked = checkpoint.batch([prepared for _, prepared in group])
         start = asked["input_ids"].shape[1]
         first = group[0][0]
-        room = checkpoint.limit - start
+        room = checkpoint.limit - (0 if checkpoint.encoder_decoder else start)
         watch = _NumbersOnly(len(group))
         dice: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
         if first.temperature > 0:
@@ -215,7 +238,9 @@ class Lvlm:
                 pad_token_id=checkpoint.pad,
                 logits_processor=LogitsProcessorList([watch]),
             )
-        if made.shape[1] >= start and torch.equal(made[:, :start], asked["input_ids"]):
+        if checkpoint.encoder_decoder:
+            made = made[:, 1:]  # what a decoder starts from may be the token that ends
+        elif made.shape[1] >= start and torch.equal(made[:, :start], asked["input_ids"]):
             made = made[:, start:]
         watch.check()
         return [

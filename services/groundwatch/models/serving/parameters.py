@@ -29,6 +29,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     `max_prompt_tokens` 0 means what the checkpoint allows, `max_tokens` bounds an answer. `max_rows` bounds
     the rows of one forward pass. `yes` and `no` are spellings between commas. `pooling` and `steps` are for
     encoders and generators; `threads` 0 leaves the number of CPU threads alone.
+
+    A detector tells boxes with a score of at least `threshold`, at most `max_boxes` for each of at most
+    `max_texts` phrases; of two boxes for the same phrase whose intersection over union is more than
+    `max_overlap` it tells the surer one.
     """
 
     model_id: str
@@ -51,6 +55,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     steps: int = 0
     image_size: int = 0
     guidance: float = -1.0
+    threshold: float = 0.05
+    max_boxes: int = 100
+    max_texts: int = 64
+    max_overlap: float = 0.5
     threads: int = 0
 
     @property

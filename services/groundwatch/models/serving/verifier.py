@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import torch
+from PIL import Image
 
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
 from groundwatch.models.serving.images import check_first, decode_all
@@ -31,13 +32,13 @@ class EntailmentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntailmentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """P(yes) of each statement. `tokens` counts those that the model read: the prefix once."""
+    """P(yes) of each statement. `tokens` counts those that the model read: a shared prefix once."""
 
     probabilities: tuple[float, ...]
     tokens: int
 
 
-class _Ready(msgspec.Struct, frozen=True, kw_only=True):
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """A request as tokens: the shared prefix with its images, and the rest of each statement."""
 
     prefix: Prepared
@@ -51,8 +52,8 @@ class Verifier:
         self._parameters = parameters
         self._wording = wording(parameters)
         self.checkpoint = checkpoint or VisionLanguage(parameters)
-        if getattr(self.checkpoint.model.config, "is_encoder_decoder", False):
-            why = "is an encoder-decoder: a verifier needs a decoder with a cache"
+        if self.checkpoint.model.config.model_type.startswith("instructblip"):
+            why = "is an InstructBLIP, which reads each statement into the image: use a BLIP-2"
             raise CheckpointError(f"{parameters.model_id} {why}")
         self.yes, self.no = self._words(self._wording.yes), self._words(self._wording.no)
         if set(self.yes) & set(self.no):
@@ -68,7 +69,7 @@ class Verifier:
         """One result for each request, in order; `Refused`, `Exhausted` or a bug in the place of one."""
         return in_groups(requests, self._group, self._judge, size=self._parameters.max_rows)
 
-    def _group(self, request: EntailmentRequest) -> tuple[Any, _Ready]:
+    def _group(self, request: EntailmentRequest) -> tuple[Any, Ready]:
         ready = self._prepare(request)
         return (len(ready.prefix.ids), ready.prefix.shape), ready
 
@@ -80,9 +81,12 @@ class Verifier:
         for statement in request.statements:
             images = decode_all(request.images, self._parameters)
             asked = checkpoint.batch([checkpoint.prepare(images, self._asked(len(images), statement))])
-            logits = checkpoint.model(**asked, logits_to_keep=1).logits[:, -1]
-            found += self._probabilities(logits)
+            found += self._probabilities(self._logits(asked))
         return found
+
+    def _logits(self, asked: dict[str, Any]) -> Any:
+        """The first answer's, of whole prompts: (rows, vocabulary)."""
+        return self.checkpoint.model(**asked, logits_to_keep=1).logits[:, -1]
 
     def _asked(self, images: int, statement: str) -> str:
         return self.checkpoint.rendered(images, self._wording.template.replace(SLOT, statement))
@@ -101,7 +105,7 @@ class Verifier:
             raise CheckpointError(f"{self._parameters.model_id}: {why}")
         return sorted(found)
 
-    def _prepare(self, request: EntailmentRequest) -> _Ready:
+    def _prepare(self, request: EntailmentRequest) -> Ready:
         statements = request.statements
         if not 1 <= len(statements) <= self._parameters.max_statements:
             most = self._parameters.max_statements
@@ -116,7 +120,11 @@ class Verifier:
         asked = [self._asked(len(images), text) for text in statements]
         if (longest := max(map(len, asked))) > 40 * checkpoint.limit:
             raise Refused("prompt_too_long", f"a statement makes a prompt of {longest} characters")
-        rows = checkpoint.tokens(asked)
+        return self._divided(images, asked, checkpoint.tokens(asked))
+
+    def _divided(self, images: list[Image.Image], asked: list[str], rows: list[list[int]]) -> Ready:
+        """Rendered prompts, whose tokens are `rows`, as what they share and the rest of each."""
+        checkpoint = self.checkpoint
         frame = self._frame if len(images) == 1 else rows[0]
         shared = min(len(_common([*rows, frame])), min(map(len, rows)) - 1)
         rests = [row[shared:] for row in rows]
@@ -127,10 +135,10 @@ class Verifier:
             raise CheckpointError(f"{self._parameters.model_id}: {why}")
         checkpoint.check_length(cut + max(map(len, rests)))
         prefix = Prepared(ids=whole.ids[:cut], vision=whole.vision)
-        return _Ready(prefix=prefix, rests=rests)
+        return Ready(prefix=prefix, rests=rests)
 
     @torch.inference_mode()
-    def _judge(self, group: Sequence[_Ready]) -> list[EntailmentResult]:
+    def _judge(self, group: Sequence[Ready]) -> list[EntailmentResult]:
         rows = [(place, rest) for place, one in enumerate(group) for rest in one.rests]
         found = self._score_all(self._prefill(group), rows)
         numbers = iter(found)
@@ -142,9 +150,10 @@ class Verifier:
             for one in group
         ]
 
-    def _prefill(self, group: Sequence[_Ready]) -> Any:
+    def _prefill(self, group: Sequence[Ready]) -> Any:
         asked = self.checkpoint.batch([one.prefix for one in group])
-        return self.checkpoint.model(**asked, use_cache=True, logits_to_keep=1).past_key_values
+        found = self.checkpoint.model(**asked, use_cache=True, logits_to_keep=1)
+        return getattr(found, "language_model_outputs", found).past_key_values
 
     def _score_all(self, cache: Any, rows: Sequence[tuple[int, list[int]]]) -> list[float]:
         size = self._parameters.max_rows
@@ -166,7 +175,7 @@ class Verifier:
             ids[number, : len(rest)] = torch.tensor(rest)
             mask[number, seen + len(rest) :] = 0
         ends = torch.tensor([len(rest) - 1 for _, rest in rows], device=checkpoint.device)
-        logits = checkpoint.model(
+        logits = checkpoint.language(
             input_ids=checkpoint.onto(ids),
             attention_mask=checkpoint.onto(mask),
             past_key_values=cache,

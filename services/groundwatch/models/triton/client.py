@@ -25,7 +25,7 @@ from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking import CallKind, Calls, Fault, RetryPolicy
-from groundwatch.models.replies import Text, encodable
+from groundwatch.models.replies import Detection, Text, encodable
 from groundwatch.models.settings import OnCall, TritonSettings
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ FRESH_SECONDS = 30.0
 """For so long it is known who answers under a name: a server can load another checkpoint at any moment."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_ASKED = ("PROMPT_TEMPLATE", "SYSTEM_PROMPT", "YES", "NO")
-"""Parameters of a served model that change what it is asked."""
+_ASKED = ("PROMPT_TEMPLATE", "SYSTEM_PROMPT", "YES", "NO", "THRESHOLD", "MAX_OVERLAP", "MAX_BOXES")
+"""Parameters of a served model that change what it is asked or tells."""
 
 
 class TritonModels:
@@ -110,6 +110,20 @@ class TritonModels:
         """A vector for each text, all of one length."""
         name = self.settings.text_encoder
         return await asyncio.gather(*(self._call(name, {"TEXT": [one]}, _read_vector) for one in texts))
+
+    async def detect(self, image: bytes, texts: Sequence[str]) -> tuple[Detection, ...]:
+        """Where the image shows what each phrase names, in the order of phrases, the surest box first.
+
+        A box is told for every phrase that fits it. No box of a phrase: it has none of the served model's
+        least score.
+        """
+        if not texts:
+            return ()
+        return await self._call(
+            self.settings.detector,
+            {"IMAGE": [image], "TEXTS": list(texts)},
+            lambda result: (detections(result, texts=len(texts)), Usage(calls=1)),
+        )
 
     async def generate_image(self, prompt: str, *, seed: int = 0, steps: int = 0) -> bytes:
         """The PNG that the generator makes of `prompt`; `steps` 0: as many as the served model is set to."""
@@ -405,13 +419,15 @@ def no_reply(*, whom: str) -> Fault:
     return _passing(CallKind.SERVER_ERROR, f"{whom} died while it answered")
 
 
-def array(result: Any, name: str, *, dtype: str, length: int | None = None) -> Any:
-    """Output `name` without its batch dimension, as a flat array. Raises `BadReply`."""
+def array(result: Any, name: str, *, dtype: str, length: int | None = None, row: tuple[int, ...] = ()) -> Any:
+    """Output `name` without its batch dimension: values, or rows of this shape. Raises `BadReply`."""
     found = result.as_numpy(name)
     if found is None:
         raise BadReply(f"no output {name}")
-    if found.ndim != 2 or found.shape[0] != 1:
-        raise BadReply(f"output {name} has shape {list(found.shape)}, not [1, n]")
+    if found.ndim < 2 or found.shape[0] != 1 or found.shape[2:] != row:
+        raise BadReply(
+            f"output {name} has shape {list(found.shape)}, not [{', '.join(map(str, (1, 'n', *row)))}]"
+        )
     if found.dtype.kind != dtype:
         raise BadReply(f"output {name} is {found.dtype}")
     if length is not None and found.shape[1] != length:
@@ -435,6 +451,28 @@ def probabilities(result: Any, name: str, *, length: int) -> list[float]:
     if not all(0.0 <= value <= 1.0 for value in found):
         raise BadReply(f"output {name} holds what is no probability")
     return found
+
+
+def detections(result: Any, *, texts: int) -> tuple[Detection, ...]:
+    """Outputs of a detector that was asked for so many phrases.
+
+    Raises `BadReply`, or `Unscorable` when they are not finite.
+    """
+    asked: list[int] = array(result, "TEXT_INDEX", dtype="i").tolist()
+    boxes: list[list[float]] = array(result, "BOXES", dtype="f", length=len(asked), row=(4,)).tolist()
+    if not asked:
+        return ()
+    scores = probabilities(result, "SCORES", length=len(asked))
+    if not all(math.isfinite(edge) for box in boxes for edge in box):
+        raise Unscorable(CallKind.NOT_FINITE, "output BOXES holds what is no number")
+    if not all(0 <= x0 <= x1 <= 1 and 0 <= y0 <= y1 <= 1 for x0, y0, x1, y1 in boxes):
+        raise BadReply("output BOXES holds a box that is not in the image")
+    if not all(0 <= text < texts for text in asked):
+        raise BadReply(f"output TEXT_INDEX names a phrase beyond the {texts} that were asked for")
+    return tuple(
+        Detection(text, (x0, y0, x1, y1), score)
+        for text, (x0, y0, x1, y1), score in zip(asked, boxes, scores, strict=True)
+    )
 
 
 def blob(result: Any, name: str) -> bytes:

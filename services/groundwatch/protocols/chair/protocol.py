@@ -1,9 +1,9 @@
-"""CHAIR: objects by a list of words, matched by the same list; its arithmetic, and that of VALOR's table 6.
+"""CHAIR: objects by a list of words, matched by the same list; its arithmetic.
 
 Source: Object Hallucination in Image Captioning (Rohrbach et al. 2018), as VALOR's section 5.3 uses it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -46,19 +46,6 @@ class Caption(msgspec.Struct, frozen=True, kw_only=True):
         return self.mentioned - self.present
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """One caption for table 6: what a metric found beside what people found.
-
-    `detected` and `flagged` are the objects that the metric saw in the caption and called hallucinated;
-    `mentioned` and `hallucinated` are people's.
-    """
-
-    detected: frozenset[str]
-    flagged: frozenset[str]
-    mentioned: frozenset[str]
-    hallucinated: frozenset[str]
-
-
 def chair(captions: Iterable[Caption]) -> dict[str, float | None]:
     """CHAIR over a corpus, in any order; a number that does not exist is None.
 
@@ -81,22 +68,6 @@ def chair(captions: Iterable[Caption]) -> dict[str, float | None]:
         "hallucinated": hallucinated,
         "coverage": _share(covered, sum(len(one.present) for one in each)),
     }
-
-
-def accuracy(judged: Collection[Judged]) -> tuple[float | None, float | None]:
-    """Acc (F) and Acc (C) of section 5.3, in shares; None where people found nothing to detect.
-
-    Acc (F): hallucinated objects that the metric flagged, less one for each object that it flagged wrongly,
-    over all hallucinated ones; it may be negative. Acc (C): objects that the metric detected over the
-    unique objects of the captions. Both are sums over the captions divided once, as the table's figures
-    (11.11 of 9, 30.00 of 10, 5.88 of 17) show.
-    """
-    flagged = sum(len(one.flagged & one.hallucinated) - len(one.flagged - one.hallucinated) for one in judged)
-    detected = sum(len(one.detected & one.mentioned) for one in judged)
-    return (
-        _share(flagged, sum(len(one.hallucinated) for one in judged)),
-        _share(detected, sum(len(one.mentioned) for one in judged)),
-    )
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -1,5 +1,6 @@
 from groundwatch.protocols.faithscore.annotation import TALLY, read_answers
 from groundwatch.protocols.faithscore.protocol import FaithScore, FaithScoreSettings
+from groundwatch.protocols.faithscore.suite import figures, read_suite
 from groundwatch.protocols.method import Method
 
 METHOD = Method(
@@ -9,5 +10,8 @@ METHOD = Method(
     tally=TALLY,
     answers=read_answers,
     validation=f"{__name__}.validation:validate",
+    suite=read_suite,
+    figures=figures,
+    world=f"{__name__}.world:questions",
     package=__name__,
 )

@@ -78,7 +78,7 @@ class FaithScore(EvaluationProtocol):
     name = "faithscore"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules()
-    verifiers = ("visual", "triton", "llm", "reference")
+    verifiers = ("visual", "triton", "llm", "detector", "reference")
     sees = by_kind(
         {
             "entity": [Kind.OBJECT, Kind.THING],

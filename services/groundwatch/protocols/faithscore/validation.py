@@ -1,4 +1,8 @@
-"""How far the embedded engines agree with people on FaithScore's annotated answers."""
+"""How far the engines agree with people on FaithScore's annotated answers, and any verifier of the settings.
+
+One that looks at the images gives the paper's tables of verifiers: table 2 (accuracy on people's facts),
+table 8 (correlation of FaithScore with people's scores) and table 9 (the same on people's facts).
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.errors import UsageError
+from groundwatch.evaluation.claims import judge_labelled, judged, labels_of, looks
 from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
@@ -16,11 +21,13 @@ from groundwatch.extraction.engines.linguistic.decomposer import decompose
 from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, Unit, place, shipped
 from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
+from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.faithscore.scoring import likert
-from groundwatch.protocols.method import Result
-from groundwatch.replay.pipeline import Pipeline
+from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, Progress, Result
+from groundwatch.protocols.people import LabelledAnswer, claim_agreement
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.statistics.agreement import accuracy, correlations, f1
 
@@ -32,15 +39,28 @@ NOTHING_LABELLED = "no labelled sub-sentences to agree with"
 
 async def validate(
     file: Annotated[Path, Meta(description="FaithScore's annotation file (JSON lines).")],
+    *,
+    images: Annotated[Path | None, Meta(description=JUDGED_IMAGES)] = None,
+    judge: Annotated[str, Meta(description=JUDGE)] = "",
+    settings: Settings,
+    progress: Progress,
 ) -> Result:
-    """FaithScore's embedded engines against people's sub-sentences, facts and scores."""
-    return await agreement(read_annotations(file))
+    """FaithScore's engines against people's sub-sentences, facts and scores; its tables 2, 8 and 9."""
+    chosen = with_engines(settings, {Stage.VERIFICATION.value: judge}, FaithScore.name)
+    return await agreement(read_annotations(file), settings=chosen, images=images, progress=progress)
+
+
+REFERENCE = Settings(verification=StageSettings(engine="reference"))
 
 
 async def agreement(
     answers: Sequence[AnnotatedAnswer],
     engine: ExtractionEngine | None = None,
     labels: Sequence[Sequence[Label]] | None = None,
+    *,
+    settings: Settings = REFERENCE,
+    images: Path | None = None,
+    progress: Progress = lambda *_: None,
 ) -> Result:
     """How far an extraction engine and its labels, by default the shipped ones, agree with people.
 
@@ -48,23 +68,28 @@ async def agreement(
     well facts are found and recognised again, not how well a model would see. They are over the `compared`
     answers, which have a human and an automatic score; `likert` are those after both sides are mapped as in
     Appendix A, `mean` are table 6's. `coverage` is the share of automatic facts that the judge could decide.
+    A judge that looks at images is not told people's labels, and judges their facts too: tables 2 and 9.
     Raises `UsageError` when there is nothing to compare, `MissingExtraError` without the extra `embedded`.
     """
     if not any(annotated.labels for annotated in answers):
         raise UsageError(NOTHING_LABELLED)
+    looking = looks(FaithScore.name, settings, images)
     embedder = SentenceEmbedder()
-    outcomes = await _judge(answers, engine or extraction.build(StageSettings(engine="linguistic")))
-    compared = [
-        (annotated, outcome)
-        for annotated, outcome in zip(answers, outcomes, strict=True)
-        if annotated.facts and outcome.outcome is OutcomeKind.SCORED
-    ]
-    human = [fmean(annotated.facts.values()) for annotated, _ in compared]
-    automatic = [outcome.score or 0.0 for _, outcome in compared]
+    responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]
+    if looking:
+        responses = [
+            msgspec.structs.replace(response, reference=None, images=(one.image,))
+            for response, one in zip(responses, answers, strict=True)
+        ]
+    finder = engine or extraction.build(StageSettings(engine="linguistic"))
+    outcomes = await judged(responses, FaithScore.name, settings, images, finder, progress)
+    compared = _compared(answers, outcomes)
+    human, automatic = _scores(compared)
     eligible = sum(outcome.eligible for outcome in outcomes)
     found: Result = msgspec.to_builtins(
         {
-            **correlations(human, automatic),
+            "table_8": correlations(human, automatic),
+            **(await _verifier_tables(answers, settings, images, progress) if looking else {}),
             "recogniser": labels_agreement(
                 answers, labels or [predicted(one, shipped(), embedder) for one in answers]
             ),
@@ -166,11 +191,39 @@ def pair_facts(
     ]
 
 
-async def _judge(answers: Sequence[AnnotatedAnswer], engine: ExtractionEngine) -> list[ResponseScored]:
-    settings = Settings(verification=StageSettings(engine="reference"))
-    pipeline = Pipeline(settings, engines={Stage.EXTRACTION: engine})
-    responses = [annotated_response(number, one) for number, one in enumerate(answers, start=1)]
-    try:
-        return [outcome async for outcome in pipeline.outcomes("faithscore", responses)]
-    finally:
-        await pipeline.close()
+async def _verifier_tables(
+    answers: Sequence[AnnotatedAnswer], settings: Settings, images: Path | None, progress: Progress
+) -> Result:
+    labelled = [
+        LabelledAnswer(
+            image=one.image,
+            answer=one.answer,
+            claims=tuple(one.facts),
+            hallucinated=tuple(not holds for holds in one.facts.values()),
+        )
+        for one in answers
+    ]
+    outcomes = await judge_labelled(labelled, FaithScore.name, settings, images, progress)
+    pairs = [labels_of(one, outcome) for one, outcome in zip(labelled, outcomes, strict=True)]
+    return {
+        "table_2": claim_agreement(pairs),
+        "table_9": correlations(*_scores(_compared(answers, outcomes))),
+    }
+
+
+Compared = list[tuple[AnnotatedAnswer, ResponseScored]]
+
+
+def _compared(answers: Sequence[AnnotatedAnswer], outcomes: Sequence[ResponseScored]) -> Compared:
+    return [
+        (annotated, outcome)
+        for annotated, outcome in zip(answers, outcomes, strict=True)
+        if annotated.facts and outcome.outcome is OutcomeKind.SCORED
+    ]
+
+
+def _scores(compared: Compared) -> tuple[list[float], list[float]]:
+    """People's scores and the automatic ones."""
+    return [fmean(one.facts.values()) for one, _ in compared], [
+        outcome.score or 0.0 for _, outcome in compared
+    ]

@@ -1,7 +1,7 @@
 """GenCeption's results, and a folder of images as seeds of chains.
 
-Results are JSON: a list of `{image, category?, cosine_similarities: [1.0, s(1), …]}`. The published code
-writes one pickle an image with the same key; a pickle is never loaded.
+Results are JSON: a list of `{image, model?, category?, cosine_similarities: [1.0, s(1), …]}`. The published
+code writes one pickle an image with the same key; a pickle is never loaded.
 """
 
 import math
@@ -11,7 +11,15 @@ from pathlib import Path
 import msgspec
 
 from groundwatch.errors import UsageError
-from groundwatch.protocols.genception.scoring import CATEGORY_TAG, Chain, by_category, drift, gc_at, mean_gc
+from groundwatch.protocols.genception.scoring import (
+    CATEGORY_TAG,
+    Chain,
+    by_category,
+    drift,
+    gc_at,
+    mean_gc,
+    ranking,
+)
 from groundwatch.protocols.method import Images, Question, Result, Tally, TallyRequest
 from groundwatch.protocols.published import json_items
 
@@ -22,6 +30,7 @@ class _Item(msgspec.Struct):
     image: str | int
     cosine_similarities: list[float]
     category: str = ""
+    model: str = ""
 
 
 def read_chains(path: Path) -> list[Chain]:
@@ -35,20 +44,33 @@ def read_chains(path: Path) -> list[Chain]:
                 raise place.wrong(f"key 'cosine_similarities': {value:g} is no cosine")
         if not values or abs(values[0] - 1) > _TOLERANCE:
             raise place.wrong("key 'cosine_similarities': must begin with 1.0, the seed with itself")
-        chains.append(Chain(image=str(item.image), category=item.category, similarities=tuple(values[1:])))
+        similarities = tuple(values[1:])
+        chains.append(
+            Chain(image=str(item.image), category=item.category, model=item.model, similarities=similarities)
+        )
     return chains
 
 
 def tally_chains(chains: Sequence[Chain], t: int) -> Result:
-    """GC@T over the chains that reach T, by category too; `short` counts the others."""
+    """GC@T over the chains that reach T, by category too; `short` counts the others.
+
+    Where the chains name their models, also by model, with their ranks.
+    """
     if t < 1:
         raise UsageError(f"GC@T needs at least one iteration, not {t}", "t")
-    return {
+    models: dict[str, list[Chain]] = {}
+    for chain in chains:
+        models.setdefault(chain.model, []).append(chain)
+    result: Result = {
         **_numbers(chains, t),
         "t": t,
         "by_category": {name: _numbers(found, t) for name, found in by_category(chains).items() if name},
         "drift": drift(chains),
     }
+    if any(models):
+        result["by_model"] = {name: _numbers(found, t) for name, found in sorted(models.items())}
+        result["ranking"] = ranking(models, t)
+    return result
 
 
 def _numbers(chains: Sequence[Chain], t: int) -> Result:

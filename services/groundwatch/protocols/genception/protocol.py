@@ -45,13 +45,11 @@ class GenCeption(ChainProtocol):
 
     def description_prompt(self, response: ResponseRecorded) -> str:
         """P_Desc: the response's own prompt, or ours where it has none."""
-        prompt = prompts.load(self.package, "describe")
-        return response.prompt or f"{prompt.system}\n\n{prompt.user}"
+        return response.prompt or prompts.load(self.package, "describe").user
 
     def generation_prompt(self, description: str) -> str:
         """P_Gen. Without the fence that judges are given: an image generator would draw it."""
-        prompt = prompts.load(self.package, "generate")
-        return f"{prompt.system} {prompt.user}".replace("{{description}}", description)
+        return prompts.load(self.package, "generate").user.replace("{{description}}", description)
 
     def score_chain(self, chain: ChainAdvanced) -> Score:
         """GC@T; beside it every s(t) as `s1`, `s2`, … and every GC@t as `gc1`, `gc2`, …

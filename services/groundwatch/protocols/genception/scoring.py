@@ -7,14 +7,19 @@ short: GC@T of it does not exist.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from statistics import fmean
 
 import msgspec
 
-from groundwatch.statistics.intervals import ranks
+from groundwatch.statistics.intervals import mean_ranks
 
 CATEGORY_TAG = "category"
 """The tag of a response that names the kind of its image."""
+
+RANKED, DECIMALS = (1, 3, 5), 3
+"""The Ts of table 2, and the decimals of its means: what is equal there has the same rank."""
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +28,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     similarities: tuple[float, ...] = ()
     category: str = ""
+    model: str = ""
 
 
 def gc_at(similarities: Sequence[float], t: int) -> float | None:
@@ -76,35 +82,44 @@ def drift(chains: Sequence[Chain]) -> list[dict[str, float | None]]:
     return points
 
 
-def overall(group_means: Mapping[str, float], categories: Mapping[str, int]) -> float:
-    """The leaderboard's mean: group means weighted by how many categories each group has."""
-    total = sum(categories[group] for group in group_means)
-    if not total:
-        raise ValueError("no category to average over")
-    return math.fsum(categories[group] * mean for group, mean in group_means.items()) / total
+@cache
+def groups() -> dict[str, frozenset[str]]:
+    """MME's categories of both groups, by every name that table 2 counts for them."""
+    columns = msgspec.json.decode(files(__package__).joinpath("table-2.json").read_bytes())["columns"]
+    named = {column["name"]: column.get("where", {}).get("category", ()) for column in columns}
+    return {group: frozenset(named[f"{group}.gc1"]) for group in ("visual", "textual")}
 
 
-def gc_rank(
-    means: Mapping[str, Mapping[int, Mapping[str, float]]], categories: Mapping[str, int]
-) -> dict[str, float]:
-    """The weighted rank of table 2 ("GC rank") for each model.
+def ranking(models: Mapping[str, Sequence[Chain]], t: int) -> dict[str, object]:
+    """Table 2's GC rank for each model by its chains, and the mean of GC@T over all categories.
 
-    `means` maps a group of categories (visual-intensive, textual-intensive) to T, to model, to the mean of
-    GC@T over the group's categories; `categories` says how many categories a group has. Models are ranked
-    for each group and T, a group's ranks are averaged over its Ts, and the averages are weighted by the
-    groups' numbers of categories: 10/14 and 4/14 in the paper. Raises `ValueError` unless every model
-    stands in every group and T.
+    Over the `categories` (how many of each group) of which every model has chains. Models are ranked for each
+    group and T of 1, 3 and 5 up to `t` by the mean over the group's categories, to three decimals as it is
+    printed; a group's ranks are averaged over its Ts, and the averages are weighted by the groups' numbers of
+    categories: 10/14 and 4/14 in the paper. None where some model has no such chain.
     """
-    averages: dict[str, dict[str, float]] = {}
-    models = {model for group in means.values() for scores in group.values() for model in scores}
-    for group, of_t in means.items():
-        ranked = []
-        for t, scores in of_t.items():
-            if scores.keys() != models:
-                raise ValueError(f"not every model has GC@{t} in group '{group}'")
-            ranked.append(ranks(scores))
-        averages[group] = {model: fmean(rank[model] for rank in ranked) for model in models}
+    by_model = {
+        model: {name.casefold(): found for name, found in by_category(chains).items()}
+        for model, chains in models.items()
+    }
+    common = set[str].intersection(*map(set, by_model.values()))
+    kept = {group: found for group, names in groups().items() if (found := sorted(common & names))}
+
+    def means(names: Sequence[str], at: int) -> dict[str, float] | None:
+        found: dict[str, float] = {}
+        for model, of in by_model.items():
+            each = [gc for name in names if (gc := mean_gc(of[name], at)) is not None]
+            if not each or len(each) < len(names):
+                return None
+            found[model] = round(fmean(each), DECIMALS)
+        return found
+
+    scorings = []
+    for names in kept.values():
+        each = [one for at in RANKED if at <= t and (one := means(names, at)) is not None]
+        scorings += [(len(names) / len(each), one) for one in each]
     return {
-        model: overall({group: found[model] for group, found in averages.items()}, categories)
-        for model in sorted(models)
+        "categories": {group: len(names) for group, names in kept.items()},
+        "mean": means([name for names in kept.values() for name in names], t),
+        "gc_rank": mean_ranks(scorings) if scorings else None,
     }

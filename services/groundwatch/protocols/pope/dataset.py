@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.events import digest
-from groundwatch.protocols.base import with_article
 from groundwatch.protocols.method import Result
 from groundwatch.protocols.published import read_lines, write_lines
+from groundwatch.protocols.questions import ask
 from groundwatch.protocols.yes_no import Answer
 
 Strategy = Literal["random", "popular", "adversarial"]
@@ -94,11 +94,6 @@ def build(
                 asked.add(absent)
                 add(image, absent, "no")
     return questions
-
-
-def ask(name: str) -> str:
-    """The template of section 4.1, with the article that the name takes."""
-    return f"Is there {with_article(name)} in the image?"
 
 
 def _ranked(counts: Counter[str]) -> tuple[str, ...]:

@@ -12,14 +12,12 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.events import KnownFact, OutcomeKind, Reference, ResponseRecorded
+from groundwatch.events import KnownFact, Reference, ResponseRecorded
 from groundwatch.protocols.base import folded
 from groundwatch.protocols.method import (
     CATEGORY,
-    IMAGE,
     Images,
     Pair,
-    Picture,
     Question,
     ReadResponses,
     Result,
@@ -27,10 +25,19 @@ from groundwatch.protocols.method import (
     TallyRequest,
     files,
 )
-from groundwatch.protocols.pope.protocol import RATES, Pope, cell, count, numbers
+from groundwatch.protocols.pope.protocol import Pope
 from groundwatch.protocols.published import UNNAMED_MODEL, Place, json_lines, read_lines
+from groundwatch.protocols.questions import (
+    CELLS,
+    RATES,
+    count,
+    intervals,
+    numbers,
+    outcome_cell,
+    question,
+    unscored,
+)
 from groundwatch.protocols.yes_no import Answer, read_as_published, read_reply
-from groundwatch.statistics.intervals import bootstrap
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,14 +89,14 @@ def read_pairs(answers: Path, labels: Path) -> list[Reply]:
 def tally_replies(replies: Sequence[Reply]) -> Result:
     """The numbers over replies that were read, and beside them what the published script would print."""
     readings = [(read_reply(one.reply, one.question), one.label) for one in replies]
-    unscored = Counter(reading.reason for reading, _ in readings if reading.answer is None)
+    unread = Counter(reading.reason for reading, _ in readings if reading.answer is None)
     return {
         **numbers(
             count((reading.answer, label) for reading, label in readings if reading.answer is not None)
         ),
         "questions": len(replies),
-        "unscored": unscored.total(),
-        "unscored_by_reason": dict(sorted(unscored.items())),
+        "unscored": unread.total(),
+        "unscored_by_reason": dict(sorted(unread.items())),
         "as_published": numbers(count((read_as_published(one.reply), one.label) for one in replies)),
     }
 
@@ -164,25 +171,9 @@ def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
         strategy = path.name.partition(".")[0].rpartition("_")[2]
         for place, line in read_lines(path, _Asked):
             label, picture = _label(place, line), images.picture(line.image)
-            yield (
-                question(strategy, line.question_id, line.text, label, line.image, picture)
-                if picture
-                else None
-            )
-
-
-def question(
-    strategy: str, number: int | str, text: str, label: Answer, image: str, picture: Picture
-) -> Question:
-    return Question(
-        id=f"{strategy}-{number}",
-        protocol=Pope.name,
-        prompt=text,
-        images=(picture,),
-        reference=Reference(facts=(KnownFact(text=text, holds=label == "yes"),)),
-        tags={CATEGORY: strategy, IMAGE: image},
-        unit=image,
-    )
+            name = f"{strategy}-{line.question_id}"
+            asked = picture and (Pope.name, name, line.text, label, line.image, picture, strategy)
+            yield question(*asked) if asked else None
 
 
 def figures(pairs: Sequence[Pair]) -> Result:
@@ -197,23 +188,12 @@ def figures(pairs: Sequence[Pair]) -> Result:
 
 def _figures(pairs: Sequence[Pair]) -> Result:
     units: dict[str, Counter[str]] = defaultdict(Counter)
-    unscored: Counter[str] = Counter()
     for asked, outcome in pairs:
-        if outcome.outcome is not OutcomeKind.SCORED:
-            unscored[outcome.reason] += 1
-            continue
-        facts = asked.reference.facts if asked.reference else ()
-        said: Answer = "yes" if outcome.claims[0].category == "yes" else "no"
-        true: Answer = "yes" if facts and facts[0].holds else "no"
-        units[asked.unit or asked.id][cell(said, true)] += 1
-    counts = list(units.values())
+        units[asked.unit or asked.id][outcome_cell((asked, outcome))] += 1
+    counts = [one for one in units.values() if any(one[name] for name in CELLS)]
     return {
         **numbers(sum(counts, Counter[str]())),
         "questions": len(pairs),
-        "unscored": unscored.total(),
-        "unscored_by_reason": dict(sorted(unscored.items())),
-        "intervals": {
-            name: bootstrap(counts, lambda drawn, name=name: numbers(sum(drawn, Counter()))[name])  # type: ignore[misc]
-            for name in RATES
-        },
+        **unscored(pairs),
+        "intervals": intervals(counts, numbers, RATES),
     }

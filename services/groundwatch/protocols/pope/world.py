@@ -6,7 +6,8 @@ from groundwatch.miniature.language import objects, picture
 from groundwatch.miniature.world import KINDS, Scene
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.pope.dataset import STRATEGIES, build
-from groundwatch.protocols.pope.files import question
+from groundwatch.protocols.pope.protocol import Pope
+from groundwatch.protocols.questions import question
 
 
 def questions(shown: list[Scene]) -> Iterator[Question]:
@@ -14,5 +15,5 @@ def questions(shown: list[Scene]) -> Iterator[Question]:
     named = {name: objects(one) for name, one in by_name.items()}
     for strategy in STRATEGIES:
         for one in build(named, strategy, pool=KINDS):
-            drawn = picture(by_name[one.image], one.image)
-            yield question(strategy, one.question_id, one.text, one.label, one.image, drawn)
+            drawn, name = picture(by_name[one.image], one.image), f"{strategy}-{one.question_id}"
+            yield question(Pope.name, name, one.text, one.label, one.image, drawn, strategy)

@@ -25,7 +25,7 @@ from groundwatch.image_files import read_image_file
 from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
-from groundwatch.protocols.prompts import Form, Step, load, quoted, read_reply
+from groundwatch.protocols.prompts import Form, Step, load, marked, quoted, read_reply
 from groundwatch.protocols.published import ImageGraph, json_images, read_scene_graphs
 from groundwatch.protocols.trihe.files import Asked, read_benchmark
 from groundwatch.protocols.triplets import Triplet
@@ -178,7 +178,7 @@ async def build_dataset(
     return CommandResult(
         numbers={
             "model": chat.model,
-            "prompt": load(__package__, "ask").digest[:16],
+            "prompt": marked(load(__package__, "ask").digest, [load(__package__, "ask")]),
             "images": len(written),
             "questions": sum(len(entry["instance"]) for entry in written),
             "triplets": sum(len(one["triplet"]) for entry in written for one in entry["instance"]),

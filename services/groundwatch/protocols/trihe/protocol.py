@@ -35,7 +35,7 @@ from groundwatch.protocols.base import (
 from groundwatch.protocols.planted import RATES
 from groundwatch.protocols.prompts import NOTHING_KNOWN, Form, Step, account, numbered, quoted, read_reply
 from groundwatch.protocols.trihe.scoring import JudgedTriplet, question_rate
-from groundwatch.protocols.triplets import blame, blamed, claim_of
+from groundwatch.protocols.triplets import Judgement, SceneGraph, blame, blamed, claim_of, triplet_of
 
 HALLUCINATED = {Decision.SUPPORTED: False, Decision.REFUTED: True, Decision.UNDECIDED: None}
 
@@ -85,7 +85,11 @@ class TriHe(EvaluationProtocol):
     extraction_steps = 1
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
-        """# HT / # TT over decided triplets; by kind too, where every wrong part is named."""
+        """# HT / # TT over decided triplets; by kind too, where every wrong part is named.
+
+        `prediction_error` is the share of those that the judge refuted although the scene graph has both
+        objects and the relation: section 3.1 calls that an error of pairing and no hallucination.
+        """
         if not isinstance(judged, ClaimsVerified):
             raise InputError("tri-he scores verified claims, not matched ones")
         if len(judged.extracted.claims) != len(judged.verdicts):
@@ -109,6 +113,16 @@ class TriHe(EvaluationProtocol):
         if all(one.part for one in wrong):
             values["hallu.object"] = question_rate(found, "object") or 0.0
             values["hallu.relation"] = question_rate(found, "relation") or 0.0
+        known = judged.extracted.response.reference
+        if known and known.triplets:
+            graph = SceneGraph(known.triplets, known.objects)
+            refuted = (
+                triplet_of(claim)
+                for claim, one in zip(judged.extracted.claims, found, strict=True)
+                if one.hallucinated
+            )
+            errors = [one for one in refuted if one and graph.judge(one) is Judgement.PREDICTION_ERROR]
+            values["prediction_error"] = len(errors) / values["decided"]
         return Score(score=1.0 - rate, values=values)
 
     def extraction_step(

@@ -63,7 +63,7 @@ def _show(result: Result) -> RenderableType | None:
     return analysis.show(result) if "pairs" in result else None
 
 
-TALLY = Tally(compute=_compute, takes=frozenset({"share", "tokens"}), tell=_show)
+TALLY = Tally(compute=_compute, takes=frozenset({"share", "tokens"}), tell=_show, outcomes=True)
 
 
 def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:

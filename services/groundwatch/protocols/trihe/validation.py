@@ -20,15 +20,17 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.evaluation.claims import judged
 from groundwatch.events import Decision, ResponseRecorded, ResponseScored
 from groundwatch.models.embeddings import SentenceEmbedder, embedder
-from groundwatch.protocols.base import folded
-from groundwatch.protocols.method import EMBEDDING_MODEL, Progress, Result
+from groundwatch.probing.probe import with_engines
+from groundwatch.protocols.base import Stage, folded
+from groundwatch.protocols.method import EMBEDDING_MODEL, JUDGE, Progress, Result
 from groundwatch.protocols.trihe.files import AnnotatedImage, read_benchmark
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.triplets import Part, SceneGraph, Triplet
-from groundwatch.replay.pipeline import Pipeline
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import Settings
+from groundwatch.statistics.agreement import roc_auc
 from groundwatch.statistics.intervals import bootstrap
 from groundwatch.verification.engines.similarity import PAPER, PUBLISHED_CODE, similarities, wrong_part
 
@@ -120,20 +122,36 @@ async def validate(
     file: Annotated[Path, Meta(description="Tri-HE's benchmark (JSON).")],
     *,
     answers: Annotated[bool, Meta(description="Judge its reference answers and borrowed ones.")] = False,
+    judge: Annotated[str, Meta(description=f"{JUDGE} Of answers; triplets are for similarity.")] = "",
     embedding_model: Annotated[str, Meta(description=EMBEDDING_MODEL)] = "",
+    settings: Settings,
     progress: Progress,
 ) -> Result:
-    """Tri-HE's embedded judges on its benchmark: reworded, borrowed and planted triplets, or answers."""
+    """Tri-HE's judges on its benchmark: answers, or reworded, borrowed and planted triplets."""
     if answers:
-        return await answers_agreement(file, embedding_model, progress)
+        chosen = with_engines(settings, {Stage.VERIFICATION.value: judge}, TriHe.name)
+        return await answers_agreement(file, with_embedding_model(chosen, embedding_model), progress)
+    if judge:
+        raise UsageError("the judge of triplets is similarity: others judge answers", "answers")
     return agreement(file, embedder(embedding_model, cached=20_000), progress)
 
 
-async def answers_agreement(file: Path, embedding_model: str, progress: Progress) -> Result:
-    """Reference answers against borrowed ones, by the pipeline that live traffic takes.
+def with_embedding_model(settings: Settings, folder: str) -> Settings:
+    """The settings with this embedding model for Tri-HE's judge, if there is one."""
+    if not folder:
+        return settings
+    stage = settings.verification
+    own = stage.of(TriHe()).model_copy(update={"embedding_model": folder})
+    changed = stage.model_copy(update={"protocols": {**stage.protocols, TriHe.name: own}})
+    return settings.model_copy(update={"verification": changed})
 
-    The judge's numbers were fitted and chosen on the images `fitted_on`, every second one from the first;
-    on those `held_out` nothing was. Raises `UsageError` for a benchmark of fewer than two images.
+
+async def answers_agreement(file: Path, settings: Settings, progress: Progress) -> Result:
+    """Reference answers against borrowed ones, by the judges of the settings, as live traffic has them.
+
+    The numbers of the similarity judge were fitted and chosen on the images `fitted_on`, every second one
+    from the first; on those `held_out` nothing was. Raises `UsageError` for a benchmark of fewer than two
+    images, and for a judge that is away.
     """
     images = read_benchmark(file)
     asked = [(image, one) for image in images for one in image.questions]
@@ -146,17 +164,10 @@ async def answers_agreement(file: Path, embedding_model: str, progress: Progress
         for one in (own, borrowed):
             told = ResponseRecorded(id=str(len(responses)), model=BORROWED, answer=one.answer)
             responses.append(msgspec.structs.replace(told, prompt=one.question, reference=image.graph))
-    pipeline = Pipeline(Settings(verification=StageSettings(embedding_model=embedding_model)))
-    found: list[ResponseScored] = []
-    try:
-        async for outcome in pipeline.outcomes(TriHe.name, responses):
-            found.append(outcome)
-            progress("judging answers", len(found), len(responses))
-    finally:
-        await pipeline.close()
+    found = await judged(responses, TriHe.name, settings, None, None, progress)
     by_image: dict[str, list[Judged]] = {image.image: [] for image in images}
-    for (image, _), *judged in zip(asked, found[::2], found[1::2], strict=True):
-        by_image[image.image].append((judged[0], judged[1]))
+    for (image, _), *pair in zip(asked, found[::2], found[1::2], strict=True):
+        by_image[image.image].append((pair[0], pair[1]))
     units = list(by_image.values())
     halves = {"fitted_on": summarise_answers(units[::2]), "held_out": summarise_answers(units[1::2])}
     return summarise_answers(units) | halves
@@ -183,14 +194,24 @@ def answers_auc(images: Sequence[Sequence[Judged]]) -> float | None:
 
     A pair with an answer that has no score counts a half: nothing is gained by leaving hard ones out.
     """
-    judged = [pair for several in images for pair in several]
-    own, borrowed = ([found for pair in judged if (found := _grade(pair[at])) is not None] for at in (0, 1))
-    pairs = len(judged) ** 2
-    return (_above(own, borrowed) + (pairs - len(own) * len(borrowed)) / 2) / pairs if pairs else None
+    answers = [pair for several in images for pair in several]
+    own, borrowed = ([found for pair in answers if (found := _grade(pair[at])) is not None] for at in (0, 1))
+    if not answers:
+        return None
+    graded = len(own) * len(borrowed) / len(answers) ** 2
+    return graded * (roc_auc(own, borrowed) or 0.0) + (1 - graded) / 2
+
+
+CHANCE = {Decision.SUPPORTED: 1.0, Decision.UNDECIDED: 0.5, Decision.REFUTED: 0.0}
+"""What stands for the probability of a judge that gives none."""
 
 
 def _grade(outcome: ResponseScored) -> float | None:
-    return None if outcome.score is None else fmean(claim.probability or 0.0 for claim in outcome.claims)
+    if outcome.score is None:
+        return None
+    return fmean(
+        CHANCE[one.decision] if one.probability is None else one.probability for one in outcome.claims
+    )
 
 
 def agreement(
@@ -347,13 +368,4 @@ def _auc(trials: Sequence[Trial]) -> float | None:
     """The chance that a true claim scores above a false one."""
     true = [one.score for one in trials if one.made in REWORDINGS]
     false = [one.score for one in trials if one.made == BORROWED]
-    return _above(true, false) / (len(true) * len(false)) if true and false else None
-
-
-def _above(true: Sequence[float], false: Sequence[float]) -> float:
-    """In how many pairs the true one scores above the false one, ties as a half (Mann and Whitney 1947)."""
-    try:
-        from scipy.stats import mannwhitneyu
-    except ImportError:
-        raise MissingExtraError("scipy", "embedded") from None
-    return float(mannwhitneyu(true, false).statistic) if true and false else 0.0
+    return roc_auc(true, false)

@@ -57,11 +57,7 @@ def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
         for one in read_annotations(path, subset):
             objects = tuple(map(written, one.reference))
             picture = images.picture(one.image_id)
-            yield (
-                question(subset, one.image_id, f"{prompt.user} {prompt.system}", objects, picture)
-                if picture
-                else None
-            )
+            yield (question(subset, one.image_id, prompt.user, objects, picture) if picture else None)
 
 
 def question(
@@ -73,7 +69,7 @@ def question(
         prompt=prompt,
         images=(picture,),
         reference=Reference(objects=objects),
-        tags={CATEGORY: subset.value, IMAGE: image},
+        tags={CATEGORY: subset.value, IMAGE: image} | prompts.own_tags(prompt),
         unit=image,
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from groundwatch.protocols import registry
 from groundwatch.protocols.method import (
     Images,
     Pair,
@@ -21,13 +22,12 @@ from groundwatch.protocols.method import (
     files,
     mean_of,
 )
-from groundwatch.protocols.published import Place, json_lines, read_lines, read_outcomes
+from groundwatch.protocols.published import Place, is_outcome, json_lines, read_lines, read_outcomes
 from groundwatch.protocols.vlm2.protocol import LEVEL, QUESTIONS, SEQUENCE, TASK, TRUTH, Vlm2
 from groundwatch.protocols.vlm2.scoring import (
     ImageSequence,
     Text,
     as_text,
-    is_outcome,
     score_outcomes,
     score_sequence,
     tally,
@@ -64,11 +64,12 @@ def read_sequences(lines: Iterable[tuple[Place, dict[str, Any]]]) -> list[ImageS
 def _compute(request: TallyRequest) -> Result:
     lines = list(json_lines(request.file))
     if is_outcome(lines[0][1]):
-        return tally(score_outcomes(read_outcomes(lines, Vlm2.name)))
+        seconds = registry.get(Vlm2.name).group_seconds
+        return tally(score_outcomes(read_outcomes(lines, Vlm2.name), seconds))
     return tally([score_sequence(one) for one in read_sequences(lines)])
 
 
-TALLY = Tally(compute=_compute)
+TALLY = Tally(compute=_compute, outcomes=True)
 
 
 def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:

@@ -2,7 +2,7 @@
 
 Tags carry what the benchmark knows: `sequence`, `task`, `level` (coarse or fine), `questions` (how many the
 sequence has) and `truth`. A response is scored by itself, 1 for right and 0 for wrong; the gate and the sums
-need a sequence's responses together, and `groundwatch score vlm2 --recorded` does them over written outcomes.
+need a sequence's responses together, as reports and `groundwatch score vlm2 --recorded` have them: `groups`.
 No claim leaves the extraction, so no verification engine has a say: the truth is known.
 """
 
@@ -14,7 +14,9 @@ from groundwatch.errors import Unscorable
 from groundwatch.events import ClaimsMatched, ClaimsVerified
 from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, read_figures
+from groundwatch.protocols.method import MethodSettings
 from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply
+from groundwatch.section import Positive
 
 SEQUENCE, TASK, LEVEL, QUESTIONS, TRUTH = "sequence", "task", "level", "questions", "truth"
 LEVELS = ("coarse", "fine")
@@ -40,13 +42,19 @@ _BRACKETED = re.compile(r"[(\[*]([a-h])[)\]*]|\b(?:option|choice) ([a-h])\b")
 
 
 class Vlm2(EvaluationProtocol):
-    """Reads a reply by the kind of its truth: yes or no, a number, a choice, or words."""
+    """Reads a reply by the kind of its truth: yes or no, a number, a choice, or words.
+
+    The answers about a sequence belong together that were recorded within `group_seconds` of the first.
+    """
 
     name = "vlm2"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(from_answer=lambda response: ((), ()))
     verifiers = ("reference", "visual", "triton", "llm")
     headline = read_figures(__package__)
+
+    def __init__(self, group_seconds: float = 3600.0) -> None:
+        self.group_seconds = group_seconds
 
     def unit(self, tags: Mapping[str, str], images: Sequence[str]) -> str:
         """Its sequence: their names are their task's own."""
@@ -69,6 +77,15 @@ class Vlm2(EvaluationProtocol):
             raise Unscorable(UNREADABLE, response.answer[:200], values)
         values |= {"right": float(right), f"{level}_read": float(right)}
         return Score(score=float(right), values=values)
+
+
+class Vlm2Settings(MethodSettings):
+    """How many seconds after its first answer a sequence still takes answers."""
+
+    group_seconds: Positive = 3600.0
+
+    def protocols(self) -> tuple[Vlm2]:
+        return (Vlm2(self.group_seconds),)
 
 
 def is_right(reply: str, truth: str, question: str = "") -> bool | None:

@@ -12,18 +12,18 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from groundwatch.events import ResponseScored
+from groundwatch.protocols.groups import Answer, split
 from groundwatch.protocols.method import Result
 from groundwatch.protocols.published import Place
 from groundwatch.protocols.vlm2.protocol import SEQUENCE, UNREADABLE, is_right
 
 NO_FINE_QUESTION = "no_fine_question"
 NO_COARSE_QUESTION = "no_coarse_question"
-INCOMPLETE = "incomplete"
 
 Text = str | bool | int | float
 """A truth or a reply as files write it."""
@@ -131,42 +131,41 @@ def tally(scored: Sequence[Scored]) -> Result:
     }
 
 
-def is_outcome(record: dict[str, Any]) -> bool:
-    """Whether a line is an outcome and not a sequence in the file format."""
-    return "outcome" in record and "protocol" in record
-
-
-class _Group(msgspec.Struct):
-    """What has come of one sequence; `questions` is how many there are, 0 where no tag says it."""
-
-    questions: int = 0
-    coarse: list[bool | None] = []
-    fine: list[bool | None] = []
-
-    def scored(self, task: str) -> Scored:
-        came = len(self.coarse) + len(self.fine)
-        missing = NO_COARSE_QUESTION if not self.coarse else INCOMPLETE if came < self.questions else ""
-        if missing:
-            unread = [*self.coarse, *self.fine].count(None)
-            return Scored(task=task, score=None, reason=missing, questions=came, unread=unread)
-        return gated(task, self.coarse[0], self.fine)
-
-
-def score_outcomes(outcomes: Iterable[tuple[Place, ResponseScored]]) -> list[Scored]:
+def score_outcomes(
+    outcomes: Iterable[tuple[Place, ResponseScored]], seconds: float = math.inf
+) -> list[Scored]:
     """Each sequence through the gate, in the order of their first response; their answers come in any.
 
-    Questions that were declined, or that failed for another reason than their reply, are not counted; a
-    sequence with fewer answers than its tag `questions` says is unscored. Raises `FileFormatError` for
-    missing tags and a second coarse question.
+    It is over `seconds` after its first answer was recorded, as `groups` has it. Questions that were
+    declined, or that failed for another reason than their reply, have no answer. Raises `FileFormatError`
+    for missing tags and a second coarse question.
     """
-    groups: dict[tuple[str, str], _Group] = {}
+    sequences: dict[tuple[str, str], list[Answer]] = {}
+    coarse: dict[tuple[str, str], Place] = {}
     for place, outcome in outcomes:
         tags = place.read(outcome.tags, _Tags)
-        group = groups.setdefault((tags.task, tags.sequence), _Group())
-        if tags.level == "coarse" and group.coarse:
-            raise place.wrong(f"key '{SEQUENCE}': {tags.sequence} has two coarse questions")
-        group.questions = max(group.questions, int(tags.questions or 0))
+        answers = sequences.setdefault((tags.task, tags.sequence), [])
+        if tags.level == "coarse":
+            coarse[tags.task, tags.sequence] = place
         if outcome.reason in ("", UNREADABLE):
-            answers = group.coarse if tags.level == "coarse" else group.fine
-            answers.append(None if outcome.score is None else outcome.score > 0)
-    return [group.scored(task) for (task, _), group in groups.items()]
+            values: dict[str, float] = {tags.level: outcome.score or 0.0}
+            if outcome.score is not None:
+                values[f"{tags.level}_read"] = outcome.score
+            part = 1 / int(tags.questions) if tags.questions else 0.0
+            answers.append(Answer(outcome.recorded_at, part, 1.0, tuple(values.items())))
+    scored = []
+    for (task, sequence), answers in sequences.items():
+        for group in split(answers, seconds, math.inf):
+            rights: dict[str, list[bool | None]] = {"coarse": [], "fine": []}
+            for answer in group.answers:
+                (level, right), *read = answer.values
+                rights[level].append(right > 0 if read else None)
+            if len(rights["coarse"]) > 1:
+                raise coarse[task, sequence].wrong(f"key '{SEQUENCE}': {sequence} has two coarse questions")
+            if group.reason or not rights["coarse"]:
+                reason = group.told if group.reason else NO_COARSE_QUESTION
+                came, unread = len(group.answers), [*rights["coarse"], *rights["fine"]].count(None)
+                scored.append(Scored(task=task, score=None, reason=reason, questions=came, unread=unread))
+            else:
+                scored.append(gated(task, rights["coarse"][0], rights["fine"]))
+    return scored

@@ -222,6 +222,7 @@ def judged_claims(
             probability=verdict.probability,
             evidence=verdict.evidence,
             parts=claim.parts,
+            boxes=verdict.boxes,
         )
         for claim, verdict in zip(claims, verdicts, strict=True)
     )

@@ -12,6 +12,7 @@ import nats.js.errors
 from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable
 from groundwatch.events import Judge, ResponseRecorded, ResponseScored, Usage
 from groundwatch.models.engines import Engine
+from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
@@ -119,9 +120,10 @@ class StageService:
         """Generous: beyond anything that slow models and their second tries take."""
         if engine is None:
             return COMPUTE_TIMEOUT
-        chats = [one.llm for one in (stage, *stage.protocols.values())]
+        chats = [one.llm for one in stage.sections()]
         models = [*chats, self.settings.triton, *self.settings.captioning.models.values()]
-        return REQUESTS * max(model.timeout for model in models if model is not None)
+        in_turn = max(1, *(len(one.cascade) for one in (stage, *stage.protocols.values())))
+        return REQUESTS * in_turn * max(model.timeout for model in models if model is not None)
 
     async def start(self) -> None:
         """Load what the engine needs, then begin to fetch."""
@@ -197,13 +199,17 @@ class StageService:
         items: Sequence[Any],
         judge_of: Callable[[EvaluationProtocol], Judge],
         form: type[Any],
+        llm: ChatSettings | None = None,
     ) -> Sequence[Any]:
-        """Results of the engine, each a `form` or an error: from the cache, or asked for and counted."""
+        """Results of the engine, each a `form` or an error: from the cache, or asked for and counted.
+
+        `llm` is how the engine's model is reached, where that is not what settings say for the protocol.
+        """
 
         async def ask(left: Sequence[Any], protocol: EvaluationProtocol) -> Sequence[Any]:
             return await self.counted(lambda some: call(some, protocol), left, judge_of(protocol))
 
-        return await self.cache.through(self.name, protocol, judge_of, items, ask, form)
+        return await self.cache.through(self.name, protocol, judge_of, items, ask, form, llm)
 
     async def counted(
         self,

@@ -1,15 +1,17 @@
 """The settings, one typed tree: every key has a default, so that `groundwatch up` needs no file."""
 
 import random
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from groundwatch.errors import Unavailable
-from groundwatch.models.settings import ChatSettings, TritonSettings
+from groundwatch.models.settings import ChatSettings, DetectorSettings, TritonSettings
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.security.same_origin import is_host_pattern
+from groundwatch.runtime.settings.judges import ASKING, CASCADE, EMBEDDED, EngineSettings, JudgeSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 from groundwatch.statistics.alarm import Rule
 
@@ -22,9 +24,6 @@ CACHED: tuple[Cached, ...] = get_args(Cached)
 
 EMBEDDING = ("verification", "matching")
 """Those whose embedded engines may take another embedding model."""
-
-ASKING = ("llm", "visual", "openai")
-"""Engines that ask the endpoint in their stage's `llm`."""
 
 
 def _host(name: str) -> str:
@@ -88,19 +87,6 @@ class RetrySettings(Section):
         return jittered
 
 
-class EngineSettings(Section):
-    """Which engine, by its name; empty: the stage's own default.
-
-    `llm` says how to reach the model of the engine `llm`, of verification's engine `visual` and of
-    generation's engine `openai`.
-    """
-
-    engine: str = ""
-    llm: ChatSettings | None = None
-    embedding_model: str = ""
-    """Folder of a sentence-transformers model in place of the embedded one: for verification and matching."""
-
-
 class StageSettings(EngineSettings):
     """One stage. `concurrency` is how many messages or batches are in flight.
 
@@ -114,15 +100,36 @@ class StageSettings(EngineSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.engine in ASKING and self.llm is None:
-            raise wrong("llm", f"engine {self.engine} needs at least base_url and model here")
+        self._check_llms("", self)
+        if self.engine == CASCADE and CASCADE not in self.by_protocol().values():
+            raise wrong(CASCADE, "has no protocol that all of its judges can judge")
         for name, one in self.protocols.items():
-            if why := registry.get(name).why_not(one.engine):
-                raise wrong(f"protocols.{name}.engine", why)
-            if one.engine in ASKING and not (one.llm or self.llm):
-                why = f"engine {one.engine} needs at least base_url and model here"
-                raise wrong(f"protocols.{name}.llm", why)
+            protocol = registry.get(name)
+            for number, step in enumerate(one.cascade):
+                if why := protocol.why_not(step.engine):
+                    raise wrong(f"protocols.{name}.cascade.{number}.engine", why)
+            if self.of(protocol).engine != CASCADE and (why := protocol.why_not(one.engine)):
+                # Its judges may be those of the section: then it is one of them that cannot.
+                steps = one.cascade or self.cascade if one.engine == CASCADE else ()
+                several = (told for step in steps if (told := protocol.why_not(step.engine)))
+                raise wrong(f"protocols.{name}.engine", next(several, why))
+            self._check_llms(f"protocols.{name}.", one)
         return self
+
+    def _check_llms(self, where: str, one: EngineSettings) -> None:
+        why = "engine {} needs at least base_url and model here"
+        if one.engine == CASCADE and not (one.cascade or self.cascade):
+            raise wrong(f"{where}cascade", "engine cascade needs its judges here, in order")
+        if one.engine in ASKING and not (one.llm or self.llm):
+            raise wrong(f"{where}llm", why.format(one.engine))
+        for number, step in enumerate(one.cascade):
+            if step.engine in ASKING and not (step.llm or one.llm or self.llm):
+                raise wrong(f"{where}cascade.{number}.llm", why.format(step.engine))
+
+    def sections(self) -> Iterator[JudgeSettings]:
+        yield from super().sections()
+        for one in self.protocols.values():
+            yield from one.sections()
 
     def named(self, protocol: EvaluationProtocol) -> str:
         """The engine that is named for it, or for all protocols that it can judge."""
@@ -131,15 +138,35 @@ class StageSettings(EngineSettings):
     def of(self, protocol: EvaluationProtocol) -> EngineSettings:
         """What verifies a protocol's claims: its own engine where none is named that can."""
         own, engine = self.protocols.get(protocol.name, EngineSettings()), self.named(protocol)
+        llm, folder = own.llm or self.llm, own.embedding_model or self.embedding_model
+        steps = own.cascade or self.cascade
+        if engine == CASCADE and not any(protocol.why_not(step.engine) for step in steps):
+            judges = [
+                step.model_copy(
+                    update={
+                        "engine": protocol.verifier() if step.engine == EMBEDDED else step.engine,
+                        "llm": step.llm or llm,
+                        "embedding_model": step.embedding_model or folder,
+                    }
+                )
+                for step in steps
+            ]
+            return EngineSettings(engine=engine, cascade=tuple(judges))
         if engine not in ("noop", *protocol.verifiers):
             engine = protocol.verifier()
-        folder = own.embedding_model or self.embedding_model
-        return EngineSettings(engine=engine, llm=own.llm or self.llm, embedding_model=folder)
+        return EngineSettings(engine=engine, llm=llm, embedding_model=folder)
 
     def by_protocol(self) -> dict[str, str]:
         """The verification engine of each protocol that has claims to verify."""
+        return {name: one.engine for name, one in self._of_all().items()}
+
+    def judges(self) -> dict[str, str]:
+        """Who judges each of these protocols, a cascade's judges in their order."""
+        return {name: one.shown for name, one in self._of_all().items()}
+
+    def _of_all(self) -> dict[str, EngineSettings]:
         found = map(registry.get, registry.names())
-        return {one.name: self.of(one).engine for one in found if not one.why_not("")}
+        return {one.name: self.of(one) for one in found if not one.why_not("")}
 
     def with_served(self, engine: str) -> Self:
         """The same with this engine, which is served now, for those whose paper judges so."""
@@ -147,9 +174,14 @@ class StageSettings(EngineSettings):
         own = dict.fromkeys(names, EngineSettings(engine=engine))
         return self.model_copy(update={"protocols": {**own, **self.protocols}})
 
-    def with_engine(self, engine: str) -> Self:
-        """The same with this engine for all protocols that it can judge."""
-        kept = {name: one for name, one in self.protocols.items() if registry.get(name).why_not(engine)}
+    def with_engine(self, engine: str, steps: Sequence[str] = ()) -> Self:
+        """The same with this engine for all protocols that it can judge; `steps` are those of a cascade."""
+        asked = (steps or [one.engine for one in self.cascade]) if engine == CASCADE else [engine]
+        kept = {
+            name: one
+            for name, one in self.protocols.items()
+            if any(registry.get(name).why_not(step) for step in asked)
+        }
         return self.model_copy(update={"engine": engine, "protocols": kept})
 
 
@@ -199,6 +231,18 @@ class VisualSettings(Section):
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 10
+
+
+class PromptsSettings(Section):
+    """The user's own words: files in `folder` in place of ours, with names such as genception/describe.md."""
+
+    folder: str = ""
+
+    @field_validator("folder")
+    @classmethod
+    def _check(cls, folder: str) -> str:
+        registry.own_prompts(folder)
+        return folder
 
 
 class SamplingRule(Section):
@@ -415,8 +459,10 @@ class Settings(Section):
     images: ImagesSettings = ImagesSettings()
     verification: StageSettings = StageSettings()
     visual: VisualSettings = VisualSettings()
+    detector: DetectorSettings = DetectorSettings()
     matching: StageSettings = StageSettings()
     scoring: StageSettings = StageSettings()
+    prompts: PromptsSettings = PromptsSettings()
     triton: TritonSettings = TritonSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     alarm: AlarmSettings = AlarmSettings()
@@ -434,6 +480,8 @@ class Settings(Section):
             raise wrong("embedding_model", f"only for {' and '.join(EMBEDDING)}")
         if section.protocols:
             raise wrong("protocols", "only for verification: this engine is for all protocols")
+        if section.cascade:
+            raise wrong("cascade", "only for verification")
         return section
 
 

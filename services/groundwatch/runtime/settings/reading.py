@@ -23,7 +23,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from groundwatch import toml
 from groundwatch.addresses import shown_address, shown_variable, without_secrets
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.runtime.settings import STAGES, EngineSettings, Settings, StageSettings
+from groundwatch.runtime.settings import STAGES, Settings, StageSettings
+from groundwatch.runtime.settings.judges import JudgeSettings
 from groundwatch.section import Key, dotted, explained
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
@@ -39,6 +40,8 @@ JUDGING = (
     "matching",
     "scoring",
     "visual",
+    "detector",
+    "prompts",
     "triton",
     "protocols",
     "retry",
@@ -280,9 +283,15 @@ def with_judge(settings: Settings, name: str) -> Settings:
 def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """The settings with a run's judging sections. Raises `SettingsError` where these reach further."""
     own = [settings, *(with_judge(settings, name) for name in settings.judges)]
-    changed = _with_sections(settings, _with_addresses(values, _places(own)), "")
+    section = values.get("prompts")
+    folder = str(section.get("folder", "")) if isinstance(section, Mapping) else ""
+    # Before settings are made of it, which reads the folder.
+    foreign: list[tuple[str, ...]] = (
+        [("prompts", folder)] if folder not in ("", *(one.prompts.folder for one in own)) else []
+    )
+    changed = settings if foreign else _with_sections(settings, _with_addresses(values, _places(own)), "")
     allowed = {reached for one in own for reached in _reach(one) | _triton(one)}
-    if foreign := sorted(_reach(changed) - allowed):
+    if foreign := foreign or sorted(_reach(changed) - allowed):
         raise SettingsError(
             f"the run's judges use {_in_words(foreign[0])}, which is nowhere in these settings: name these "
             "judges there as [judges.NAME], or name them where it goes on (groundwatch replay resume)"
@@ -294,7 +303,10 @@ def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Se
     for stage in _STAGES:
         table = above.get(stage)
         if isinstance(table, dict) and isinstance(engine := table.get("engine"), str):
-            section = getattr(settings, stage).with_engine(engine)
+            cascade = table.get("cascade")
+            steps = cascade if isinstance(cascade, list) else ()
+            names = [str(step.get("engine")) for step in steps if isinstance(step, dict)]
+            section = getattr(settings, stage).with_engine(engine, names)
             settings = settings.model_copy(update={stage: section})
     values = judging_sections(settings)
     merge(values, above)
@@ -322,17 +334,16 @@ def _reach(settings: Settings) -> set[tuple[str, ...]]:
             found.add(("llm", section.llm.base_url, section.llm.api_key_env))
         if section.embedding_model:
             found.add(("embedding_model", section.embedding_model))
-        if section.engine == "triton":
+        if section.engine in ("triton", "detector"):
             found |= _triton(settings)
     return found
 
 
-def _engines(settings: Settings) -> Iterator[EngineSettings]:
+def _engines(settings: Settings) -> Iterator[JudgeSettings]:
     """What the stages that judge are told of their engines, for all protocols and for single ones."""
     for stage in _STAGES:
         section: StageSettings = getattr(settings, stage)
-        yield section
-        yield from section.protocols.values()
+        yield from section.sections()
 
 
 def _places(own: Sequence[Settings]) -> dict[tuple[str, str], dict[str, str]]:
@@ -348,6 +359,8 @@ def _places(own: Sequence[Settings]) -> dict[tuple[str, str], dict[str, str]]:
 
 def _with_addresses(values: Any, places: Mapping[Any, dict[str, str]]) -> Any:
     """Sections of a run with the secrets of their addresses again."""
+    if isinstance(values, list):
+        return [_with_addresses(one, places) for one in values]
     if not isinstance(values, Mapping):
         return values
     found = {name: _with_addresses(one, places) for name, one in values.items()}
@@ -364,6 +377,8 @@ def _in_words(reached: tuple[str, ...]) -> str:
             return f"{shown_address(url)[:200]!r} with the key in {shown_variable(variable)!r}"
         case ("triton", url, *_):
             return f"Triton at {url[:200]!r}"
+        case ("prompts", folder):
+            return f"the prompts in {folder[:200]!r}"
     return f"the model in {reached[-1][:200]!r}"
 
 

@@ -22,7 +22,7 @@ from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED, GroundwatchError, InputError, Unavailable
 from groundwatch.events import LIVE, ClaimsExtracted, Judge, ResponseRecorded, Usage, digest
-from groundwatch.models.settings import AskingSettings
+from groundwatch.models.settings import AskingSettings, ChatSettings
 from groundwatch.protocols.base import ELSEWHERE, EvaluationProtocol
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
@@ -76,7 +76,7 @@ class JudgementCache:
         self._metrics = metrics
         self._bucket: KeyValue | None = None
         self._quiet_until = 0.0
-        self._asked_with: dict[tuple[str, str], str] = {}
+        self._asked_with: dict[tuple[str, str, ChatSettings | None], str] = {}
 
     def keeps(self, stage: str, judge: Judge) -> bool:
         cache = self._settings.cache
@@ -91,16 +91,17 @@ class JudgementCache:
         items: Sequence[E],
         ask: Callable[[Sequence[E], EvaluationProtocol], Awaitable[Sequence[R | GroundwatchError]]],
         form: type[R],
+        llm: ChatSettings | None = None,
     ) -> Sequence[R | GroundwatchError]:
         """One result for each item, in order: what is known from the cache, of the others what `ask` says.
 
-        A result from the cache is the one that was kept but for its usage: that says how many calls it saved,
-        and no more.
+        `llm` is that of the judge, where it is not what settings say for the protocol. A result from the
+        cache is the one that was kept but for its usage: that says how many calls it saved, and no more.
         """
         judge = judge_of(protocol)
         if not items or not self.keeps(stage, judge):
             return await ask(items, protocol)
-        keys = [self._key(item, stage, protocol, judge) for item in items]
+        keys = [self._key(item, stage, protocol, judge, llm) for item in items]
         known = await asyncio.gather(*(self._get(stage, key, form) for key in keys))
         left = [index for index, result in enumerate(known) if result is None]
         saved = [_usage(result) for result in known if result is not None]
@@ -130,10 +131,15 @@ class JudgementCache:
         return [result for result in results if result is not None]
 
     def _key(
-        self, item: ResponseRecorded | ClaimsExtracted, stage: str, protocol: EvaluationProtocol, judge: Judge
+        self,
+        item: ResponseRecorded | ClaimsExtracted,
+        stage: str,
+        protocol: EvaluationProtocol,
+        judge: Judge,
+        llm: ChatSettings | None,
     ) -> str:
         """Empty for an input that has none: it is judged, and not kept."""
-        where = stage, protocol.name
+        where = stage, protocol.name, llm
         if where not in self._asked_with:
             self._asked_with[where] = asked_with(self._settings, *where)
         try:
@@ -234,10 +240,13 @@ def seen(response: ResponseRecorded) -> ResponseRecorded:
     )
 
 
-def asked_with(settings: Settings, stage: str, protocol: str) -> str:
-    """Digest of the settings of a stage that can change a reply and are in no judge's name."""
+def asked_with(settings: Settings, stage: str, protocol: str, llm: ChatSettings | None = None) -> str:
+    """Digest of the settings of a stage that can change a reply and are in no judge's name.
+
+    `llm` is the judge's own, where it is one of several.
+    """
     section: StageSettings = getattr(settings, stage)
-    llm = section.protocols.get(protocol, section).llm or section.llm
+    llm = llm or section.protocols.get(protocol, section).llm or section.llm
     chat = llm.model_dump(mode="json") if llm else {}
     chat = {name: value for name, value in chat.items() if name not in _WAITING_AND_PAYING}
     return digest(_text(chat), _text(settings.visual.model_dump()) if stage == "verification" else "")

@@ -209,6 +209,7 @@ class Metrics:
     fact_moments: Counter
     score: Histogram
     figure: Gauge
+    groups: Gauge
     delay: Histogram
     stage_seconds: Histogram
     stage_messages: Counter
@@ -228,6 +229,9 @@ class Metrics:
     engine_seconds: Histogram
     engine_tokens: Counter
     engine_cost: Counter
+    cascade_facts: Counter
+    cascade_calls: Counter
+    cascade_cost: Counter
     requests: Counter
     request_seconds: Histogram
     cache_hits: Counter
@@ -390,6 +394,7 @@ class Metrics:
     def figures(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Show the figures of a report's rows and no others: these are as many as the report tells apart."""
         self.figure.clear()
+        self.groups.clear()
         for row in rows:
             model = row["model"].encode("utf-8", "replace").decode("utf-8")[:128]
             for one in row["figures"]:
@@ -398,6 +403,9 @@ class Metrics:
                     if value is not None:
                         labels = (model, row["protocol"], row["fingerprint"], one["name"], name)
                         self.figure.labels(*labels).set(value)
+            for told, number in row["groups"].items():
+                reason = told.partition(":")[0]
+                self.groups.labels(model, row["protocol"], row["fingerprint"], reason).inc(number)
 
     def alarm_labels(self, model: str, protocol: str, category: str) -> tuple[str, str, str]:
         """The labels of an alarm, bounded; without a tenant, since a model is watched for all of them."""
@@ -420,6 +428,14 @@ class Metrics:
                 self.engine_tokens.labels(*who, "output").inc(usage.output_tokens)
             if usage.cost:
                 self.engine_cost.labels(*who).inc(usage.cost)
+
+    def cascade(self, protocol: str, step: int, engine: str, facts: Mapping[str, int], usage: Usage) -> None:
+        """Count what became of facts at a judge of a cascade, and what it used."""
+        who = (self._protocol(protocol), str(step), engine)
+        for result, number in facts.items():
+            self.cascade_facts.labels(*who, result).inc(number)
+        self.cascade_calls.labels(*who).inc(usage.calls)
+        self.cascade_cost.labels(*who).inc(usage.cost)
 
     def cache_looked_up(self, stage: str, judge: Judge, saved: Sequence[Usage], *, misses: int) -> None:
         """Count what was known, with what each took when it was judged, and what was not known."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from groundwatch.models.engines import LoadImage, embedder_of, llm_of, unknown_engine
-from groundwatch.models.settings import OnCall, TritonSettings
+from groundwatch.models.engines import LoadImage, embedder_of, llm_of, unknown_engine, upright_images
+from groundwatch.models.settings import DetectorSettings, OnCall, TritonSettings
 from groundwatch.protocols.base import load
-from groundwatch.runtime.settings import EngineSettings, StageSettings, VisualSettings
+from groundwatch.runtime.settings import StageSettings, VisualSettings
+from groundwatch.runtime.settings.judges import EngineSettings, JudgeSettings
 from groundwatch.verification.engines.base import NoopVerificationEngine, VerificationEngine
 from groundwatch.verification.engines.by_protocol import EngineByProtocol
 
 VISUAL = VisualSettings()
 TRITON = TritonSettings()
+DETECTOR = DetectorSettings()
 
 
 def build(
@@ -22,6 +24,7 @@ def build(
     on_call: OnCall | None = None,
     visual: VisualSettings = VISUAL,
     triton: TritonSettings = TRITON,
+    detector: DetectorSettings = DETECTOR,
 ) -> EngineByProtocol:
     """The engines that settings name, and where they name none, each protocol's own, which needs no server.
 
@@ -30,18 +33,21 @@ def build(
 
     Raises `SettingsError` listing the known names.
     """
-    make = partial(_made, load_image=load_image, on_call=on_call, visual=visual, triton=triton)
+    make = partial(
+        _made, load_image=load_image, on_call=on_call, visual=visual, triton=triton, detector=detector
+    )
     return EngineByProtocol(settings, make)
 
 
 def _made(
-    settings: EngineSettings,
+    settings: JudgeSettings,
     *,
     needed: bool,
     load_image: LoadImage,
     on_call: OnCall | None,
     visual: VisualSettings,
     triton: TritonSettings,
+    detector: DetectorSettings,
 ) -> VerificationEngine:
     match settings.engine:
         case "reference":
@@ -53,29 +59,41 @@ def _made(
             from groundwatch.verification.engines.looking import LlmVerificationEngine
 
             chat = llm_of("verification", "llm", settings.llm)
-            return LlmVerificationEngine(ChatModel(chat, on_call=on_call), load_image)
+            return LlmVerificationEngine(ChatModel(chat, on_call=on_call), upright_images(load_image))
         case "visual":
             from groundwatch.models.openai.models import YesNoModel
             from groundwatch.verification.engines.looking import VisualVerificationEngine
 
             chat = llm_of("verification", "visual", settings.llm)
             model = YesNoModel(chat, top_logprobs=visual.top_logprobs, on_call=on_call)
-            return VisualVerificationEngine(model, load_image, threshold=visual.threshold)
+            return VisualVerificationEngine(model, upright_images(load_image), threshold=visual.threshold)
         case "triton":
             from groundwatch.models.triton.client import TritonModels
             from groundwatch.verification.engines.looking import TritonVerificationEngine
 
             models = TritonModels(triton, on_call=on_call)
             return TritonVerificationEngine(models, load_image, threshold=visual.threshold)
+        case "detector":
+            from groundwatch.models.triton.client import TritonModels
+            from groundwatch.verification.engines.detector.engine import DetectorVerificationEngine
+
+            return DetectorVerificationEngine(TritonModels(triton, on_call=on_call), load_image, detector)
         case "similarity":
             from groundwatch.verification.engines.similarity import SimilarityEngine
 
             folder = settings.embedding_model
             return SimilarityEngine(embedder_of("verification", folder) if needed or folder else None)
+        case "cascade" if isinstance(settings, EngineSettings) and settings.cascade:
+            from groundwatch.verification.engines.cascade import CascadeEngine, Step
+
+            made = partial(
+                _made, load_image=load_image, on_call=on_call, visual=visual, triton=triton, detector=detector
+            )
+            return CascadeEngine([Step(one, made(one, needed=needed)) for one in settings.cascade])
         case "noop":
             return NoopVerificationEngine()
         case name if ":" in name:
             found: VerificationEngine = load(name)()
             return found
-    known = "embedded, reference, visual, triton, llm, similarity, noop"
+    known = "embedded, reference, visual, triton, detector, llm, similarity, cascade, noop"
     raise unknown_engine("verification", settings.engine, known)

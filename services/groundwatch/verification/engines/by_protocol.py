@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from groundwatch.errors import GroundwatchError, MissingExtraError, Unavailable
+from groundwatch.errors import GroundwatchError
 from groundwatch.events import ClaimsExtracted, Judge
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import FOR_ANY, EvaluationProtocol
-from groundwatch.runtime.settings import EngineSettings, StageSettings
-from groundwatch.verification.engines.base import Verification, VerificationEngine
-
-RETRY_AFTER = 30.0
-"""Seconds until it is looked again whether an extra has been installed."""
+from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings.judges import EngineSettings
+from groundwatch.verification.engines.base import Verification, VerificationEngine, verify_with
 
 
 class EngineByProtocol(VerificationEngine):
@@ -36,13 +34,13 @@ class EngineByProtocol(VerificationEngine):
         waiting = [one for one in several if one.batch == 1]
         self.batch = 1 if waiting else max(one.batch for one in several)
         self.at_once = sum(getattr(one, "at_once", 1) for one in waiting)
-        self.judges = len(several)
+        self.judges = sum(getattr(one, "judges", 1) for one in several)
 
     def of(self, protocol: EvaluationProtocol) -> VerificationEngine:
         """Who verifies its claims."""
         if protocol.name not in self._of:
             section, named = self._settings.of(protocol), self._settings.named(protocol)
-            engine = self._made(section, needed=not protocol.why_not(named))
+            engine = self._made(section, needed=section.engine == named or not protocol.why_not(named))
             self._of[protocol.name] = engine
             if section.engine == named and engine not in self._named:
                 self._named.append(engine)
@@ -54,13 +52,7 @@ class EngineByProtocol(VerificationEngine):
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        """One result for each event, in order. Without the extra that a judge needs, it is for later."""
-        try:
-            return await self.of(protocol).verify(extracted, protocol)
-        except MissingExtraError as error:
-            # The operator's to mend, as a wrong key is: nothing may be lost meanwhile.
-            judge = self.judge(protocol).engine
-            return [Unavailable(str(error), judge=judge, retry_after=RETRY_AFTER)] * len(extracted)
+        return await verify_with(self.of(protocol), extracted, protocol)
 
     async def warm_up(self) -> None:
         for engine in self._named:

@@ -38,7 +38,7 @@ class LookingEngine:
     """
 
     batch = 1
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     def __init__(self, load_image: LoadImage) -> None:
         self._load_image = load_image
@@ -124,7 +124,8 @@ class VisualVerificationEngine(LookingEngine):
         self._prompt = prompts.load(PACKAGE, "visual")
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        version, prompt = f"{self.version}-{self._threshold:g}", self._prompt.digest[:16]
+        version = f"{self.version}-{self._threshold:g}"
+        prompt = prompts.marked(self._prompt.digest, [self._prompt])
         return Judge(engine="visual", model=self._model.model, prompt=prompt, version=version)
 
     async def close(self) -> None:
@@ -159,28 +160,17 @@ class VisualVerificationEngine(LookingEngine):
         return Verdict(decision=decision, evidence="said in a word")
 
 
-class TritonVerificationEngine(LookingEngine):
-    """Decides on each claim by P(yes) of the verifier that Triton serves, in one request for each event.
+class ServedEngine(LookingEngine):
+    """Base of engines that ask a model on Triton: who judges is the checkpoint behind the served name."""
 
-    The image and the prompt around the statements are read once for all of them, which is what makes checking
-    every fact affordable. A statement is supported when P(yes) is `threshold` or more; one that could not be
-    judged among others is undecided. No reference is read, and no text of the prompt comes from here: the
-    served model has its own, which its identity tells.
-    """
-
-    def __init__(self, models: TritonModels, load_image: LoadImage, *, threshold: float = 0.5) -> None:
+    def __init__(self, models: TritonModels, load_image: LoadImage, served: str) -> None:
         super().__init__(load_image)
         self._models = models
-        self._name = models.settings.verifier
-        self._threshold = threshold
+        self._served = served
         self.at_once = models.settings.concurrency
 
-    def judge(self, protocol: EvaluationProtocol) -> Judge:
-        version = f"{self.version}-{self._threshold:g}"
-        return Judge(engine="triton", model=self._models.label(self._name), version=version)
-
     async def warm_up(self) -> None:
-        await self._models.warm_up(self._name)
+        await self._models.warm_up(self._served)
 
     def problems(self) -> list[str]:
         return self._models.problems()
@@ -193,10 +183,28 @@ class TritonVerificationEngine(LookingEngine):
     ) -> Sequence[Verification | GroundwatchError]:
         """One result for each event, in order, by who answers under the model's name now."""
         try:
-            await self._models.confirm(self._name)
+            await self._models.confirm(self._served)
         except GroundwatchError as error:
             return [error for _ in extracted]
         return await super().verify(extracted, protocol)
+
+
+class TritonVerificationEngine(ServedEngine):
+    """Decides on each claim by P(yes) of the verifier that Triton serves, in one request for each event.
+
+    The image and the prompt around the statements are read once for all of them, which is what makes checking
+    every fact affordable. A statement is supported when P(yes) is `threshold` or more; one that could not be
+    judged among others is undecided. No reference is read, and no text of the prompt comes from here: the
+    served model has its own, which its identity tells.
+    """
+
+    def __init__(self, models: TritonModels, load_image: LoadImage, *, threshold: float = 0.5) -> None:
+        super().__init__(models, load_image, models.settings.verifier)
+        self._threshold = threshold
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        version = f"{self.version}-{self._threshold:g}"
+        return Judge(engine="triton", model=self._models.label(self._served), version=version)
 
     async def _decide(
         self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol

@@ -268,8 +268,26 @@ class SubSentence(_message.Message):
     confidence: float
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., text: _Optional[str] = ..., label: _Optional[_Union[Label, str]] = ..., confidence: _Optional[float] = ...) -> None: ...
 
+class Box(_message.Message):
+    __slots__ = ("x0", "y0", "x1", "y1", "score", "label", "image")
+    X0_FIELD_NUMBER: _ClassVar[int]
+    Y0_FIELD_NUMBER: _ClassVar[int]
+    X1_FIELD_NUMBER: _ClassVar[int]
+    Y1_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    score: float
+    label: str
+    image: int
+    def __init__(self, x0: _Optional[float] = ..., y0: _Optional[float] = ..., x1: _Optional[float] = ..., y1: _Optional[float] = ..., score: _Optional[float] = ..., label: _Optional[str] = ..., image: _Optional[int] = ...) -> None: ...
+
 class JudgedClaim(_message.Message):
-    __slots__ = ("text", "category", "unit", "decision", "probability", "evidence", "parts")
+    __slots__ = ("text", "category", "unit", "decision", "probability", "evidence", "parts", "boxes")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CATEGORY_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +295,7 @@ class JudgedClaim(_message.Message):
     PROBABILITY_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    BOXES_FIELD_NUMBER: _ClassVar[int]
     text: str
     category: str
     unit: int
@@ -284,7 +303,8 @@ class JudgedClaim(_message.Message):
     probability: float
     evidence: str
     parts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, text: _Optional[str] = ..., category: _Optional[str] = ..., unit: _Optional[int] = ..., decision: _Optional[_Union[Decision, str]] = ..., probability: _Optional[float] = ..., evidence: _Optional[str] = ..., parts: _Optional[_Iterable[str]] = ...) -> None: ...
+    boxes: _containers.RepeatedCompositeFieldContainer[Box]
+    def __init__(self, text: _Optional[str] = ..., category: _Optional[str] = ..., unit: _Optional[int] = ..., decision: _Optional[_Union[Decision, str]] = ..., probability: _Optional[float] = ..., evidence: _Optional[str] = ..., parts: _Optional[_Iterable[str]] = ..., boxes: _Optional[_Iterable[_Union[Box, _Mapping]]] = ...) -> None: ...
 
 class Drawn(_message.Message):
     __slots__ = ("probability", "lowest", "stratum", "budget")

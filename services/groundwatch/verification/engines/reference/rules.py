@@ -93,7 +93,7 @@ class Rules:
         (the wheels of a car); and a broader name ("person") may mean the very thing ("man") unless the
         reference has told what that broader thing is.
         """
-        if not self.known.complete or not concept or self.is_vague(concept):
+        if not self.known.complete or not concept or self.lexicon.is_vague(concept):
             return None
         present, wider = self.known.present, self.lexicon.ancestors(concept)
         wholes = (whole for part in (concept, *wider) for whole in self.lexicon.parts.get(part, ()))
@@ -103,12 +103,6 @@ class Rules:
         if any(broad in named and not _narrower(broad, named, self.lexicon) for broad in wider):
             return None
         return None if concept in self.lexicon.social and "person" in present else ABSENT
-
-    def is_vague(self, concept: str) -> bool:
-        """Whether a concept is no thing of its own: "scene", "side", "something"."""
-        nouns = self.lexicon.nouns
-        last = concept.rsplit(" ", 1)[-1]
-        return concept in nouns.wildcards or concept in nouns.generic or last in nouns.generic
 
     def _has(self, atom: Has) -> str | None:
         for concept in self._names(atom.concept):
@@ -232,7 +226,7 @@ class Rules:
         for known, evidence in stated:
             if contradicts(known, atom, words) and is_unique(self.known, known.subject):
                 return evidence
-        if not self.known.complete or not atom.object or self.is_vague(atom.object):
+        if not self.known.complete or not atom.object or self.lexicon.is_vague(atom.object):
             return None
         return self._elsewhere(atom, stated)
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from groundwatch.client.sending import Sender
 from groundwatch.errors import UsageError
-from groundwatch.gateway.http.api import Guard
+from groundwatch.gateway.http.middleware import Guard
 
 TOKENS = """
 acme   acme-token-0123456789
