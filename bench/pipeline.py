@@ -26,7 +26,8 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.protocols.faithscore.annotation import annotated_response, read_annotations
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
-from groundwatch.runtime.settings import GatewaySettings, Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import OUTCOMES, RESPONSES
 

@@ -22,7 +22,8 @@ from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, IntakeSettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings, IntakeSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import ASKED, HEADER_PROTOCOLS, OUTCOMES, RESPONSES, subject_of

@@ -22,7 +22,8 @@ from groundwatch.demo.shared import settled
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.servers import find_binary
-from groundwatch.runtime.settings import GatewaySettings, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import whole_system
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,8 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import CacheSettings, IntakeSettings, RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import CacheSettings, RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics

@@ -25,7 +25,8 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import IntakeSettings, RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.settings.reading import judging_sections, with_file
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics

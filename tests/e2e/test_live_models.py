@@ -38,7 +38,8 @@ from groundwatch.miniature.world import COLORS, Scene, Thing, png, scenes
 from groundwatch.models.repository import ServedModel
 from groundwatch.models.settings import TritonSettings
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import GatewaySettings, IntakeSettings, RetrySettings, Settings
+from groundwatch.runtime.settings import RetrySettings, Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings, IntakeSettings
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.system.up import MINIATURE, System, whole_system
 from groundwatch.topology import JUDGED, OUTCOMES, parse_subject

@@ -25,13 +25,8 @@ from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.users import CA_CERTIFICATE, seed_file
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.settings import (
-    ArchiveSettings,
-    CaptioningSettings,
-    GatewaySettings,
-    Settings,
-    StageSettings,
-)
+from groundwatch.runtime.settings import ArchiveSettings, CaptioningSettings, Settings, StageSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.services import STAGES, make_service

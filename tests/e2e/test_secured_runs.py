@@ -29,7 +29,8 @@ from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.settings import ArchiveSettings, GatewaySettings, Settings, StageSettings
+from groundwatch.runtime.settings import ArchiveSettings, Settings, StageSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.connecting import connected

@@ -17,7 +17,7 @@ from groundwatch.events import Label, Reference
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, is_annotation
 from groundwatch.protocols.planted import Kind
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 
 RECORD = b'{"id": "1", "model": "m", "answer": "a"}\n'
 

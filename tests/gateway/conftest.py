@@ -31,7 +31,8 @@ from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.service import GatewayService
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings, TelemetrySettings
+from groundwatch.runtime.settings import AlarmSettings, Settings, TelemetrySettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES
 

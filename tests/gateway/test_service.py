@@ -11,7 +11,8 @@ import pytest
 
 from groundwatch.errors import UsageError
 from groundwatch.gateway.service import GatewayService
-from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 

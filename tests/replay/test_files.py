@@ -24,7 +24,8 @@ from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import IntakeSettings, Settings
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import BUCKETS, STREAMS

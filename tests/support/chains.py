@@ -12,7 +12,7 @@ from PIL import Image
 from groundwatch.events import ResponseRecorded
 from groundwatch.models.fake import GRID, PALETTE, describe, embed, paint
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import ImageStore, check_image
 
 COLOURS = [name for name in PALETTE if name != "grey"]

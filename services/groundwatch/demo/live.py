@@ -28,7 +28,8 @@ from groundwatch.reporting.alarms import tell
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
-from groundwatch.runtime.settings import CaptioningSettings, GatewaySettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import MINIATURE, System, whole_system
 from groundwatch.terminal import Group, RenderableType, Text, styled
 

@@ -43,7 +43,8 @@ from groundwatch.protocols.published import Place
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file, read_record
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import IntakeSettings, Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.statistics.intervals import Interval, wilson
 from groundwatch.topology import OUTCOMES, is_token, subject_of

@@ -43,7 +43,8 @@ from groundwatch.probing.runfile import Answer, RunFile
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import Images, Question
-from groundwatch.runtime.settings import CaptioningSettings, IntakeSettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, Settings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.section import in_words
 

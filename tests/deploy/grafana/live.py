@@ -43,14 +43,8 @@ from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.service import ReplayService
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.settings import (
-    AlarmSettings,
-    ArchiveSettings,
-    GatewaySettings,
-    SamplingRule,
-    Settings,
-    StageSettings,
-)
+from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, Settings, StageSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings, SamplingRule
 from groundwatch.runtime.settings.judges import CascadeStep
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.up import System, whole_system

@@ -25,7 +25,8 @@ import pytest
 from tests.deploy.prometheus.conftest import RULES, need
 
 from groundwatch.runtime.local.servers import free_port
-from groundwatch.runtime.settings import AlarmSettings, GatewaySettings, Settings
+from groundwatch.runtime.settings import AlarmSettings, Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import whole_system
 
 SCALE = 120

@@ -18,7 +18,7 @@ from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.budgets import Budgets, decide, rule_for
 from groundwatch.gateway.budgets.rules import DAY, Budget, Spent
 from groundwatch.ledger.ledger import audit
-from groundwatch.runtime.settings import SamplingRule
+from groundwatch.runtime.settings.gateway import SamplingRule
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.sampling import uniform
 

@@ -20,7 +20,8 @@ from groundwatch.replay import service as serving
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.service import ReplayManager
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import GatewaySettings, GrpcSettings, Settings, StageSettings
+from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
 

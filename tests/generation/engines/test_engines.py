@@ -19,7 +19,8 @@ from groundwatch.generation.engines import build
 from groundwatch.generation.engines.base import GenerationEngine, cosine
 from groundwatch.models.replies import Generated
 from groundwatch.models.settings import ChatSettings, TritonSettings
-from groundwatch.runtime.settings import ImagesSettings, IntakeSettings, StageSettings
+from groundwatch.runtime.settings import ImagesSettings, StageSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.settings.reading import load
 from groundwatch.runtime.stores.images import check_image
 

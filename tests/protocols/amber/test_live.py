@@ -14,7 +14,8 @@ from groundwatch.events import LIVE, Decision
 from groundwatch.ledger.ledger import audit
 from groundwatch.protocols.amber.annotation import Annotation
 from groundwatch.runtime.delivery.outcomes import read_outcomes
-from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import whole_system
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

@@ -12,7 +12,8 @@ import pytest
 from groundwatch.events import LIVE, Decision, OutcomeKind
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.outcomes import read_outcomes
-from groundwatch.runtime.settings import GatewaySettings, Settings
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import whole_system
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

@@ -22,7 +22,8 @@ from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.publisher import StorageHealth
 from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import GatewaySettings, NatsSettings
+from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics

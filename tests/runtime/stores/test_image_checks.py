@@ -14,7 +14,7 @@ import pytest
 from PIL import Image as Pillow
 
 from groundwatch.errors import InputError, TransientError
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.image_checks import ImageChecks, Turns
 
 

@@ -15,7 +15,7 @@ from PIL import Image as Pillow
 from groundwatch.erasure.erasing import remove_image
 from groundwatch.errors import InputError, TransientError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores import images
 from groundwatch.runtime.stores.images import Image, ImageStore, check_image
 from groundwatch.topology import IMAGES_BUCKET

@@ -24,7 +24,8 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.delivery.streams import last_message, read_stream
-from groundwatch.runtime.settings import GatewaySettings, Settings, StageSettings, TelemetrySettings
+from groundwatch.runtime.settings import Settings, StageSettings, TelemetrySettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.traces import Traces
 from groundwatch.system.up import whole_system
 from groundwatch.topology import HEADER_TRACE, OUTCOMES, RETRY

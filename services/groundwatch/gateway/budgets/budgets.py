@@ -22,7 +22,7 @@ from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budge
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled, until_set
-from groundwatch.runtime.settings import SamplingRule
+from groundwatch.runtime.settings.gateway import SamplingRule
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform

@@ -20,7 +20,7 @@ from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServi
 from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, authorization
 from groundwatch.gateway.grpc.monitor import Monitor
 from groundwatch.runtime.services.tasks import SupervisedTask
-from groundwatch.runtime.settings import GrpcSettings
+from groundwatch.runtime.settings.gateway import GrpcSettings
 from groundwatch.runtime.telemetry.logs import logger
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name

@@ -23,7 +23,7 @@ from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
 from groundwatch.runtime.delivery.outcomes import digest_of, recorded
 from groundwatch.runtime.delivery.streams import FAULTS
-from groundwatch.runtime.settings import GatewaySettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics

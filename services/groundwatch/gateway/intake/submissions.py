@@ -24,7 +24,7 @@ from groundwatch.records import (
     decode_record,
     recorded,
 )
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.image_checks import ImageChecks
 from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.runtime.stores.tombstones import NOT_AGAIN, Erased

@@ -29,7 +29,8 @@ from groundwatch.protocols.prompts import Form, Step, load, marked, quoted, read
 from groundwatch.protocols.published import ImageGraph, json_images, read_scene_graphs
 from groundwatch.protocols.trihe.files import Asked, read_benchmark
 from groundwatch.protocols.triplets import Triplet
-from groundwatch.runtime.settings import IntakeSettings, Settings
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.section import in_words
 

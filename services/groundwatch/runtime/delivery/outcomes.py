@@ -29,7 +29,7 @@ from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Matche
 from groundwatch.records import Limits, Refusal, read_record
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import Read, follow_stream, last_message, read_stream
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import (
     HEADER_DIGEST,

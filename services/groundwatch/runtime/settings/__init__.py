@@ -4,13 +4,13 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groundwatch.errors import Unavailable
 from groundwatch.models.settings import ChatSettings, DetectorSettings, TritonSettings
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.runtime.security.same_origin import is_host_pattern
+from groundwatch.runtime.settings.gateway import GatewaySettings, Hosts, Protocol
 from groundwatch.runtime.settings.judges import ASKING, CASCADE, EMBEDDED, EngineSettings, JudgeSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 from groundwatch.statistics.alarm import Rule
@@ -24,24 +24,6 @@ CACHED: tuple[Cached, ...] = get_args(Cached)
 
 EMBEDDING = ("verification", "matching")
 """Those whose embedded engines may take another embedding model."""
-
-
-def _host(name: str) -> str:
-    if not is_host_pattern(name):
-        raise ValueError(
-            f"'{name}' is no name of a host: write gateway.example.com, *.example.com or *, without a port"
-        )
-    return name
-
-
-def _protocol(name: str) -> str:
-    if name and name not in registry.names():
-        raise ValueError(f"no protocol '{name}'; known are {', '.join(registry.names())}")
-    return name
-
-
-Hosts = tuple[Annotated[str, AfterValidator(_host)], ...]
-Protocol = Annotated[str, AfterValidator(_protocol)]
 
 
 class NatsSettings(Section):
@@ -243,108 +225,6 @@ class PromptsSettings(Section):
     def _check(cls, folder: str) -> str:
         registry.own_prompts(folder)
         return folder
-
-
-class SamplingRule(Section):
-    """Which share (0 to 1) of matching responses is judged. Empty fields match everything."""
-
-    rate: Annotated[float, Field(ge=0, le=1)]
-    tenant: str = ""
-    model: str = ""
-    protocol: Protocol = ""
-    salt: str = ""
-
-
-class IntakeSettings(Section):
-    """What the gateway accepts. Sizes in bytes, `answer` and `prompt` in characters.
-
-    `max_image_seconds` is of the processor, for decoding one image.
-    """
-
-    max_answer: AtLeastOne = 200_000
-    max_prompt: AtLeastOne = 50_000
-    max_line: AtLeastOne = 20 * 1024 * 1024
-    max_image_bytes: AtLeastOne = 10 * 1024 * 1024
-    max_image_pixels: AtLeastOne = 40_000_000
-    max_image_seconds: Annotated[float, Field(ge=1)] = 10.0
-    max_images: Count = 16
-    max_reference_items: AtLeastOne = 2_000
-    max_backlog: AtLeastOne = 1_000_000
-    in_flight: AtLeastOne = 256
-
-
-class GrpcSettings(Section):
-    """The gRPC door beside HTTP; files by their paths.
-
-    `comparisons` and `calls` are how many are under way at once: of calls those that bring responses, since
-    each may have us hold `gateway.intake.max_line` bytes.
-    `replays` is how many processes for replays that were begun here this gateway runs at once, and
-    `replay_nkey_seed_file` says who these are to NATS.
-    """
-
-    tls_cert: str = ""
-    tls_key: str = ""
-    watchers: Count = 500
-    deadline: Positive = 60.0
-    comparisons: AtLeastOne = 2
-    calls: AtLeastOne = 64
-    replays: Count = 1
-    replay_nkey_seed_file: str = ""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise wrong("tls_key", "a certificate (gateway.grpc.tls_cert) and its key go together")
-        return self
-
-
-class HttpSettings(Section):
-    """Bounds of connections and requests. Times in seconds, sizes in bytes.
-
-    A request's head must be there after `head_timeout` and have at most `max_head`. A body must bring
-    `min_rate` bytes a second, and a reader take as much, each measured over `body_timeout`. `max_receiving`
-    bounds what all requests together hold that are being received or worked at.
-    """
-
-    max_connections: AtLeastOne = 800
-    max_head: Annotated[int, Field(ge=1024)] = 64 * 1024
-    head_timeout: Positive = 10.0
-    body_timeout: Positive = 30.0
-    min_rate: Count = 1024
-    max_receiving: AtLeastOne = 128 * 1024 * 1024
-    watchers: Count = 500
-
-
-class GatewaySettings(Section):
-    """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
-
-    `hosts` are the names under which it is reached over HTTP, `*.example.com` for all below one; those of
-    this machine and addresses in digits need not be there, and `*` is every name.
-    `tokens_file`, for both doors, has a line `TENANT TOKEN` for each token, with `*` for the tenant of one
-    that is good for all; empty: nobody is asked who they are.
-    """
-
-    host: str = "127.0.0.1"
-    port: Port = 8787
-    grpc_port: Annotated[int, Field(ge=-1, le=65535)] = -1
-    hosts: Hosts = ()
-    tokens_file: str = ""
-    http: HttpSettings = HttpSettings()
-    grpc: GrpcSettings = GrpcSettings()
-    protocols: tuple[Protocol, ...] = ("faithscore",)
-    intake: IntakeSettings = IntakeSettings()
-    sampling: tuple[SamplingRule, ...] = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        least = 2 * max(self.intake.max_line, self.intake.max_image_bytes)
-        if self.http.max_receiving < least:
-            raise wrong(
-                "http.max_receiving",
-                f"must be at least {least}, twice the largest of gateway.intake.max_line and "
-                "gateway.intake.max_image_bytes",
-            )
-        return self
 
 
 class TelemetrySettings(Section):

@@ -17,7 +17,7 @@ import msgspec
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.runtime.services.tasks import cancelled
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.image_worker import LENGTH, REQUEST, Decoded
 from groundwatch.runtime.stores.images import Image, image_of
 from groundwatch.runtime.telemetry.logs import logger

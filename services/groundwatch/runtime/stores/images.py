@@ -19,7 +19,7 @@ from nats.js.object_store import ObjectStore
 from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
 from groundwatch.runtime.delivery.streams import FAULTS
-from groundwatch.runtime.settings import IntakeSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.image_worker import Decoded, decode
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, IMAGES_BUCKET
 

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from groundwatch.addresses import concealed
 from groundwatch.errors import UsageError
 from groundwatch.runtime.security.same_origin import SameOrigin
-from groundwatch.runtime.settings import HttpSettings
+from groundwatch.runtime.settings.gateway import HttpSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 RETRY_AFTER = "5"

@@ -20,7 +20,8 @@ from groundwatch.models.repository import ServedModel
 from groundwatch.models.settings import DetectorSettings, TritonSettings
 from groundwatch.orientation import ORIENTATION
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.runtime.settings import IntakeSettings, StageSettings
+from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.system.up import MINIATURE
 from groundwatch.verification.engines import build

@@ -1,0 +1,1 @@
+"""What libraries and serving systems log of a call of a model, read into one form."""
