@@ -11,18 +11,17 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from tests.emitters.calls import CALLS
 from tests.emitters.emitters import EMITTERS
+from tests.emitters.running import MASTER_KEY, base_environment, litellm_proxy, run_application
 from tests.emitters.sink import Sink
 from tests.emitters.stand_in import StandIn
 
-HERE = Path(__file__).parent
-RECORDED = HERE.parent / "conversations" / "recorded"
+RECORDED = Path(__file__).parents[1] / "conversations" / "recorded"
 
 CHAT = ("data", "url", "stream", "text")
 BOTH = (*CHAT, "responses", "responses-stream")
@@ -38,6 +37,7 @@ class Recording:
     setting: str
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     setup: str = ""
+    proxy: str = ""
     calls: tuple[str, ...] = CHAT
     instrumented: bool = True
 
@@ -50,7 +50,32 @@ def _capture(where: str) -> dict[str, str]:
     return LATEST | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": where}
 
 
-LITELLM = "import litellm\n"
+SENDING = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "SINK",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    "OTEL_SERVICE_NAME": "pictures",
+    "OTEL_METRICS_EXPORTER": "none",
+    "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS": "otel",
+    "LANGFUSE_PUBLIC_KEY": "pk-lf-groundwatch",
+    "LANGFUSE_SECRET_KEY": "sk-lf-token",
+    "LANGFUSE_BASE_URL": "SINK",
+}
+LITELLM = "import litellm\n\nlitellm.callbacks = ['otel']\n"
+V2 = {"LITELLM_OTEL_V2": "true"}
+IMAGES = {"MAX_BASE64_LENGTH_FOR_LOGGING": "0"}
+MODELS = """model_list:
+  - model_name: gpt-4o-mini
+    litellm_params: {model: openai/gpt-4o-mini}
+"""
+PROXY_OTEL = MODELS + "litellm_settings: {callbacks: [otel]}\n"
+PROXY = (
+    MODELS
+    + """litellm_settings: {callbacks: ["groundwatch"]}
+callback_settings:
+  groundwatch: {callback_type: generic_api, endpoint: SINK/v1/litellm, headers: {Authorization: Bearer token},
+                event_types: [llm_api_success], log_format: LOG_FORMAT, max_retries: 5}
+"""
+)
 RECORDINGS = [
     Recording(emitter="openai-v2", setting="content", environment=CONTENT),
     Recording(emitter="openai-v2", setting="no-content"),
@@ -92,6 +117,7 @@ RECORDINGS = [
     Recording(
         emitter="openllmetry",
         setting="events",
+        environment={"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai"},
         setup="from opentelemetry.instrumentation.openai import OpenAIInstrumentor\n"
         "OpenAIInstrumentor(upload_base64_image=None, use_attributes=False).instrument()\n",
         calls=BOTH,
@@ -106,28 +132,48 @@ RECORDINGS = [
         environment={"LANGFUSE_MEDIA_UPLOAD_ENABLED": "false"},
         calls=BOTH,
     ),
+    Recording(emitter="litellm", setting="otel", setup=LITELLM, calls=BOTH),
+    Recording(emitter="litellm", setting="otel-content-true", setup=LITELLM, environment=CONTENT),
+    Recording(
+        emitter="litellm",
+        setting="otel-events",
+        setup=LITELLM,
+        environment=CONTENT | {"LITELLM_OTEL_INTEGRATION_ENABLE_EVENTS": "true"},
+    ),
+    Recording(
+        emitter="litellm", setting="otel-latest", setup=LITELLM, environment=_capture("SPAN_AND_EVENT")
+    ),
+    Recording(emitter="litellm", setting="proxy-otel", proxy=PROXY_OTEL, calls=BOTH),
+    Recording(
+        emitter="litellm",
+        setting="proxy-otel-v2",
+        proxy=PROXY_OTEL,
+        environment=V2 | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"},
+        calls=BOTH,
+    ),
+    Recording(
+        emitter="litellm",
+        setting="proxy-otel-v2-images",
+        proxy=PROXY_OTEL,
+        environment=V2 | IMAGES | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"},
+        calls=BOTH,
+    ),
+    *(
+        Recording(
+            emitter="litellm",
+            setting=f"proxy-{log_format}{'-images' if images else ''}",
+            proxy=PROXY.replace("LOG_FORMAT", log_format),
+            environment=images,
+            calls=BOTH,
+        )
+        for log_format, images in (
+            ("single", {}),
+            ("single", IMAGES),
+            ("json_array", IMAGES),
+            ("ndjson", IMAGES),
+        )
+    ),
 ]
-
-
-def environment_of(folder: Path, recording: Recording, model: str, sink: str) -> dict[str, str]:
-    """The variables of an emitter's application."""
-    return {
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "HOME": os.environ.get("HOME", "/"),
-        "OPENAI_BASE_URL": model,
-        "OPENAI_API_BASE": model,
-        "OPENAI_API_KEY": "sk-stand-in",
-        "NO_PROXY": "127.0.0.1,localhost",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": sink,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-        "OTEL_SERVICE_NAME": "pictures",
-        "OTEL_METRICS_EXPORTER": "none",
-        "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS": "otel",
-        "LANGFUSE_PUBLIC_KEY": "pk-lf-groundwatch",
-        "LANGFUSE_SECRET_KEY": "sk-lf-token",
-        "LANGFUSE_BASE_URL": sink,
-        **recording.environment,
-    }
 
 
 def record(recording: Recording, environments: Path) -> dict[str, Any]:
@@ -138,16 +184,19 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
         text=True,
         check=True,
     ).stdout.strip()
-    with StandIn() as model, Sink() as sink, tempfile.TemporaryDirectory() as place:
-        setup = Path(place) / "setup.py"
-        setup.write_text(recording.setup)
-        python = str(folder / "bin" / "python")
-        command = [python, str(HERE / "application.py"), str(setup), *recording.calls]
-        if (folder / "bin" / "opentelemetry-instrument").exists() and recording.instrumented:
-            command = [str(folder / "bin" / "opentelemetry-instrument"), *command]
-        subprocess.run(
-            command, env=environment_of(folder, recording, model.url, sink.url), check=True, timeout=120
-        )
+    with StandIn() as model, Sink() as sink:
+        environment = base_environment(folder, model.url) | SENDING | recording.environment
+        environment |= {name: value.replace("SINK", sink.url) for name, value in environment.items()}
+        if recording.proxy:
+            config = recording.proxy.replace("SINK", sink.url)
+            with litellm_proxy(folder, environment, config) as url:
+                environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": MASTER_KEY}
+                run_application(folder, environment, "", recording.calls, instrument=False)
+                _wait_logged(sink, recording.calls)
+        else:
+            run_application(
+                folder, environment, recording.setup, recording.calls, instrument=recording.instrumented
+            )
         requests = [
             {
                 "path": request.path,
@@ -167,11 +216,22 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
         "version": version,
         "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
         "environment": recording.environment,
-        "setup": recording.setup.splitlines(),
+        "setup": recording.setup.splitlines() or recording.proxy.splitlines(),
         "calls": {name: dataclasses.asdict(CALLS[name]) for name in recording.calls},
         "requests": requests,
     }
     return scrubbed(whole)
+
+
+def _wait_logged(sink: Sink, calls: tuple[str, ...], limit: float = 60) -> None:
+    """Wait until a proxy has logged the answers of all calls, however it groups them."""
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        text = str([request.body for request in sink.requests])
+        if all(CALLS[name].answer in text for name in calls):
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"the proxy logged {len(sink.requests)} requests")
 
 
 VERSION = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
