@@ -77,6 +77,7 @@ callback_settings:
 """
 )
 RECORDINGS = [
+    Recording(emitter="openai", setting="exchanges", calls=BOTH),
     Recording(emitter="openai-v2", setting="content", environment=CONTENT),
     Recording(emitter="openai-v2", setting="no-content"),
     Recording(emitter="openai-v2", setting="experimental-span", environment=_capture("span_only")),
@@ -197,6 +198,10 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
             run_application(
                 folder, environment, recording.setup, recording.calls, instrument=recording.instrumented
             )
+        exchanges = [
+            {"path": path, "body": {"request": json.loads(asked), "response": answered.decode()}}
+            for path, asked, answered in model.exchanges
+        ]
         requests = [
             {
                 "path": request.path,
@@ -218,7 +223,7 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
         "environment": recording.environment,
         "setup": recording.setup.splitlines() or recording.proxy.splitlines(),
         "calls": {name: dataclasses.asdict(CALLS[name]) for name in recording.calls},
-        "requests": requests,
+        "requests": exchanges if recording.emitter == "openai" else requests,
     }
     return scrubbed(whole)
 
