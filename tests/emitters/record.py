@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,15 @@ RECORDINGS = [
         emitter="genai-openai", setting="span-and-event", environment=_capture("span_and_event"), calls=BOTH
     ),
     Recording(emitter="genai-openai", setting="no-content", calls=BOTH),
+    Recording(
+        emitter="genai-openai",
+        setting="upload",
+        environment={
+            "OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK": "upload",
+            "OTEL_INSTRUMENTATION_GENAI_UPLOAD_BASE_PATH": "file://UPLOADS",
+        },
+        calls=BOTH,
+    ),
     Recording(emitter="openinference", setting="default", calls=BOTH),
     Recording(
         emitter="openinference",
@@ -185,9 +195,12 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
         text=True,
         check=True,
     ).stdout.strip()
-    with StandIn() as model, Sink() as sink:
+    with StandIn() as model, Sink() as sink, tempfile.TemporaryDirectory() as uploads:
         environment = base_environment(folder, model.url) | SENDING | recording.environment
-        environment |= {name: value.replace("SINK", sink.url) for name, value in environment.items()}
+        environment = {
+            name: value.replace("SINK", sink.url).replace("UPLOADS", uploads)
+            for name, value in environment.items()
+        }
         if recording.proxy:
             config = recording.proxy.replace("SINK", sink.url)
             with litellm_proxy(folder, environment, config) as url:
@@ -215,6 +228,7 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
             for request in sink.requests
             if not request.path.endswith("/v1/metrics")
         ]
+        uploaded = {path.name: path.read_text() for path in sorted(Path(uploads).iterdir())}
     whole = {
         "emitter": recording.emitter,
         "package": EMITTERS[recording.emitter].package,
@@ -225,7 +239,9 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
         "calls": {name: dataclasses.asdict(CALLS[name]) for name in recording.calls},
         "requests": exchanges if recording.emitter == "openai" else requests,
     }
-    return scrubbed(whole)
+    if uploaded:
+        whole["uploads"] = uploaded
+    return scrubbed(json.loads(json.dumps(whole).replace(uploads, "/uploads")))
 
 
 def _wait_logged(sink: Sink, calls: tuple[str, ...], limit: float = 60) -> None:
