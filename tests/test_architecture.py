@@ -37,7 +37,7 @@ def test_no_file_is_a_house_of_its_own():
 
 BY_NAME = {
     "evaluation/miniature.py": "knows what is true of an answer for the numbers of each, and its promises",
-    "runtime/settings/__init__.py": "the protocol that a gateway judges by when nobody says which",
+    "runtime/settings/gateway.py": "the protocol that a gateway judges by when nobody says which",
 }
 """Who may know a protocol by its name besides the protocol itself, and why."""
 

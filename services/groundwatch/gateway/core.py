@@ -11,6 +11,7 @@ from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.comparing import last_event
 from groundwatch.gateway.intake.intake import Intake
+from groundwatch.gateway.intake.logged import LoggedCalls
 from groundwatch.gateway.intake.results import Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
@@ -52,6 +53,7 @@ class GatewayCore:
         self.budgets = Budgets(bus, metrics)
         self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased)
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
+        self.logged = LoggedCalls(self.settings.logged_calls, self.bounds, metrics, self.record)
         self.gauges = StreamGauges(bus, metrics)
         most = settings.telemetry.max_labels
         alarms = AlarmPublisher(settings.alarm, bus, metrics, most)

@@ -84,7 +84,12 @@ class HttpApi:
                 Route("/v1/scores", self.scores),
                 Route("/v1/report", self.report),
                 Route("/v1/alarms", self.alarms),
-                *telemetry_routes(self._core.metrics, self._core.problems, lambda: self._core.bus.lost),
+                *telemetry_routes(
+                    self._core.metrics,
+                    self._core.problems,
+                    lambda: self._core.bus.lost,
+                    lambda: self._core.logged.notes,
+                ),
             ],
             exception_handlers={
                 HTTPException: when_http,

@@ -15,7 +15,7 @@ import nats.js.errors
 
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
-from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Held, decide
+from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
 from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.protocols import registry
@@ -72,7 +72,9 @@ class Intake:
         """Record a response. Faults that pass are tried again for `timeout` seconds."""
         deadline = time.monotonic() + timeout
         stored = await self._with_images(submission, deadline)
-        ready = stored if isinstance(stored, Refused) else await self.prepare(stored)
+        if isinstance(stored, Refused):
+            return self.refuse(stored)
+        ready = await self.prepare(stored, submission.declined)
         if isinstance(ready, Refused):
             return self.refuse(ready)
         left = max(0.0, deadline - time.monotonic())
@@ -144,16 +146,18 @@ class Intake:
     def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
         return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
 
-    async def prepare(self, response: ResponseRecorded) -> Ready | Refused:
+    async def prepare(self, response: ResponseRecorded, declined: str = "") -> Ready | Refused:
         """Decide everything about a response whose images are stored; waits for nothing but new leases.
 
-        What is prepared must be sent and finished: it may have used something of a budget.
+        `declined` is why no protocol is to judge it, which uses nothing of a budget. What is prepared must be
+        sent and finished: it may have used something of one.
         """
         if refused := self._unknown(response):
             return refused
         protocols = self._protocols(response)
         try:
-            if dry := self._budgets.dry(response.tenant, response.model, protocols):
+            dry = () if declined else self._budgets.dry(response.tenant, response.model, protocols)
+            if dry:
                 async with bounded():
                     await self._budgets.lease(dry)
         except TransientError as error:
@@ -161,7 +165,10 @@ class Intake:
         said = msgspec.structs.replace(response, recorded_at=0.0)
         said_digest = digest_of(said)
         now = self._budgets.clock()
-        decided = decide(self._settings.sampling, self._budgets, said, protocols, now)
+        if declined:
+            decided = Decided(declined=dict.fromkeys(protocols, declined))
+        else:
+            decided = decide(self._settings.sampling, self._budgets, said, protocols, now)
         event = msgspec.structs.replace(
             said, protocols=protocols, declined=decided.declined, drawn=decided.drawn, recorded_at=now
         )

@@ -1,11 +1,31 @@
 """Calls that other systems logged, made into submissions: OTLP, LiteLLM, serving systems and NATS alike."""
 
-from groundwatch.conversations.conversation import Conversation
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import msgspec
+
+from groundwatch.conversations.conversation import Conversation, Image, ImageText, Unreadable
+from groundwatch.events import ResponseRecorded, digest
 from groundwatch.gateway.callers import Caller
-from groundwatch.gateway.intake.results import Refused
-from groundwatch.gateway.intake.submissions import Submission
-from groundwatch.records import Limits
+from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.submissions import Attachment, Encoded, Submission
+from groundwatch.records import Described, Limits, check_record
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+
+LONGEST_ID = 256
+
+Source = Literal["otlp", "litellm", "kserve", "dynamo", "nats"]
+"""By which way a logged call came: bounded, since it is a metric's label."""
+
+Result = Literal["recorded", "without_image", "duplicate", "refused", "unreadable", "ignored"]
+"""`without_image`: recorded, although the library left an image out. `ignored`: no call of a model."""
+
+Record = Callable[[Callable[[], Submission | Refused]], Awaitable[Recorded | Refused]]
+"""`GatewayCore.record`."""
 
 
 def submission_of(
@@ -18,7 +38,104 @@ def submission_of(
 ) -> Submission | Refused:
     """The submission of a logged call, or why it is none.
 
-    Images that the library left out end in what `settings.without_image` says: every protocol declined with
-    the reason, or recorded without them.
+    An id that is missing or too long becomes a digest, the same for the same call. Images that the library
+    left out end in what `settings.without_image` says: every protocol declined with the reason, or recorded
+    without them.
     """
-    raise NotImplementedError
+    texts = (conversation.id, conversation.model, conversation.prompt, conversation.answer)
+    try:
+        "".join((*texts, *conversation.tags, *conversation.tags.values())).encode()
+    except UnicodeEncodeError:
+        return Refused(reason="malformed", message="contains a lone surrogate, which is no character")
+    name = id_of(conversation)
+    owner = caller.owner(tenant, name)
+    if isinstance(owner, Refused):
+        return owner
+    for field in ("model", "answer"):
+        if not getattr(conversation, field):
+            return Refused(id=name, reason="invalid", field=field, message="is missing in what was logged")
+    described = Described(
+        model=conversation.model,
+        answer=conversation.answer,
+        prompt=conversation.prompt,
+        tags=conversation.tags,
+    )
+    if wrong := check_record(described, name, conversation.images, bounds):
+        return Refused(id=name, reason="invalid", field=wrong.field, message=wrong.message)
+    response = ResponseRecorded(
+        id=name,
+        model=described.model,
+        answer=described.answer,
+        prompt=described.prompt,
+        tags=described.tags,
+        tenant=owner or "default",
+    )
+    declined = settings.without_image == "decline" and conversation.left_out
+    return Submission(
+        response=response,
+        images=tuple(map(_attachment, conversation.images)),
+        sender=caller.sender,
+        declined=conversation.left_out[0] if declined else "",
+    )
+
+
+def id_of(conversation: Conversation) -> str:
+    """The id under which it is recorded."""
+    if conversation.id:
+        return conversation.id if len(conversation.id) <= LONGEST_ID else digest(conversation.id)
+    said = (conversation.model, conversation.prompt, conversation.answer, repr(conversation.at))
+    images = (msgspec.json.encode(image).decode() for image in conversation.images)
+    return digest(*said, *images)
+
+
+def _attachment(image: Image) -> Attachment:
+    return Encoded(base64=image.base64) if isinstance(image, ImageText) else image
+
+
+class LoggedCalls:
+    """Records logged calls, counts them, and says once for each reason why images are missing."""
+
+    def __init__(
+        self, settings: LoggedCallsSettings, bounds: Limits, metrics: Metrics, record: Record
+    ) -> None:
+        self._settings = settings
+        self._bounds = bounds
+        self._metrics = metrics
+        self._record = record
+        self._notes: dict[str, str] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What somebody should change in the settings of what logs the calls."""
+        return list(self._notes.values())
+
+    async def record(
+        self, call: Conversation | Unreadable, caller: Caller, source: Source, *, tenant: str = ""
+    ) -> Recorded | Refused:
+        """Record one. The refusal of what is unreadable has the reason `malformed`."""
+        if isinstance(call, Unreadable):
+            self.count(source, "unreadable")
+            return await self._record(
+                lambda: Refused(id=call.id[:LONGEST_ID], reason="malformed", message=call.message)
+            )
+        ended = await self._record(
+            lambda: submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
+        )
+        if isinstance(ended, Refused):
+            self.count(source, "refused")
+        elif ended.status == "duplicate":
+            self.count(source, "duplicate")
+        else:
+            self.count(source, "without_image" if call.left_out else "recorded")
+            for reason, times in Counter(call.left_out).items():
+                self._metrics.images_left_out.labels(reason).inc(times)
+                self._note(reason)
+        return ended
+
+    def count(self, source: Source, result: Result, times: int = 1) -> None:
+        self._metrics.logged_calls.labels(source, result).inc(times)
+
+    def _note(self, reason: str) -> None:
+        if reason not in self._notes:
+            self._notes[reason] = note = f"images are missing in logged calls: {reason}"
+            logger.warning("gateway.images_left_out", reason=reason, note=note)

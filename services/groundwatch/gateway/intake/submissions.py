@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from groundwatch.conversations.conversation import ImageUrl
 from groundwatch.errors import InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.callers import Caller
@@ -39,8 +40,8 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     base64: str
 
 
-Attachment = str | bytes | Encoded
-"""An image given with a response: the SHA-256 of a stored one, its bytes, or its bytes as base64."""
+Attachment = str | bytes | Encoded | ImageUrl
+"""An image given with a response: the SHA-256 of a stored one, its bytes, those as base64, or where it is."""
 
 
 def read_attachment(given: str | Encoded, index: int) -> Attachment | Refused:
@@ -79,13 +80,15 @@ class SentQuestion(Sent, frozen=True, kw_only=True):
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A response ready for `Intake`, or with a `strategy` a question. Its images are not in the response yet.
 
-    `sender` is behind whom its images wait.
+    `sender` is behind whom its images wait. With `declined` it is recorded and no protocol judges it, for
+    this reason.
     """
 
     response: ResponseRecorded
     images: tuple[Attachment, ...] = ()
     sender: str = ""
     strategy: Strategy | None = None
+    declined: str = ""
 
 
 _SENT = msgspec.json.Decoder(Sent)
@@ -187,6 +190,8 @@ class Attachments:
         name = submission.response.id
         for index, given in enumerate(submission.images):
             try:
+                if isinstance(given, ImageUrl):
+                    return wrong_image(index, "URLs are not fetched; send the image or its hash", name)
                 if not isinstance(given, str):
                     given = (await self.store(given, submission.sender)).sha256
                 elif not await self._store.has(given):

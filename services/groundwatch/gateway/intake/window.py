@@ -87,7 +87,7 @@ class Window:
         response = submission.response
         if images:
             response = msgspec.structs.replace(response, images=tuple(map(str, images)))
-        ready = await self._intake.prepare(response)
+        ready = await self._intake.prepare(response, submission.declined)
         if isinstance(ready, Refused):
             return None, self._intake.refuse(ready)
         return ready, await self._intake.send(ready)

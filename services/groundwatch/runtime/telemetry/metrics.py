@@ -249,6 +249,8 @@ class Metrics:
     archive_bytes: Gauge
     archive_lag: Gauge
     images: Counter
+    logged_calls: Counter
+    images_left_out: Counter
     budget_limit: Gauge
     budget_used: Gauge
     budget_declined: Counter

@@ -35,11 +35,15 @@ LINGER_SECONDS = 1.0
 
 
 def telemetry_routes(
-    metrics: Metrics, problems: Callable[[], Sequence[str]], fault: Callable[[], str] = lambda: ""
+    metrics: Metrics,
+    problems: Callable[[], Sequence[str]],
+    fault: Callable[[], str] = lambda: "",
+    notes: Callable[[], Sequence[str]] = tuple,
 ) -> list[Route]:
     """`/metrics`, `/healthz` and `/readyz`, the last two 503 with what is wrong.
 
-    `problems` are what the process waits to see end; `fault` is what only another process mends.
+    `problems` are what the process waits to see end; `fault` is what only another process mends. `notes` are
+    what somebody should know although all is well: `/readyz` tells them beside.
     """
 
     async def show_metrics(_: Request) -> Response:
@@ -51,7 +55,9 @@ def telemetry_routes(
 
     async def readyz(_: Request) -> Response:
         found = [concealed(one) for one in problems()]
-        return JSONResponse({"ready": not found, "problems": found}, status_code=503 if found else 200)
+        beside = [concealed(one) for one in notes()]
+        told = {"ready": not found, "problems": found} | ({"notes": beside} if beside else {})
+        return JSONResponse(told, status_code=503 if found else 200)
 
     return [Route("/metrics", show_metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
 

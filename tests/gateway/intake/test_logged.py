@@ -1,0 +1,122 @@
+"""Calls that other systems logged become submissions, and what is missing in them is told."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl, Unreadable
+from groundwatch.gateway.callers import EVERYBODY, Caller
+from groundwatch.gateway.intake.logged import submission_of
+from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.submissions import Encoded, Submission
+from groundwatch.records import DEFAULT_LIMITS
+from groundwatch.runtime.settings.gateway import LoggedCallsSettings
+
+CALL = Conversation(id="call-1", model="heron-7b", prompt="What is it?", answer="A dog.")
+DECLINE, RECORD = LoggedCallsSettings(), LoggedCallsSettings(without_image="record")
+
+
+def read(
+    call: Conversation = CALL,
+    caller: Caller = EVERYBODY,
+    settings: LoggedCallsSettings = DECLINE,
+    tenant: str = "",
+    **changes: object,
+) -> Submission | Refused:
+    call = msgspec.structs.replace(call, **changes)
+    return submission_of(call, caller, DEFAULT_LIMITS, settings, tenant=tenant)
+
+
+def taken(*arguments: object, **changes: object) -> Submission:
+    found = read(*arguments, **changes)
+    assert isinstance(found, Submission)
+    return found
+
+
+def refused(*arguments: object, **changes: object) -> Refused:
+    found = read(*arguments, **changes)
+    assert isinstance(found, Refused)
+    return found
+
+
+def test_what_was_logged_is_submitted():
+    images = (b"bytes", ImageText(base64="YQ=="), ImageUrl(url="https://example.com/a.png"))
+    found = taken(images=images, tags={"key": "value"})
+    response = found.response
+    assert (response.id, response.model, response.prompt, response.answer, response.tenant) == (
+        "call-1",
+        "heron-7b",
+        "What is it?",
+        "A dog.",
+        "default",
+    )
+    assert response.tags == {"key": "value"}
+    assert found.images == (b"bytes", Encoded(base64="YQ=="), images[2])
+    assert found.declined == ""
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257])
+def test_an_id_that_cannot_be_is_a_digest(name):
+    first, same = (taken(id=name, at=5.0).response.id for _ in range(2))
+    assert first == same and len(first) == 64
+    assert taken(id=name, at=5.0, answer="A cat.").response.id != first or name
+
+
+@pytest.mark.parametrize("field", ["model", "answer"])
+def test_what_is_missing_is_named(field):
+    found = refused(**{field: ""})
+    assert (found.reason, found.field, found.id) == ("invalid", field, "call-1")
+
+
+def test_bounds_are_those_of_every_response():
+    assert refused(answer="x" * (DEFAULT_LIMITS.answer + 1)).field == "answer"
+    assert refused(model="x" * 257).field == "model"
+    assert refused(images=(b"",) * 17).field == "images"
+    assert refused(tags={"a": "x" * 2000}).field == "tags.a"
+    assert refused(answer="\ud800").reason == "malformed"
+
+
+def test_a_token_is_good_for_its_tenant():
+    assert taken(caller=Caller(only="acme")).response.tenant == "acme"
+    assert taken(tenant="acme").response.tenant == "acme"
+    assert refused(caller=Caller(only="acme"), tenant="other").reason == "other_tenant"
+
+
+def test_an_image_that_was_left_out_declines_by_setting():
+    assert taken(left_out=("some_reason", "another")).declined == "some_reason"
+    assert taken(settings=RECORD, left_out=("some_reason",)).declined == ""
+
+
+@given(st.builds(Conversation, images=st.tuples(st.binary() | st.builds(ImageText, base64=st.text()))))
+def test_whatever_was_logged_is_taken_or_refused(call):
+    found = read(call)
+    assert isinstance(found, Submission | Refused)
+    assert len(found.response.id if isinstance(found, Submission) else found.id) <= 256
+
+
+async def test_missing_images_end_in_an_outcome_and_a_note(gateway, pictures):
+    logged = gateway.service.core.logged
+    assert (await gateway.http.get("/readyz")).json() == {"ready": True, "problems": []}
+    call = msgspec.structs.replace(CALL, left_out=("some_reason", "some_reason"))
+    image = ImageText(base64=base64.b64encode(pictures.encoded("PNG")).decode())
+    assert isinstance(await logged.record(call, EVERYBODY, "otlp"), Recorded)
+    again = await logged.record(call, EVERYBODY, "otlp")
+    assert again == Recorded(id="call-1", status="duplicate")
+    whole = msgspec.structs.replace(CALL, id="call-2", images=(image,))
+    assert isinstance(await logged.record(whole, EVERYBODY, "otlp"), Recorded)
+    wrong = await logged.record(Unreadable(reason="shape", message="is a list"), EVERYBODY, "otlp")
+    assert isinstance(wrong, Refused) and wrong.message == "is a list"
+
+    first, second = await gateway.events()
+    assert first.declined == {"faithscore": "some_reason"}
+    assert (second.declined, len(second.images)) == ({}, 1)
+    for result in ("without_image", "duplicate", "recorded", "unreadable"):
+        assert gateway.count("groundwatch_logged_calls_total", source="otlp", result=result) == 1
+    assert gateway.count("groundwatch_images_left_out_total", reason="some_reason") == 2
+    told = (await gateway.http.get("/readyz")).json()
+    assert told["ready"] and len(told["notes"]) == 1 and "some_reason" in told["notes"][0]
