@@ -1,5 +1,7 @@
 """One call of a model, as a library or a serving system logged it, whatever dialect that speaks."""
 
+import base64
+import hashlib
 from typing import Any
 
 import msgspec
@@ -28,6 +30,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     for each image that the logging library cut out the name of its reason, a key of `reasons.REASONS`.
     `references` are addresses of messages that lie elsewhere (`input`, `output`). `library` is who logged
     it, as far as that shows. `at` is when the answer was there, in seconds since the epoch; 0: unknown.
+    `response_id` is the model server's own id of the answer, `trace_id` and `span_id` are in hexadecimal;
+    each is empty where it is not known.
     """
 
     id: str = ""
@@ -40,12 +44,17 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str] = {}
     library: str = ""
     at: float = 0.0
+    response_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
     """Why what was logged is no conversation: a value, because one of a batch must not stop the others.
 
-    `reason` is bounded, since it is a metric's label.
+    `reason` is bounded, since it is a metric's label: `failed` (the call gave no answer), `tool_call` (its
+    answer is a call of a tool), `no_span` (message logs whose span did not come), `no_ids` (a message log
+    that names no span), `no_model`, `unreadable` (not what it claims to be).
     """
 
     reason: str
@@ -55,3 +64,63 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 Attributes = dict[str, Any]
 """Attributes of a span or a log, their values as Python's own: text, numbers, bytes, lists, dicts."""
+
+ID_LENGTH = 256
+"""Characters that the id of a response may have."""
+
+TELLING = 20
+"""Characters from which on a response id is taken for unique: OpenAI's and vLLM's have more. Ollama numbers
+its responses from 0 to 998, so that shorter ones come again."""
+
+_SAMPLE = 96
+
+
+def stable_id(response_id: str, trace_id: str, span_id: str, content: str) -> str:
+    """The id under which a call is recorded, however often and by however many spans it is logged.
+
+    That is the response id where it is telling; a short one stands beside the trace, or beside `content`, a
+    digest of what was said. Without one it is trace and span. Empty where there is nothing to go by.
+    """
+    if len(response_id) > ID_LENGTH:
+        return hashlib.sha256(response_id.encode("utf-8", "replace")).hexdigest()
+    if len(response_id) >= TELLING:
+        return response_id
+    if response_id:
+        return f"{trace_id or content[:32]}:{response_id}"
+    return f"{trace_id}:{span_id}" if trace_id and span_id else ""
+
+
+def content_digest(conversation: Conversation) -> str:
+    """A digest of prompt, answer and images, the same whatever dialect they were logged in.
+
+    Of an image its length in base64 and its beginning count, so that no image is decoded for it.
+    """
+    digest = hashlib.sha256()
+    for text in (conversation.prompt, conversation.answer):
+        digest.update(text.strip().encode("utf-8", "replace") + b"\0")
+    for image in conversation.images:
+        digest.update(_sample(image) + b"\0")
+    return digest.hexdigest()
+
+
+def repeat_key(conversation: Conversation) -> str:
+    """What two spans of one trace have in common that log the same call, and two calls have not.
+
+    A receiver takes two conversations for one call when their `id` is the same; or when this key is the same
+    and not empty, their spans differ, and at most one of them has a `response_id`. It is empty where nobody
+    can tell: without a trace, without an answer, or when an image was left out, since "Is there a dog?" with
+    "Yes." is asked of many images in one trace.
+    """
+    if not conversation.trace_id or not conversation.answer or conversation.left_out:
+        return ""
+    return f"{conversation.trace_id}:{content_digest(conversation)}"
+
+
+def _sample(image: Image) -> bytes:
+    if isinstance(image, ImageUrl):
+        return image.url.encode("utf-8", "replace")
+    if isinstance(image, ImageText):
+        text = image.base64
+        return f"{len(text.rstrip('='))} {text[:_SAMPLE]}".encode("utf-8", "replace")
+    length = -(-len(image) * 4 // 3)
+    return b"%d %s" % (length, base64.b64encode(image[: _SAMPLE * 3 // 4]))

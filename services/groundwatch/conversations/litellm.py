@@ -1,0 +1,65 @@
+"""LiteLLM's StandardLoggingPayload, which its proxy posts and its callbacks are given."""
+
+from typing import Any
+
+import msgspec
+
+from groundwatch.conversations.conversation import Conversation, Unreadable, content_digest, stable_id
+from groundwatch.conversations.logs import complete
+from groundwatch.conversations.messages import read_messages, with_side
+from groundwatch.conversations.names import NAMES
+from groundwatch.conversations.values import number_of, tag_value, text_of
+
+_NAMES = NAMES.litellm
+_LIBRARY = "litellm"
+_MAX_TAGS = 16
+
+
+def read_call(record: Any) -> Conversation | Unreadable | None:
+    """The call that a record is of; None where it is of no language model, such as an embedding."""
+    if not isinstance(record, dict):
+        return Unreadable("unreadable", "not an object of LiteLLM's StandardLoggingPayload")
+    if text_of(record.get("call_type")).lower() in _NAMES.others:
+        return None
+    response_id, call_id = text_of(record.get("id")).strip(), text_of(record.get("litellm_call_id")).strip()
+    name = response_id or call_id
+    if text_of(record.get("status")) == "failure":
+        return Unreadable("failed", f"the call failed: {text_of(record.get('error_str'))[:200]}", name[:256])
+    if record.get("response") is None and record.get("messages") is None:
+        return Unreadable(
+            "unreadable", "neither messages nor a response: no StandardLoggingPayload", name[:256]
+        )
+    inputs = read_messages(record.get("messages"), "user")
+    outputs = read_messages(record.get("response"), "assistant")
+    conversation = Conversation(
+        model=text_of(record.get("model")).strip() or text_of(record.get("model_group")).strip(),
+        tags=_tags(record),
+        library=_LIBRARY,
+        at=number_of(record.get("endTime")),
+        response_id=response_id,
+    )
+    conversation = with_side(conversation, "input", inputs.messages)
+    conversation = with_side(conversation, "output", outputs.messages)
+    if not conversation.answer and any(message.calls_tool for message in outputs.messages):
+        return Unreadable("tool_call", "the answer is a call of a tool", name[:256])
+    if not conversation.model:
+        return Unreadable("no_model", "a call that names no model", name[:256])
+    known = stable_id(name, call_id[:64], "", content_digest(conversation))
+    conversation = msgspec.structs.replace(conversation, id=known)
+    return complete(conversation, asked=bool(inputs.messages))
+
+
+def _tags(record: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    for path, tag in _NAMES.tags.items():
+        value: Any = record
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if text := tag_value(value):
+            found[tag] = text
+    given = record.get("request_tags")
+    if isinstance(given, list):
+        texts = [text for one in given[:_MAX_TAGS] if (text := tag_value(one))]
+        if texts:
+            found["request_tags"] = ",".join(texts)[:256]
+    return found

@@ -1,0 +1,181 @@
+"""Messages that come as log records, apart from the span of their call, and the two joined."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from groundwatch.conversations.content import Message
+from groundwatch.conversations.conversation import (
+    Attributes,
+    Conversation,
+    Unreadable,
+    content_digest,
+    stable_id,
+)
+from groundwatch.conversations.dialects import library_of, read_attributes
+from groundwatch.conversations.messages import answered, read_messages, with_side
+from groundwatch.conversations.reasons import REASONS, reason_by
+from groundwatch.conversations.values import hex_id, number_of, structured
+
+_INPUTS = {
+    "gen_ai.user.message": "user",
+    "gen_ai.system.message": "system",
+    "gen_ai.developer.message": "developer",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+_CHOICE = "gen_ai.choice"
+_DETAILS = "gen_ai.client.inference.operation.details"
+_BODY = "gen_ai.event.content"
+"""Where a span's event has what a log record has as its body."""
+
+_ABSENT = frozenset(
+    {"no_content", "no_input"}
+    | {name for name, one in REASONS.items() if one.of & {"no_content", "no_input"}}
+)
+
+
+class LogPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one log record says of the call of the span `span_id`; `index` is of a choice."""
+
+    trace_id: str
+    span_id: str
+    at: float = 0.0
+    inputs: tuple[Message, ...] = ()
+    outputs: tuple[Message, ...] = ()
+    index: int = 0
+    model: str = ""
+    response_id: str = ""
+    references: dict[str, str] = {}
+    tags: dict[str, str] = {}
+    library: str = ""
+
+
+def read_log(
+    event_name: str,
+    attributes: Attributes,
+    body: Any,
+    *,
+    trace_id: str,
+    span_id: str,
+    at: float,
+    scope: str = "",
+) -> LogPart | Unreadable | None:
+    """What a log record says of a call; None where it is about something else.
+
+    `scope` is the name of the instrumentation scope.
+    """
+    trace_id, span_id = hex_id(trace_id), hex_id(span_id)
+    library = library_of(scope, attributes)
+    inputs: tuple[Message, ...] = ()
+    outputs: tuple[Message, ...] = ()
+    if event_name == _DETAILS:
+        logged = read_attributes(attributes)
+        if logged is None:
+            return None
+        part = LogPart(
+            trace_id=trace_id,
+            span_id=span_id,
+            at=number_of(at),
+            inputs=logged.inputs.messages,
+            outputs=logged.outputs.messages,
+            model=logged.model,
+            response_id=logged.response_id,
+            references=logged.references,
+            tags=logged.tags,
+            library=library,
+        )
+        if part.response_id or (trace_id and span_id):
+            return part
+        return Unreadable("no_ids", "a log record of a call names neither a span nor the id of a response")
+    role = _INPUTS.get(event_name)
+    if role is None and event_name != _CHOICE:
+        return None
+    if not trace_id or not span_id:
+        return Unreadable(
+            "no_ids", f"the log record {event_name} names no span, so nobody knows of which call it is"
+        )
+    content = structured(attributes.get(_BODY)) if body is None else structured(body)
+    if isinstance(content, dict) and role and "role" not in content:
+        content = {"content": None, **content, "role": role}
+    messages = read_messages(content, role or "assistant").messages
+    if role:
+        inputs = messages
+    else:
+        outputs = messages
+    index = content.get("index") if isinstance(content, dict) else 0
+    return LogPart(
+        trace_id=trace_id,
+        span_id=span_id,
+        at=number_of(at),
+        inputs=inputs,
+        outputs=outputs,
+        index=index if type(index) is int else 0,
+        library=library,
+    )
+
+
+def joined(span: Conversation | None, parts: Sequence[LogPart]) -> Conversation | Unreadable:
+    """The call that a span and its log records tell of together, once no more of them are waited for.
+
+    What the span says itself stays, but for a side that it lacks or that the records have more completely.
+    Without records the span is all there is: if it has no content, that is now said by a reason.
+    """
+    ordered = sorted(parts, key=lambda part: part.at)
+    conversation = span or _bare(ordered)
+    if not conversation.model:
+        reason = "no_span" if span is None else "no_model"
+        message = "message logs came without their span, which names the model: export traces as well"
+        return Unreadable(reason, message if span is None else "a call that names no model", conversation.id)
+    inputs = tuple(message for part in ordered for message in part.inputs)
+    outputs = tuple(
+        message for part in sorted(ordered, key=lambda part: part.index) for message in part.outputs
+    )
+    if inputs:
+        conversation = _with_input(conversation, inputs)
+    if outputs and not conversation.answer:
+        conversation = with_side(conversation, "output", outputs)
+        if not answered(outputs) and any(message.calls_tool for message in outputs):
+            return Unreadable("tool_call", "the answer is a call of a tool", conversation.id)
+    references = {name: url for part in ordered for name, url in part.references.items()}
+    references.update(conversation.references)
+    conversation = msgspec.structs.replace(conversation, references=references)
+    if not conversation.id:
+        made = stable_id(conversation.response_id, "", "", content_digest(conversation))
+        conversation = msgspec.structs.replace(conversation, id=made)
+    return complete(conversation, asked=bool(inputs))
+
+
+def complete(conversation: Conversation, *, asked: bool) -> Conversation:
+    """The conversation, with the reason if its content was not logged. `asked`: messages to it were."""
+    if asked or conversation.prompt or conversation.images or conversation.left_out:
+        return conversation
+    if "input" in conversation.references:
+        return conversation
+    reason = "no_input" if conversation.answer or "output" in conversation.references else "no_content"
+    return msgspec.structs.replace(conversation, left_out=(reason_by(reason, conversation.library),))
+
+
+def _bare(parts: Sequence[LogPart]) -> Conversation:
+    """The call of records whose span did not come: what those say that name it themselves."""
+    named = max(parts, key=lambda part: (bool(part.model), bool(part.response_id)), default=None)
+    if named is None:
+        return Conversation()
+    return Conversation(
+        id=stable_id(named.response_id, named.trace_id, named.span_id, ""),
+        model=named.model,
+        tags=named.tags,
+        library=named.library,
+        at=named.at,
+        response_id=named.response_id,
+        trace_id=named.trace_id,
+        span_id=named.span_id,
+    )
+
+
+def _with_input(conversation: Conversation, inputs: tuple[Message, ...]) -> Conversation:
+    read = with_side(conversation, "input", inputs)
+    absent = not conversation.prompt and not conversation.images
+    poorer = len(read.left_out) < len([one for one in conversation.left_out if one not in _ABSENT])
+    return read if absent or poorer else conversation

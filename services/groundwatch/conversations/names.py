@@ -1,0 +1,87 @@
+"""The names that libraries give to things: `conversations.toml`."""
+
+from importlib import resources
+
+import msgspec
+
+
+class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What parts of a message are called, and where in them things are: paths with dots."""
+
+    text: frozenset[str]
+    image: frozenset[str]
+    tool_call: frozenset[str]
+    tool_result: frozenset[str]
+    inside: tuple[str, ...]
+    image_keys: tuple[str, ...]
+    payload: tuple[str, ...]
+    media: tuple[str, ...]
+    file: tuple[str, ...]
+
+
+class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a text begins that stands where something was, and the reason of that."""
+
+    starts: str
+    reason: str
+
+
+class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Attributes of a span. `kind` says what it is of: `calls` are of a model, `others` are not."""
+
+    kind: tuple[str, ...]
+    calls: frozenset[str]
+    others: frozenset[str]
+    model: tuple[str, ...]
+    id: tuple[str, ...] = ()
+    body: tuple[str, ...] = ()
+    input: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
+    flat_input: str = ""
+    flat_output: str = ""
+    input_reference: tuple[str, ...] = ()
+    output_reference: tuple[str, ...] = ()
+
+
+class Library(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    scopes: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+
+
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why an image is not there: `library` did `did`, and with `setting` it is there.
+
+    It stands for the reasons `of` where one of the libraries `by` logged the call.
+    """
+
+    library: str
+    did: str
+    setting: str
+    of: frozenset[str] = frozenset()
+    by: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.library} {self.did}. What keeps it: {self.setting}"
+
+
+class LiteLlm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`others` are calls of no language model; `tags` are paths of fields and the tags that they become."""
+
+    others: frozenset[str]
+    tags: dict[str, str]
+
+
+class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    parts: Parts
+    placeholder: tuple[Placeholder, ...]
+    dialect: dict[str, Dialect]
+    litellm: LiteLlm
+    tags: dict[str, str]
+    library: tuple[Library, ...]
+    reason: dict[str, LeftOut]
+
+
+NAMES = msgspec.toml.decode(
+    resources.files("groundwatch.conversations").joinpath("conversations.toml").read_bytes(), type=_Names
+)

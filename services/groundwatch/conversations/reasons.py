@@ -1,0 +1,28 @@
+"""Why an image that was in the request is not in what was logged, and which setting keeps it."""
+
+from groundwatch.conversations.names import NAMES, LeftOut
+
+__all__ = ["REASONS", "LeftOut", "placeholder", "reason_by"]
+
+REASONS: dict[str, LeftOut] = NAMES.reason
+"""By their names, which are those in `Conversation.left_out`."""
+
+_BY = {
+    (general, library): name
+    for name, reason in REASONS.items()
+    for general in reason.of
+    for library in reason.by
+}
+_STARTS = tuple(one.starts for one in NAMES.placeholder)
+
+
+def reason_by(reason: str, library: str) -> str:
+    """The reason as exactly as it is known once it shows which library logged the call."""
+    return _BY.get((reason, library), reason)
+
+
+def placeholder(text: str) -> str:
+    """The reason that a text stands for where an image, or all content, was; empty where it is none."""
+    if not text.startswith(_STARTS):
+        return ""
+    return next(one.reason for one in NAMES.placeholder if text.startswith(one.starts))

@@ -1,0 +1,126 @@
+"""LiteLLM's StandardLoggingPayload."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conversations.made import BASE64, DATA_URL, RESPONSE
+
+from groundwatch.conversations.conversation import Conversation, ImageText
+from groundwatch.conversations.litellm import read_call
+
+CONTENT = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": DATA_URL}}]
+RECORD = {
+    "id": RESPONSE,
+    "litellm_call_id": "e81b4f3c-3bb4-4b3c-9a9f-0d0d7b8b9d9d",
+    "trace_id": "t",
+    "call_type": "acompletion",
+    "status": "success",
+    "model": "lvlm-7b",
+    "model_group": "vision",
+    "custom_llm_provider": "hosted_vllm",
+    "endTime": 1763900000.5,
+    "messages": [{"role": "user", "content": CONTENT}],
+    "response": {
+        "id": RESPONSE,
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A dog."}}
+        ],
+    },
+    "request_tags": ["a", "b"],
+    "end_user": None,
+    "metadata": {"user_api_key_alias": "team-key"},
+}
+
+
+def test_a_call():
+    assert read_call(RECORD) == Conversation(
+        id=RESPONSE,
+        model="lvlm-7b",
+        prompt="What is it?",
+        answer="A dog.",
+        images=(ImageText(BASE64),),
+        tags={
+            "model_group": "vision",
+            "provider": "hosted_vllm",
+            "api_key_alias": "team-key",
+            "request_tags": "a,b",
+        },
+        library="litellm",
+        at=1763900000.5,
+        response_id=RESPONSE,
+    )
+
+
+def test_a_cut_image_is_a_reason():
+    cut = [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,[base64_data truncated: 1.2MB]"}}
+    ]
+    conversation = read_call(RECORD | {"messages": [{"role": "user", "content": [*CONTENT[:1], *cut]}]})
+    assert (conversation.images, conversation.left_out) == ((), ("litellm_truncated",))
+
+
+def test_redacted_messages_are_a_reason_and_no_text():
+    hidden = "redacted-by-litellm"
+    conversation = read_call(
+        RECORD
+        | {
+            "messages": [{"role": "user", "content": hidden}],
+            "response": {"choices": [{"message": {"role": "assistant", "content": hidden}}]},
+        }
+    )
+    assert (conversation.prompt, conversation.answer, conversation.left_out) == (
+        "",
+        "",
+        ("litellm_redacted",),
+    )
+
+
+def test_the_responses_api():
+    parts = [{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "image_url": DATA_URL}]
+    conversation = read_call(
+        RECORD
+        | {
+            "call_type": "aresponses",
+            "messages": [{"role": "user", "content": parts}],
+            "response": {
+                "output": [
+                    {"type": "reasoning", "id": "r", "summary": []},
+                    {
+                        "type": "message",
+                        "role": "assistant",
+                        "content": [{"type": "output_text", "text": "A dog."}],
+                    },
+                ]
+            },
+        }
+    )
+    assert (conversation.prompt, conversation.answer, conversation.images) == (
+        "What is it?",
+        "A dog.",
+        (ImageText(BASE64),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"status": "failure", "error_str": "x"}, "failed"),
+        ({"messages": None, "response": None}, "unreadable"),
+        ({"model": None, "model_group": 7}, "no_model"),
+        (
+            {"response": {"choices": [{"message": {"content": None, "tool_calls": [{"id": "1"}]}}]}},
+            "tool_call",
+        ),
+    ],
+)
+def test_what_is_no_conversation(change, reason):
+    assert read_call(RECORD | change).reason == reason
+
+
+def test_an_embedding_is_no_call():
+    assert read_call(RECORD | {"call_type": "aembedding"}) is None
+
+
+def test_a_short_id_stands_beside_the_call():
+    assert read_call(RECORD | {"id": "chatcmpl-7"}).id == "e81b4f3c-3bb4-4b3c-9a9f-0d0d7b8b9d9d:chatcmpl-7"
+    assert read_call(RECORD | {"id": None}).id == RECORD["litellm_call_id"]
