@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.replay.conftest import Replays, record, response, settings_of
+from tests.runtime.conftest import eventually
 from tests.support.command_line import CommandLine
 
 from groundwatch.extraction.engines.base import NoopExtractionEngine
@@ -63,16 +64,21 @@ async def test_a_run_outlives_those_who_work_at_it(
     for name, value in JUDGES.items():
         monkeypatch.setenv(name, value)
     began = time.time()
-    await record(bus, *(response(f"r{number}", recorded_at=began + number / 8) for number in range(60)))
-    # At the recorded pace that takes 7.5 s: long enough to die in the middle.
+    await record(bus, *(response(f"r{number}", recorded_at=began + number / 4) for number in range(60)))
+    # At the recorded pace that takes 15 s: long enough to die in the middle.
     await Replays(bus).begin("long", settings_of(bus), speed=1.0)
     port = free_port()
     first = shell.start("serve", "replay", "--metrics-port", port, stderr=subprocess.DEVNULL)
     await reached(bus, "long", 5)
+    working = re.compile(r'^groundwatch_replay_state\{run="long",state="working"\} 1.0$', re.MULTILINE)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
-        told = (await http.get("/metrics")).text
+
+        async def told() -> bool:
+            # The gauges look every few seconds.
+            return working.search((await http.get("/metrics")).text) is not None
+
+        await eventually(told, within=30)
         assert (await http.get("/readyz")).status_code == 200
-    assert re.search(r'^groundwatch_replay_state\{run="long",state="working"\} 1.0$', told, re.MULTILINE)
     first.kill()
     first.wait(20)
     second = shell.start("serve", "replay", stderr=subprocess.DEVNULL)
