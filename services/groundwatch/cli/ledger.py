@@ -113,6 +113,9 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
     ):
         if count:
             table.add_row(f"{count:,}", name)
+    for sender, reasons in ledger.lost_before_intake.items():
+        why = ", ".join(f"{reason} {number:,}" for reason, number in reasons.items())
+        table.add_row(f"{sum(reasons.values()):,}", f"lost before intake, says the sender {sender}   ({why})")
     console.print(table)
     console.print(ledger.standing, style="" if ledger.balanced else "bold red")
 

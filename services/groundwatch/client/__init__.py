@@ -1,0 +1,8 @@
+"""What an application records its responses with: `Recorder`, and `wrap_openai` for clients of OpenAI's API.
+
+It needs httpx and msgspec, and imports neither httpx nor anything else of weight before it sends.
+"""
+
+from groundwatch.client.recorder import Recorder
+
+__all__ = ["Recorder"]

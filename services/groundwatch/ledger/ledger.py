@@ -25,6 +25,7 @@ from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.streams import last_message, read_stream
+from groundwatch.runtime.stores.losses import losses_by_sender
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
 from groundwatch.topology import (
     ASKED,
@@ -63,7 +64,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     `unsettled` is of those in flight how many at most may be lost: they lie among others that are held, and
     it is known when those are done. A ledger with such is not `balanced`, and not out of balance either:
     `unaccounted` is what is known to be missing or too many. `erased` are responses, of all runs, that
-    erasures have removed with their outcomes.
+    erasures have removed with their outcomes. `lost_before_intake` are responses that their senders dropped,
+    as they say themselves, by sender and reason: no gateway has seen them, and they are in no balance.
     """
 
     run: str
@@ -85,6 +87,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     questions_lost: int = 0
     erased: int = 0
     unsettled: int = 0
+    lost_before_intake: dict[str, dict[str, int]] = {}
 
     @property
     def unaccounted(self) -> int:
@@ -249,6 +252,7 @@ async def _audit(js: JetStreamContext, last_sequence: int) -> Ledger:
         questions_lost=questions_lost,
         unsettled=unsettled,
         erased=sum(stone.counts.get(RESPONSES, 0) for stone in gone.values()),
+        lost_before_intake=await losses_by_sender(js),
     )
 
 

@@ -62,6 +62,7 @@ EXPORTS_BUCKET = "gw-exports"
 TOMBSTONES_BUCKET = "gw-tombstones"
 CACHE_BUCKET = "gw-cache"
 ATTEMPTS_BUCKET = "gw-attempts"
+LOSSES_BUCKET = "gw-losses"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")

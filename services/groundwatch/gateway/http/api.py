@@ -34,6 +34,8 @@ from groundwatch.gateway.intake.window import Bulk, CutShort
 from groundwatch.gateway.pages import Page
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
+from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
+from groundwatch.runtime.telemetry.metrics import OTHER
 from groundwatch.runtime.telemetry.server import telemetry_routes
 
 NDJSON = frozenset(
@@ -81,6 +83,7 @@ class HttpApi:
                 Route("/v1/questions", self.post_question, methods=["POST"]),
                 Route("/v1/images", self.post_image, methods=["POST"]),
                 Route("/v1/images/{sha256}", self.get_image),
+                Route("/v1/losses", self.post_losses, methods=["POST"]),
                 Route("/v1/scores", self.scores),
                 Route("/v1/report", self.report),
                 Route("/v1/alarms", self.alarms),
@@ -185,6 +188,20 @@ class HttpApi:
         return StreamingResponse(
             _pieces(data), 200, headers | {"Content-Length": str(len(data))}, media_type=media_type
         )
+
+    async def post_losses(self, request: Request) -> Response:
+        """How many responses a sender has lost before they came here: counts, told as often as one likes."""
+        body = await _body(request, MAX_REPORT)
+        if isinstance(body, TooLarge):
+            return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
+        report = read_report(body)
+        if isinstance(report, str):
+            return problem(422, report, reason="invalid")
+        async with bounded():
+            new = await put_report(self._core.bus.js, caller_of(request).tenant(""), report)
+        for reason, number in new.items():
+            self._core.metrics.lost_before_intake.labels(reason if reason in REASONS else OTHER).inc(number)
+        return json({"counted": sum(new.values())})
 
     async def scores(self, request: Request) -> Response:
         query = request.query_params

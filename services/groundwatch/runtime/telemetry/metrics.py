@@ -251,6 +251,7 @@ class Metrics:
     images: Counter
     logged_calls: Counter
     images_left_out: Counter
+    lost_before_intake: Counter
     budget_limit: Gauge
     budget_used: Gauge
     budget_declined: Counter

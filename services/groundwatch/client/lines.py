@@ -1,0 +1,178 @@
+"""What was recorded, made into lines for the gateway, in the sending thread; images in slices.
+
+Between two slices the thread lets go of the interpreter's lock, so that no thread of the application waits
+for the encoding of a large image.
+"""
+
+import binascii
+import io
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+SLICE = 48 * 1024
+"""Bytes of an image that are encoded at once; a multiple of three, as base64 needs."""
+
+MAX_FILE = 20 * 1024 * 1024
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
+
+
+class CannotSend(Exception):
+    """What was recorded cannot be made a line; `reason` is what it is counted as."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One response. `head` is its JSON object without images, `size` what it takes of the buffer."""
+
+    id: str
+    head: bytes
+    images: tuple[str | bytes, ...] = ()
+    size: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.head) + sum(map(len, self.images))
+
+
+def make_line(
+    *,
+    id: str,
+    model: Any,
+    answer: Any,
+    prompt: Any = "",
+    images: Sequence[Any] = (),
+    tags: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> Line:
+    """Raises `CannotSend` for what is no response."""
+    if not isinstance(model, str) or not model:
+        raise CannotSend("unreadable", "it names no model")
+    if not isinstance(answer, str) or not isinstance(prompt, str):
+        raise CannotSend("unreadable", "its answer or prompt is no text")
+    record: dict[str, Any] = {"id": id, "model": model, "prompt": prompt, "answer": answer}
+    if tags:
+        record["tags"] = {str(name): str(value) for name, value in tags.items()}
+    record |= {name: value for name, value in others.items() if value}
+    try:
+        head = _encoded(record)
+        return Line(id=id, head=head, images=tuple(_encodable(image) for image in images))
+    except CannotSend:
+        raise
+    except Exception as error:
+        raise CannotSend("unreadable", repr(error)) from error
+
+
+def body(lines: Sequence[Line]) -> Iterator[bytes]:
+    """The lines as NDJSON, in pieces."""
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        for piece in _pieces(line):
+            held.append(piece)
+            size += len(piece)
+            if size >= SLICE:
+                yield b"".join(held)
+                held, size = [], 0
+        breathe()
+    if held:
+        yield b"".join(held)
+
+
+def breathe() -> None:
+    """Let another thread go on that waits for the interpreter's lock."""
+    time.sleep(0)
+
+
+def _pieces(line: Line) -> Iterator[bytes]:
+    if not line.images:
+        yield line.head + b"\n"
+        return
+    yield line.head[:-1] + b',"images":['
+    for number, image in enumerate(line.images):
+        comma = b"," if number else b""
+        is_text = isinstance(image, str)
+        yield comma + (b'"' if is_text else b'{"base64":"')
+        for start in range(0, len(image), SLICE):
+            part = image[start : start + SLICE]
+            if isinstance(part, str):
+                yield _ENCODER.encode(part)[1:-1]
+            else:
+                yield binascii.b2a_base64(part, newline=False)
+            breathe()
+        yield b'"' if is_text else b'"}'
+    yield b"]}\n"
+
+
+def _encoded(record: dict[str, Any]) -> bytes:
+    try:
+        return _ENCODER.encode(record)
+    except UnicodeEncodeError:
+        # Half a character, as a stream that is cut may leave it.
+        texts = {name: value for name, value in record.items() if isinstance(value, str)}
+        return _ENCODER.encode(record | {name: _mended(text) for name, text in texts.items()})
+
+
+def _mended(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _encodable(image: Any) -> str | bytes:
+    """Its bytes, or the text that names it or holds it in base64. Raises `CannotSend`."""
+    if isinstance(image, str | bytes):
+        if isinstance(image, str) and not image.isascii():
+            raise CannotSend("image", "an image's text is neither a data URL nor an address")
+        return image
+    try:
+        if isinstance(image, os.PathLike):
+            path = Path(image)
+            if path.stat().st_size > MAX_FILE:
+                raise CannotSend("image", f"the file of an image is larger than {MAX_FILE} bytes")
+            return path.read_bytes()
+        return _png(image)
+    except CannotSend:
+        raise
+    except Exception as error:
+        raise CannotSend("image", f"an image cannot be read: {error!r}") from error
+
+
+def _png(image: Any) -> bytes:
+    """A picture of Pillow's, or an array that Pillow makes one of."""
+    if hasattr(image, "__array_interface__") and not hasattr(image, "save"):
+        from PIL import Image
+
+        image = Image.fromarray(image)
+    if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
+        image = image.convert("RGB")
+    out = io.BytesIO()
+    image.save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+def held(image: Any) -> tuple[int, Any]:
+    """An image as it is kept until it is encoded, with its size: copied where the caller may change it.
+
+    Raises `TypeError` for what is no image.
+    """
+    kind = type(image)
+    if kind is bytes or kind is str:
+        return len(image), image
+    if isinstance(image, bytearray | memoryview):
+        data = bytes(image)
+        return len(data), data
+    if isinstance(image, str | bytes | os.PathLike):
+        return len(str(image)), image
+    if hasattr(image, "getbands"):
+        copy = image.copy()
+        return copy.width * copy.height * len(copy.getbands()), copy
+    if hasattr(image, "__array_interface__"):
+        copy = image.copy()
+        return int(copy.nbytes), copy
+    raise TypeError(f"an image is bytes, text, a path or a picture, not {kind.__name__}")

@@ -1,0 +1,61 @@
+"""`Recorder` with a real gateway: what is recorded comes there, once, with its images."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from typing import Any
+
+from groundwatch.client import Recorder
+from groundwatch.ledger.ledger import audit
+
+
+async def test_a_response_is_recorded_with_its_images(gateway: Any, pictures: Any, tmp_path: Any) -> None:
+    png, jpeg, webp = (pictures.encoded(kind) for kind in ("PNG", "JPEG", "WEBP"))
+    path = tmp_path / "a.webp"
+    path.write_bytes(webp)
+    data_url = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
+    async with Recorder(gateway.service.url, tags={"app": "shop"}) as recorder:
+        name = recorder.record(
+            model="heron-7b",
+            prompt="What is this?",
+            answer="A dog – 犬.",
+            images=[png, data_url, path],
+            tags={"version": "2"},
+        )
+        assert await recorder.aflush(20)
+    (event,) = await gateway.events()
+    assert event.id == name
+    assert (event.model, event.prompt, event.answer) == ("heron-7b", "What is this?", "A dog – 犬.")
+    assert event.images == tuple(hashlib.sha256(one).hexdigest() for one in (png, jpeg, webp))
+    assert event.tags == {"app": "shop", "version": "2"}
+    assert recorder.lost == {}
+
+
+async def test_many_come_once_each(gateway: Any) -> None:
+    recorder = Recorder(gateway.service.url)
+    names = [recorder.record(model="m", answer=f"Answer {number}.") for number in range(500)]
+    for _ in range(2):
+        recorder.record(model="m", answer="The same.", id="twice")
+    assert await recorder.aflush(30)
+    assert sorted(event.id for event in await gateway.events()) == sorted([*names, "twice"])
+    await recorder.aclose()
+
+
+async def test_what_is_refused_is_told_as_lost(gateway: Any) -> None:
+    recorder = Recorder(gateway.service.url, sender="shop")
+    recorder.record(model="m", answer="good", id="one")
+    recorder.record(model="m", answer="bad", images=["https://example.com/a.png"])
+    recorder.record(model="m", answer="bad", images=[b"no image"])
+    recorder.record(model="m", answer=7)  # type: ignore[arg-type]
+    recorder.record(model="m", answer="good", id="two")
+    assert await recorder.aflush(30)
+    assert [event.id for event in await gateway.events()] == ["one", "two"]
+    ledger = await audit(gateway.bus.js)
+    assert ledger.lost_before_intake == {"shop": {"refused": 2, "unreadable": 1}}
+    assert gateway.count("groundwatch_lost_before_intake_total", reason="refused") == 2
+    recorder.record(model="m", answer="bad", images=[b"no image"])
+    assert await asyncio.to_thread(recorder.flush, 30)
+    assert (await audit(gateway.bus.js)).lost_before_intake == {"shop": {"refused": 3, "unreadable": 1}}
+    await recorder.aclose()
