@@ -52,9 +52,9 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 class Unreadable(msgspec.Struct, frozen=True):
     """Why what was logged is no conversation: a value, because one of a batch must not stop the others.
 
-    `reason` is bounded, since it is a metric's label: `failed` (the call gave no answer), `tool_call` (its
-    answer is a call of a tool), `no_span` (message logs whose span did not come), `no_ids` (a message log
-    that names no span), `no_model`, `unreadable` (not what it claims to be).
+    `reason` is bounded, since it is a metric's label: `failed` (the call failed), `tool_call` (its answer is
+    a call of a tool), `no_answer` (it was not logged, or is empty), `no_span` (message logs without their
+    span), `no_ids` (a message log that names no span), `no_model`, `unreadable` (not what it claims to be).
     """
 
     reason: str

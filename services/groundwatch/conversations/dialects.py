@@ -7,7 +7,7 @@ import msgspec
 
 from groundwatch.conversations.content import is_part
 from groundwatch.conversations.conversation import Attributes
-from groundwatch.conversations.messages import Read, read_messages
+from groundwatch.conversations.messages import Read, Side, read_messages
 from groundwatch.conversations.names import NAMES, Dialect
 from groundwatch.conversations.values import NOT_JSON, first_text, json_of, structured, tag_value, text_of
 
@@ -47,17 +47,16 @@ def read_attributes(attributes: Attributes) -> Logged | None:
         return None
     model = next((model for one in _DIALECTS if (model := first_text(attributes, one.model))), "")
     called = any(kind in dialect.calls for kind, dialect in zip(kinds, _DIALECTS, strict=True))
+    marked = any(first_text(attributes, dialect.marks) for dialect in _DIALECTS)
     flat = _unflattened(attributes)
     logged = Logged(
-        inputs=_side((_first(attributes, one.input), flat.get(one.flat_input), "user") for one in _DIALECTS),
-        outputs=_side(
-            (_first(attributes, one.output), flat.get(one.flat_output), "assistant") for one in _DIALECTS
-        ),
+        inputs=_side(_said(attributes, one, "input", flat) for one in _DIALECTS),
+        outputs=_side(_said(attributes, one, "output", flat) for one in _DIALECTS),
         references=_references(attributes),
         model=model,
         response_id=_response_id(attributes),
         tags=_tags(attributes),
-        called=called or bool(model and not any(kinds)),
+        called=called or (marked and not any(kinds)),
     )
     said = logged.inputs, logged.outputs
     if logged.called or logged.references or any(read.messages or read.cut for read in said):
@@ -69,13 +68,25 @@ def _first(attributes: Attributes, keys: Iterable[str]) -> Any:
     return next((value for key in keys if (value := attributes.get(key)) not in (None, "")), None)
 
 
-def _side(values: Iterable[tuple[Any, list[dict[str, Any]] | None, str]]) -> Read:
-    """The messages of the first dialect that has some."""
+def _said(
+    attributes: Attributes, dialect: Dialect, side: Side, flat: dict[str, list[dict[str, Any]]]
+) -> Read:
+    """The messages of one side in one dialect."""
+    if side == "input":
+        keys, prefix, role = dialect.input, dialect.flat_input, "user"
+    else:
+        keys, prefix, role = dialect.output, dialect.flat_output, "assistant"
+        if text := _first(attributes, dialect.text):
+            return read_messages([text], role)
+    value = _first(attributes, keys)
+    read = Read() if value is None else read_messages(value, role, plain=dialect.plain)
+    return read if read.messages or prefix not in flat else read_messages(flat[prefix], role)
+
+
+def _side(reads: Iterable[Read]) -> Read:
+    """What the first dialect has that has messages."""
     cut = False
-    for value, flat, role in values:
-        read = Read() if value is None else read_messages(value, role)
-        if not read.messages and flat:
-            read = read_messages(flat, role)
+    for read in reads:
         if read.messages:
             return read
         cut |= read.cut

@@ -29,10 +29,10 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
         return Unreadable(
             "unreadable", "neither messages nor a response: no StandardLoggingPayload", name[:256]
         )
-    inputs = read_messages(record.get("messages"), "user")
-    outputs = read_messages(record.get("response"), "assistant")
+    inputs = read_messages(record.get("messages"), "user", plain=True)
+    outputs = read_messages(record.get("response"), "assistant", plain=True)
     conversation = Conversation(
-        model=text_of(record.get("model")).strip() or text_of(record.get("model_group")).strip(),
+        model=_model(record),
         tags=_tags(record),
         library=_LIBRARY,
         at=number_of(record.get("endTime")),
@@ -47,6 +47,14 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
     known = stable_id(name, call_id[:64], "", content_digest(conversation))
     conversation = msgspec.structs.replace(conversation, id=known)
     return complete(conversation, asked=bool(inputs.messages))
+
+
+def _model(record: dict[str, Any]) -> str:
+    """The model as its provider calls it, which is how LiteLLM's spans have it too."""
+    model = (
+        text_of(record.get("model")).strip().removeprefix(f"{text_of(record.get('custom_llm_provider'))}/")
+    )
+    return model or text_of(record.get("model_group")).strip()
 
 
 def _tags(record: dict[str, Any]) -> dict[str, str]:

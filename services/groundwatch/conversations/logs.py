@@ -15,25 +15,13 @@ from groundwatch.conversations.conversation import (
 )
 from groundwatch.conversations.dialects import library_of, read_attributes
 from groundwatch.conversations.messages import answered, read_messages, with_side
+from groundwatch.conversations.names import NAMES
 from groundwatch.conversations.reasons import REASONS, reason_by
-from groundwatch.conversations.values import hex_id, number_of, structured
+from groundwatch.conversations.values import first_text, hex_id, number_of, structured
 
-_INPUTS = {
-    "gen_ai.user.message": "user",
-    "gen_ai.system.message": "system",
-    "gen_ai.developer.message": "developer",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-}
-_CHOICE = "gen_ai.choice"
-_DETAILS = "gen_ai.client.inference.operation.details"
-_BODY = "gen_ai.event.content"
-"""Where a span's event has what a log record has as its body."""
-
-_ABSENT = frozenset(
-    {"no_content", "no_input"}
-    | {name for name, one in REASONS.items() if one.of & {"no_content", "no_input"}}
-)
+_EVENTS = NAMES.events
+_GENERAL = frozenset(("no_content", "no_input"))
+_ABSENT = _GENERAL | {name for name, one in REASONS.items() if one.of & _GENERAL}
 
 
 class LogPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,15 +54,16 @@ def read_log(
 
     `scope` is the name of the instrumentation scope.
     """
+    event_name = event_name or first_text(attributes, _EVENTS.names)
     trace_id, span_id = hex_id(trace_id), hex_id(span_id)
     library = library_of(scope, attributes)
-    inputs: tuple[Message, ...] = ()
-    outputs: tuple[Message, ...] = ()
-    if event_name == _DETAILS:
+    if event_name in _EVENTS.details:
         logged = read_attributes(attributes)
         if logged is None:
             return None
-        part = LogPart(
+        if not logged.response_id and not (trace_id and span_id):
+            return Unreadable("no_ids", "a log record of a call names neither a span nor a response")
+        return LogPart(
             trace_id=trace_id,
             span_id=span_id,
             at=number_of(at),
@@ -86,31 +75,24 @@ def read_log(
             tags=logged.tags,
             library=library,
         )
-        if part.response_id or (trace_id and span_id):
-            return part
-        return Unreadable("no_ids", "a log record of a call names neither a span nor the id of a response")
-    role = _INPUTS.get(event_name)
-    if role is None and event_name != _CHOICE:
+    role = _EVENTS.inputs.get(event_name)
+    if role is None and event_name not in _EVENTS.outputs:
         return None
     if not trace_id or not span_id:
-        return Unreadable(
-            "no_ids", f"the log record {event_name} names no span, so nobody knows of which call it is"
-        )
-    content = structured(attributes.get(_BODY)) if body is None else structured(body)
-    if isinstance(content, dict) and role and "role" not in content:
+        return Unreadable("no_ids", f"the log record {event_name} names no span: it may be of any call")
+    if body is None:
+        body = next((attributes[key] for key in _EVENTS.bodies if key in attributes), None)
+    content = structured(body)
+    if role and isinstance(content, dict) and "role" not in content:
         content = {"content": None, **content, "role": role}
     messages = read_messages(content, role or "assistant").messages
-    if role:
-        inputs = messages
-    else:
-        outputs = messages
     index = content.get("index") if isinstance(content, dict) else 0
     return LogPart(
         trace_id=trace_id,
         span_id=span_id,
         at=number_of(at),
-        inputs=inputs,
-        outputs=outputs,
+        inputs=messages if role else (),
+        outputs=() if role else messages,
         index=index if type(index) is int else 0,
         library=library,
     )
@@ -144,7 +126,10 @@ def joined(span: Conversation | None, parts: Sequence[LogPart]) -> Conversation 
     if not conversation.id:
         made = stable_id(conversation.response_id, "", "", content_digest(conversation))
         conversation = msgspec.structs.replace(conversation, id=made)
-    return complete(conversation, asked=bool(inputs))
+    conversation = complete(conversation, asked=bool(inputs))
+    if not (conversation.answer or outputs or references or _ABSENT & {*conversation.left_out}):
+        return Unreadable("no_answer", "the answer was not logged, or it is empty", conversation.id)
+    return conversation
 
 
 def complete(conversation: Conversation, *, asked: bool) -> Conversation:

@@ -1,5 +1,6 @@
 """Messages, however they are wrapped: as JSON or structured, alone or in a request or a response."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ Side = Literal["input", "output"]
 
 _DEEPEST = 3
 _WRAPPERS = ("messages", "input", "contents", "choices", "output", "prompt", "completion", "message")
+_MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
+_TELLING = frozenset(("role", "parts", "type", "messages", "choices", "input", "output"))
+_CUT = re.compile(r'\s*(\[\s*)?\{\s*"')
 _USERS = frozenset(("user", "human"))
 _OWN = frozenset(("assistant", "ai", "model"))
 _SET = frozenset(("system", "developer"))
@@ -27,14 +31,30 @@ class Read(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
-def read_messages(value: Any, role: str) -> Read:
-    """All messages of a value; `role` is whose they are where they do not say."""
-    value = structured(value)
-    if value is NOT_JSON:
+def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
+    """All messages of a value; `role` is whose they are where they do not say.
+
+    `plain`: a text that is no JSON of messages is what was said itself, such as an answer in JSON.
+    """
+    held = structured(value)
+    if (
+        plain
+        and isinstance(value, str)
+        and not _told(held)
+        and (held is not NOT_JSON or not _CUT.match(value))
+    ):
+        held = [value]
+    if held is NOT_JSON:
         return Read(cut=True)
     found: list[Message] = []
-    _collect(value, role, found, 0)
+    _collect(held, role, found, 0)
     return Read(tuple(found))
+
+
+def _told(held: Any) -> bool:
+    """Whether this says itself that it is messages."""
+    first = held[0] if isinstance(held, list) and held else held
+    return isinstance(first, dict) and not _TELLING.isdisjoint(first)
 
 
 def asked(messages: Iterable[Message]) -> str:
@@ -102,7 +122,7 @@ def _collect(value: Any, role: str, found: list[Message], depth: int) -> None:
     elif isinstance(value, dict):
         if is_part(value):
             found.append(read_content([value], role))
-        elif "role" in value or "parts" in value or "content" in value:
+        elif not _MESSAGE.isdisjoint(value):
             found.append(_message(value, role))
         elif text_of(value.get("type")):
             found.append(_item(value))

@@ -27,16 +27,23 @@ class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attributes of a span. `kind` says what it is of: `calls` are of a model, `others` are not."""
+    """Attributes of a span. `kind` says what it is of: `calls` are of a model, `others` are not.
+
+    `flat_input` and `flat_output` are prefixes. `plain`: a text that holds no messages is one itself; `text`
+    is always one. Only a call that has ended has one of `marks`.
+    """
 
     kind: tuple[str, ...]
     calls: frozenset[str]
     others: frozenset[str]
     model: tuple[str, ...]
     id: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
     body: tuple[str, ...] = ()
     input: tuple[str, ...] = ()
     output: tuple[str, ...] = ()
+    plain: bool = False
+    text: tuple[str, ...] = ()
     flat_input: str = ""
     flat_output: str = ""
     input_reference: tuple[str, ...] = ()
@@ -65,6 +72,16 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.library} {self.did}. What keeps it: {self.setting}"
 
 
+class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names of log records and events: messages with their role, answers, and whole calls (`details`)."""
+
+    inputs: dict[str, str]
+    outputs: frozenset[str]
+    details: frozenset[str]
+    names: tuple[str, ...]
+    bodies: tuple[str, ...]
+
+
 class LiteLlm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`others` are calls of no language model; `tags` are paths of fields and the tags that they become."""
 
@@ -76,6 +93,7 @@ class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: Parts
     placeholder: tuple[Placeholder, ...]
     dialect: dict[str, Dialect]
+    events: Events
     litellm: LiteLlm
     tags: dict[str, str]
     library: tuple[Library, ...]

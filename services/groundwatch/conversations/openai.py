@@ -1,0 +1,258 @@
+"""Exchanges with OpenAI's API, and with what speaks as it does: chat completions and responses.
+
+Whole or as a stream of events. Besides this package it needs msgspec only, so that a client can use it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from groundwatch.conversations.content import Message
+from groundwatch.conversations.conversation import Conversation, Unreadable, content_digest, stable_id
+from groundwatch.conversations.messages import read_messages, with_side
+from groundwatch.conversations.values import NOT_JSON, json_of, number_of, text_of
+
+_LIBRARY = "openai"
+_DONE = b"[DONE]"
+_ENDED = frozenset(("", "stop", "completed", "end_turn", "eos"))
+"""Reasons for an end that say nothing: the model was done."""
+
+_ASKED = ("messages", "input", "prompt")
+_FINAL = ("response.completed", "response.incomplete", "response.failed")
+_TEXT = ("response.output_text", "response.refusal")
+
+
+def read_exchange(request: Any, response: Any, *, id: str = "", at: float = 0.0) -> Conversation | Unreadable:
+    """The call that a request and its response are, each decoded or as the bytes or the text of its body.
+
+    A body may be JSON or a stream of events; a list is taken for the decoded events of one. `id` is how the
+    caller names the call; else it is the response's own. A stream that ends too early keeps what came, with
+    the tag `finish_reason` saying `incomplete`.
+    """
+    request, response = _decoded(request), _decoded(response)
+    if not isinstance(request, dict) or not isinstance(response, dict):
+        what = "response" if isinstance(request, dict) else "request"
+        return Unreadable("unreadable", f"the {what} is neither JSON of OpenAI's API nor a stream of it", id)
+    response_id = text_of(response.get("id")).strip()
+    if error := _error(response):
+        return Unreadable("failed", f"the call failed: {error[:200]}", (id or response_id)[:256])
+    asked = next((request[key] for key in _ASKED if request.get(key) is not None), None)
+    said = {key: response[key] for key in ("choices", "output", "content", "role") if response.get(key)}
+    inputs = read_messages([asked] if isinstance(asked, str) else asked, "user").messages
+    outputs = read_messages(said, "assistant").messages
+    if not inputs or not said:
+        return Unreadable("unreadable", "neither a chat completion nor a response", (id or response_id)[:256])
+    conversation = Conversation(
+        model=text_of(response.get("model")).strip() or text_of(request.get("model")).strip(),
+        tags=_tags(response),
+        library=_LIBRARY,
+        at=number_of(at) or number_of(response.get("created")) or number_of(response.get("created_at")),
+        response_id=response_id,
+    )
+    conversation = with_side(conversation, "input", inputs)
+    conversation = msgspec.structs.replace(conversation, answer=_answer(response, outputs))
+    name = id or stable_id(response_id, "", "", content_digest(conversation))
+    if not conversation.answer:
+        if any(message.calls_tool for message in outputs):
+            return Unreadable("tool_call", "the answer is a call of a tool", name[:256])
+        return Unreadable("no_answer", "the answer is empty", name[:256])
+    if not conversation.model:
+        return Unreadable("no_model", "a call that names no model", name[:256])
+    return msgspec.structs.replace(conversation, id=name)
+
+
+def assembled(chunks: Iterable[Any]) -> dict[str, Any]:
+    """The response that chunks of a stream make, in the form of one that came whole.
+
+    A chunk is decoded, or an object of OpenAI's own client. What is none is passed over. Without the chunk
+    that ends it, the response's `finish_reason`, or its `status`, is `incomplete`.
+    """
+    chat = _Chat()
+    responses = _Responses()
+    for given in chunks:
+        chunk = given if isinstance(given, dict) else _dumped(given)
+        if text_of(chunk.get("type")).startswith("response."):
+            responses.add(chunk)
+        elif isinstance(chunk.get("error"), dict | str):
+            return {"error": chunk["error"]}
+        else:
+            chat.add(chunk)
+    return responses.whole() if responses.begun else chat.whole()
+
+
+class _Chat:
+    """A chat completion, or a completion of text, of which some chunks are there."""
+
+    def __init__(self) -> None:
+        self._about: dict[str, Any] = {}
+        self._choices: dict[int, _Choice] = {}
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        for key in ("id", "created"):
+            if chunk.get(key):
+                self._about.setdefault(key, chunk[key])
+        for key in ("model", "usage"):
+            if chunk.get(key):
+                self._about[key] = chunk[key]
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                self._choices.setdefault(_index(choice), _Choice()).add(choice)
+
+    def whole(self) -> dict[str, Any]:
+        choices = [choice.whole(index) for index, choice in sorted(self._choices.items())]
+        return {"object": "chat.completion", **self._about, "choices": choices}
+
+
+class _Choice:
+    def __init__(self) -> None:
+        self._said: dict[str, list[str]] = {"content": [], "refusal": []}
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._role = "assistant"
+        self._finish = ""
+
+    def add(self, choice: dict[str, Any]) -> None:
+        delta = choice.get("delta")
+        delta = delta if isinstance(delta, dict) else {"content": choice.get("text")}
+        self._role = text_of(delta.get("role")) or self._role
+        self._finish = text_of(choice.get("finish_reason")) or self._finish
+        for key, said in self._said.items():
+            value = delta.get(key)
+            pieces = value if isinstance(value, list) else [value]
+            said += [text_of(one.get("text") if isinstance(one, dict) else one) for one in pieces]
+        calls = delta.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict):
+                self._add_call(call)
+
+    def _add_call(self, call: dict[str, Any]) -> None:
+        held = self._calls.setdefault(
+            _index(call), {"id": "", "type": "function", "name": "", "arguments": []}
+        )
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        held["id"] = text_of(call.get("id")) or held["id"]
+        held["name"] = text_of(function.get("name")) or held["name"]
+        held["arguments"].append(text_of(function.get("arguments")))
+
+    def whole(self, index: int) -> dict[str, Any]:
+        content, refusal = ("".join(self._said[key]) or None for key in ("content", "refusal"))
+        message: dict[str, Any] = {"role": self._role, "content": content, "refusal": refusal}
+        if self._calls:
+            message["tool_calls"] = [
+                {
+                    "id": call["id"],
+                    "type": "function",
+                    "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
+                }
+                for _, call in sorted(self._calls.items())
+            ]
+        return {"index": index, "message": message, "finish_reason": self._finish or "incomplete"}
+
+
+class _Responses:
+    """A response of the responses API, of which some events are there."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self._response: dict[str, Any] = {}
+        self._ended = False
+        self._items: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, dict[int, list[str]]] = {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        self.begun = True
+        kind = text_of(event.get("type"))
+        response = event.get("response")
+        if isinstance(response, dict):
+            self._response = response
+            self._ended |= kind in _FINAL
+        number = _index(event, "output_index")
+        if kind == "response.output_item.done" and isinstance(event.get("item"), dict):
+            self._items[number] = event["item"]
+        elif kind.startswith(_TEXT):
+            texts = self._texts.setdefault(number, {}).setdefault(_index(event, "content_index"), [])
+            if kind.endswith(".delta"):
+                texts.append(text_of(event.get("delta")))
+            elif whole := text_of(event.get("text")) or text_of(event.get("refusal")):
+                texts[:] = [whole]
+
+    def whole(self) -> dict[str, Any]:
+        if self._ended and self._response.get("output"):
+            return self._response
+        items = {
+            number: {
+                "type": "message",
+                "role": "assistant",
+                "content": [
+                    {"type": "output_text", "text": "".join(texts)} for _, texts in sorted(parts.items())
+                ],
+            }
+            for number, parts in self._texts.items()
+        }
+        output = [item for _, item in sorted((items | self._items).items())]
+        status = self._response.get("status") if self._ended else "incomplete"
+        return {**self._response, "object": "response", "status": status, "output": output}
+
+
+def _index(held: dict[str, Any], key: str = "index") -> int:
+    number = held.get(key)
+    return number if type(number) is int else 0
+
+
+def _dumped(chunk: Any) -> dict[str, Any]:
+    """A chunk as the client's own object has it; an empty one where it is none."""
+    dump = getattr(chunk, "model_dump", None)
+    dumped = dump() if callable(dump) else None
+    return dumped if isinstance(dumped, dict) else {}
+
+
+def _decoded(body: Any) -> Any:
+    if isinstance(body, str):
+        body = body.encode("utf-8", "replace")
+    if isinstance(body, bytearray | memoryview):
+        body = bytes(body)
+    if isinstance(body, bytes):
+        body = body.removeprefix(b"\xef\xbb\xbf")
+        if body[:64].lstrip().startswith((b"{", b"[")):
+            body = json_of(body)
+        else:
+            events = list(_events(body))
+            body = events or NOT_JSON
+    return assembled(body) if isinstance(body, list | tuple) else body
+
+
+def _events(stream: bytes) -> Iterator[Any]:
+    """The data of server-sent events. One that was cut off, or is no JSON, is passed over."""
+    data: list[bytes] = []
+    for line in [*stream.splitlines(), b""]:
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            text, data = b"\n".join(data), []
+            if text.strip() != _DONE and isinstance(event := json_of(text), dict):
+                yield event
+
+
+def _error(response: dict[str, Any]) -> str:
+    error = response.get("error")
+    if error is None and response.get("object") == "error":
+        error = response
+    if isinstance(error, dict):
+        return text_of(error.get("message")) or text_of(error.get("type")) or "error"
+    return text_of(error)
+
+
+def _answer(response: dict[str, Any], outputs: tuple[Message, ...]) -> str:
+    """The text of the first choice; of the responses API, where all messages are one answer, that of all."""
+    texts = [message.text for message in outputs if message.text]
+    return "\n".join(texts) if response.get("output") else next(iter(texts), "")
+
+
+def _tags(response: dict[str, Any]) -> dict[str, str]:
+    choices = response.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    reason = first.get("finish_reason") if isinstance(first, dict) else ""
+    ended = text_of(reason or response.get("status"))[:64]
+    return {} if ended in _ENDED else {"finish_reason": ended}
