@@ -37,13 +37,10 @@ def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
     `plain`: a text that is no JSON of messages is what was said itself, such as an answer in JSON.
     """
     held = structured(value)
-    if (
-        plain
-        and isinstance(value, str)
-        and not _told(held)
-        and (held is not NOT_JSON or not _CUT.match(value))
-    ):
-        held = [value]
+    if plain and isinstance(value, str) and not _told(held):
+        # A question that begins as messages do was cut; an answer may be JSON that the model did not end.
+        cut = held is NOT_JSON and role == "user" and _CUT.match(value)
+        held = NOT_JSON if cut else [value]
     if held is NOT_JSON:
         return Read(cut=True)
     found: list[Message] = []
