@@ -16,6 +16,7 @@ import httpx
 import msgspec
 import pytest
 from PIL import Image
+from tests.support.image_server import Server, image_servers
 
 from groundwatch.events import (
     Decision,
@@ -186,3 +187,10 @@ def _bomb(side: int = 50_000) -> bytes:
 def pictures() -> SimpleNamespace:
     """Image files, good and bad, as bytes."""
     return SimpleNamespace(encoded=_encoded, animated=_animated, bomb=_bomb)
+
+
+@pytest.fixture
+async def image_server() -> AsyncIterator[Server]:
+    """A server of images elsewhere."""
+    async with image_servers() as server:
+        yield server

@@ -57,7 +57,11 @@ def message() -> Callable[[dict[str, Any]], pb.Response]:
                 complete=known.get("complete", False),
             )
         images = [
-            pb.Image(sha256=image) if isinstance(image, str) else pb.Image(data=image)
+            pb.Image(**image)
+            if isinstance(image, dict)
+            else pb.Image(sha256=image)
+            if isinstance(image, str)
+            else pb.Image(data=image)
             for image in said.get("images", ())
         ]
         plain = {name: value for name, value in said.items() if name not in ("reference", "images")}

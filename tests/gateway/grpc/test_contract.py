@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
@@ -24,6 +25,9 @@ STATUSES = {
     "unknown_protocol": (422, "INVALID_ARGUMENT"),
     "image": (422, "INVALID_ARGUMENT"),
     "image_missing": (422, "FAILED_PRECONDITION"),
+    "image_not_allowed": (422, "INVALID_ARGUMENT"),
+    "image_not_fetched": (422, "INVALID_ARGUMENT"),
+    "image_unavailable": (503, "UNAVAILABLE"),
     "conflict": (409, "ALREADY_EXISTS"),
     "backlog": (503, "RESOURCE_EXHAUSTED"),
     "unavailable": (503, "UNAVAILABLE"),
@@ -354,6 +358,12 @@ REFUSED = {
     "a time that is none": ({"recorded_at": -1.0}, "invalid", "recorded_at", "time"),
     "unknown protocol": ({"protocols": ["faithscore", "vibes"]}, "unknown_protocol", "protocols", "vibes"),
     "an address for an image": ({"images": ["http://x/a.png"]}, "image", "images[0]", "send the image"),
+    "an address that is not allowed": (
+        {"images": [{"url": "https://x.example/a.png"}]},
+        "image_not_allowed",
+        "images[0]",
+        "gateway.fetch.allow",
+    ),
     "no image at all": ({"images": [b"GIF89a"]}, "image", "images[0]", ""),
     "an image not stored": ({"images": ["0" * 64]}, "image_missing", "images[0]", "stored"),
 }
@@ -380,6 +390,22 @@ async def test_an_image_is_stored_under_its_hash(opened, response, pictures):
     found = await door.get(said["id"])
     assert found is not None
     assert found["images"] == list(event.images)
+
+
+async def test_an_image_elsewhere_is_fetched(opened, response, pictures, image_server):
+    picture = pictures.encoded("PNG")
+    image_server.reply("/images/a.png", picture)
+    image_server.reply("/images/busy.png", b"", "503 Busy")
+    there = f"http://127.0.0.1:{image_server.port}/images/"
+    gateway, door = await opened(fetch={"allow": (there,), "networks": ("127.0.0.1",)})
+    assert (await door.submit(response(images=[{"url": f"{there}a.png"}]))).how == "recorded"
+    [event] = await gateway.events()
+    assert event.images == (hashlib.sha256(picture).hexdigest(),)
+    wrong = [await door.submit(response(images=[{"url": there + name}])) for name in ("none.png", "busy.png")]
+    assert [(told.how, told.again) for told in wrong] == [
+        ("image_not_fetched", False),
+        ("image_unavailable", True),
+    ]
 
 
 async def test_a_full_backlog_is_to_be_tried_again(opened, response, bus):

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 
+from groundwatch.conversations.conversation import ImageUrl
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
@@ -29,14 +30,22 @@ DOMAIN = "groundwatch"
 DETAILS = "grpc-status-details-bin"
 
 _CODES: dict[grpc.StatusCode, tuple[str, ...]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: ("malformed", "invalid", "too_large", "unknown_protocol", "image"),
+    grpc.StatusCode.INVALID_ARGUMENT: (
+        "malformed",
+        "invalid",
+        "too_large",
+        "unknown_protocol",
+        "image",
+        "image_not_allowed",
+        "image_not_fetched",
+    ),
     grpc.StatusCode.FAILED_PRECONDITION: ("image_missing", "erased", "refused", "over"),
     grpc.StatusCode.ALREADY_EXISTS: ("conflict", "run_exists"),
     grpc.StatusCode.NOT_FOUND: ("not_found",),
     grpc.StatusCode.UNAUTHENTICATED: ("unauthenticated",),
     grpc.StatusCode.PERMISSION_DENIED: ("other_tenant", "all_tenants", "not_for_tenants"),
     grpc.StatusCode.RESOURCE_EXHAUSTED: ("backlog", "streams", "watchers", "comparisons"),
-    grpc.StatusCode.UNAVAILABLE: ("unavailable", "unconfirmed"),
+    grpc.StatusCode.UNAVAILABLE: ("unavailable", "unconfirmed", "image_unavailable"),
     grpc.StatusCode.DEADLINE_EXCEEDED: ("slow", "deadline"),
     grpc.StatusCode.UNIMPLEMENTED: ("unimplemented",),
     grpc.StatusCode.INTERNAL: ("internal",),
@@ -132,9 +141,11 @@ def _image(image: pb.Image, index: int) -> Attachment | Refused:
             return image.data
         case "sha256" if DIGEST.match(image.sha256):
             return image.sha256
+        case "url":
+            return ImageUrl(image.url)
         case "sha256":
             return wrong_image(index, "not the SHA-256 of an image in lower-case hex; send the image as data")
-    return wrong_image(index, "has neither sha256 nor data")
+    return wrong_image(index, "has neither sha256 nor data nor url")
 
 
 def result(ended: Recorded | Refused) -> pb.SubmitResult:

@@ -16,6 +16,7 @@ import nats.js.errors
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
+from groundwatch.gateway.fetching.fetcher import Fetcher
 from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.protocols import registry
@@ -64,7 +65,8 @@ class Intake:
         self._metrics = metrics
         self._budgets = budgets
         self._erased = erased
-        self.attachments = Attachments(store, settings.intake, metrics, erased)
+        self.fetcher = Fetcher(settings.fetch, metrics)
+        self.attachments = Attachments(store, settings.intake, metrics, erased, self.fetcher)
         for reason in get_args(Reason):
             metrics.refused.labels(reason)
 
@@ -242,7 +244,7 @@ class Intake:
                     except TransientError as error:
                         digests = Refused(id=response.id, reason="unavailable", message=str(error))
                     if isinstance(digests, Refused):
-                        if not digests.passing or time.monotonic() >= deadline:
+                        if not digests.passing or digests.lasting or time.monotonic() >= deadline:
                             return digests
                         await asyncio.sleep(RETRY_SECONDS)
         except TransientError as error:

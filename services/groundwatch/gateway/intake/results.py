@@ -16,6 +16,9 @@ Reason = Literal[
     "unknown_protocol",
     "image",
     "image_missing",
+    "image_not_allowed",
+    "image_not_fetched",
+    "image_unavailable",
     "conflict",
     "erased",
     "other_tenant",
@@ -25,7 +28,7 @@ Reason = Literal[
 ]
 """Why a response was refused: bounded, since it is a metric's label."""
 
-PASSING: frozenset[Reason] = frozenset({"backlog", "unavailable", "unconfirmed"})
+PASSING: frozenset[Reason] = frozenset({"backlog", "image_unavailable", "unavailable", "unconfirmed"})
 """Reasons that are not the response's fault: the same one may be sent again later."""
 
 

@@ -1,5 +1,6 @@
 """What a caller writes, read into events; its images checked in a process of their own, and stored first."""
 
+import asyncio
 import base64
 import binascii
 import re
@@ -15,6 +16,7 @@ from groundwatch.conversations.conversation import ImageUrl
 from groundwatch.errors import InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.fetching.fetcher import Fetcher
 from groundwatch.gateway.intake.results import Reason, Refused
 from groundwatch.records import (
     Described,
@@ -40,20 +42,33 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     base64: str
 
 
+class SentImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An image as HTTP brings it, where it is not a hash or a data URL: one of the two."""
+
+    base64: str | None = None
+    url: str | None = None
+
+
 Attachment = str | bytes | Encoded | ImageUrl
-"""An image given with a response: the SHA-256 of a stored one, its bytes, those as base64, or where it is."""
+"""An image given with a response: the SHA-256 of a stored one, its bytes, these as base64, or where it is."""
 
 
-def read_attachment(given: str | Encoded, index: int) -> Attachment | Refused:
+def read_attachment(given: str | SentImage, index: int) -> Attachment | Refused:
     """What an item of `images` means: a name is not permission to read a thing."""
-    if isinstance(given, Encoded) or DIGEST.match(given):
+    if isinstance(given, SentImage):
+        if given.base64 is not None and given.url is None:
+            return Encoded(base64=given.base64)
+        if given.url is not None and given.base64 is None:
+            return ImageUrl(given.url)
+        return wrong_image(index, "has neither base64 nor url, or both")
+    if DIGEST.match(given):
         return given
     if url := _DATA_URL.match(given):
         return Encoded(base64=given[url.end() :])
     if given[:5].lower() == "data:":
         message = "only base64 data URLs are read"
     elif _URL.match(given):
-        message = "URLs are not fetched; send the image or its hash"
+        message = 'send the image or its hash, or its address as {"url": "..."}'
     else:
         message = "not the SHA-256 of an image in lower-case hex; paths are not read: send the image"
     return wrong_image(index, message)
@@ -67,7 +82,7 @@ class Sent(Described, frozen=True, kw_only=True):
     """A response as HTTP brings it: the id may be left to us, and images may come inside."""
 
     id: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    images: tuple[str | Encoded, ...] = ()
+    images: tuple[str | SentImage, ...] = ()
 
 
 class SentQuestion(Sent, frozen=True, kw_only=True):
@@ -144,20 +159,29 @@ def _submission(
 def _refused(refusal: Refusal) -> Refused:
     message = refusal.message
     if refusal.field.startswith("images[") and message.startswith("Expected"):
-        message += ' (an image is a SHA-256, a data: URL or {"base64": "..."})'
+        message += ' (an image is a SHA-256, a data: URL, {"base64": "..."} or {"url": "..."})'
     reason: Reason = "invalid" if refusal.field else "malformed"
     return Refused(id=refusal.id, reason=reason, field=refusal.field, message=message)
 
 
 class Attachments:
-    def __init__(self, store: ImageStore, limits: IntakeSettings, metrics: Metrics, erased: Erased) -> None:
+    def __init__(
+        self,
+        store: ImageStore,
+        limits: IntakeSettings,
+        metrics: Metrics,
+        erased: Erased,
+        fetcher: Fetcher,
+    ) -> None:
         self._store = store
         self._erased = erased
         self._limits = limits
         self._metrics = metrics
         self._checks = ImageChecks(limits)
+        self._fetcher = fetcher
 
     async def close(self) -> None:
+        await self._fetcher.close()
         await self._checks.close()
 
     async def store(self, given: bytes | Encoded, sender: str) -> Image:
@@ -185,22 +209,49 @@ class Attachments:
         return all(isinstance(image, str) and self._store.seen(image) for image in images)
 
     async def digests(self, submission: Submission) -> tuple[str, ...] | Refused:
-        """Store what came as bytes and look up the rest. Raises `TransientError` as `store` does."""
-        found: list[str] = []
-        name = submission.response.id
+        """Store what came as bytes, look up the rest, and last fetch what is elsewhere, side by side.
+
+        Raises `TransientError` as `store` does.
+        """
+        found: dict[int, str] = {}
+        name, elsewhere = submission.response.id, list[tuple[int, ImageUrl]]()
         for index, given in enumerate(submission.images):
             try:
                 if isinstance(given, ImageUrl):
-                    return wrong_image(index, "URLs are not fetched; send the image or its hash", name)
-                if not isinstance(given, str):
-                    given = (await self.store(given, submission.sender)).sha256
-                elif not await self._store.has(given):
+                    if refusal := self._fetcher.refusal(given.url):
+                        return wrong_image(index, refusal, name, "image_not_allowed")
+                    elsewhere.append((index, given))
+                elif not isinstance(given, str):
+                    found[index] = (await self.store(given, submission.sender)).sha256
+                elif await self._store.has(given):
+                    found[index] = given
+                else:
                     missing = f"no image {given} is stored: send it to /v1/images first"
                     return wrong_image(index, missing, name, "image_missing")
             except InputError as error:
                 return wrong_image(index, str(error), name)
-            found.append(given)
-        return tuple(found)
+        fetching = (self._fetch(image, index, name, submission.sender) for index, image in elsewhere)
+        for (index, _), fetched in zip(elsewhere, await asyncio.gather(*fetching), strict=True):
+            if isinstance(fetched, Refused):
+                return fetched
+            found[index] = fetched
+        return tuple(found[index] for index in range(len(submission.images)))
+
+    async def _fetch(self, image: ImageUrl, index: int, name: str, sender: str) -> str | Refused:
+        """The digest of the image there, which is stored then."""
+        reason: Reason = "image_not_fetched"
+        try:
+            async with self._fetcher.fetched(image.url, sender, most=self._limits.max_image_bytes) as data:
+                reason = "image"
+                return (await self.store(data, sender)).sha256
+        except InputError as error:
+            return wrong_image(index, str(error), name, reason)
+        except TransientError as error:
+            if reason == "image":
+                raise
+            # Not asked again at once: what is elsewhere is not helped by that.
+            refused = wrong_image(index, str(error), name, "image_unavailable")
+            return msgspec.structs.replace(refused, lasting=True)
 
     def _decode(self, given: Encoded) -> bytes:
         limit = self._limits.max_image_bytes

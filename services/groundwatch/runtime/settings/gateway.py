@@ -1,11 +1,14 @@
 """What can be set of the gateway: its doors, what it accepts, and which share is judged."""
 
-from typing import Annotated, Literal, Self
+import ipaddress
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from groundwatch.errors import InputError
 from groundwatch.protocols import registry
 from groundwatch.runtime.security.same_origin import is_host_pattern
+from groundwatch.runtime.security.urls import read_pattern
 from groundwatch.section import AtLeastOne, Count, Port, Positive, Section, wrong
 
 
@@ -21,6 +24,22 @@ def _protocol(name: str) -> str:
     if name and name not in registry.names():
         raise ValueError(f"no protocol '{name}'; known are {', '.join(registry.names())}")
     return name
+
+
+def _fetchable(pattern: str) -> str:
+    try:
+        read_pattern(pattern)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    return pattern
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"'{text[:64]}' is no network such as 10.1.0.0/16 ({error})") from error
+    return text
 
 
 Hosts = tuple[Annotated[str, AfterValidator(_host)], ...]
@@ -108,6 +127,23 @@ class LoggedCallsSettings(Section):
     max_batch: AtLeastOne = 64 * 1024 * 1024
 
 
+class FetchSettings(Section):
+    """What the gateway fetches by its address, for whoever names it. Times in seconds.
+
+    `allow` lists folders below which all may be fetched: `https://images.example.com/path/`,
+    `https://*.example.com/`, `s3://bucket/prefix/`, `gs://bucket/`, `file:///folder/`; without an entry
+    nothing is. `networks` are those that are not public and may be connected to all the same. `options` are
+    those of obstore for each kind of store.
+    """
+
+    allow: tuple[Annotated[str, AfterValidator(_fetchable)], ...] = ()
+    networks: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    options: dict[Literal["s3", "gs"], dict[str, Any]] = Field(default_factory=dict)
+    seconds: Annotated[float, Field(gt=0, le=8)] = 5.0
+    max_redirects: Annotated[int, Field(ge=0, le=20)] = 3
+    at_once: AtLeastOne = 8
+
+
 class GatewaySettings(Section):
     """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
 
@@ -126,6 +162,7 @@ class GatewaySettings(Section):
     grpc: GrpcSettings = GrpcSettings()
     protocols: tuple[Protocol, ...] = ("faithscore",)
     intake: IntakeSettings = IntakeSettings()
+    fetch: FetchSettings = FetchSettings()
     logged_calls: LoggedCallsSettings = LoggedCallsSettings()
     sampling: tuple[SamplingRule, ...] = ()
 

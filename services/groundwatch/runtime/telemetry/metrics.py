@@ -249,6 +249,7 @@ class Metrics:
     archive_bytes: Gauge
     archive_lag: Gauge
     images: Counter
+    fetches: Counter
     logged_calls: Counter
     images_left_out: Counter
     lost_before_intake: Counter

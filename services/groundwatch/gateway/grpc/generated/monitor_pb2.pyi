@@ -68,12 +68,14 @@ REPLAY_STATUS_IMPORTING: ReplayStatus
 REPLAY_STATUS_DELETING: ReplayStatus
 
 class Image(_message.Message):
-    __slots__ = ("sha256", "data")
+    __slots__ = ("sha256", "data", "url")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
     sha256: str
     data: bytes
-    def __init__(self, sha256: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+    url: str
+    def __init__(self, sha256: _Optional[str] = ..., data: _Optional[bytes] = ..., url: _Optional[str] = ...) -> None: ...
 
 class KnownFact(_message.Message):
     __slots__ = ("text", "holds")
