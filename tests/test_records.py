@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.errors import FileFormatError
 from groundwatch.events import ResponseRecorded
-from groundwatch.records import Limits, Record, Refusal, convert_record, read_file, read_lines, read_record
+from groundwatch.records import Limits, Record, Refusal, convert_record, read_record, split_lines
 
 GOOD: dict[str, object] = {"id": "1", "model": "m", "answer": "A cat."}
 
@@ -118,15 +116,10 @@ def test_one_bad_line_leaves_the_others_alone():
         + b"\n"
         + line(id="2")
     )
-    found = list(read_lines(stream, Limits(line=400)))
+    found = [(number, read_record(text, Limits(line=400))) for number, text in split_lines(stream, 400)]
     assert [number for number, _ in found] == [1, 4, 5, 6]
     assert [type(one) for _, one in found] == [ResponseRecorded, Refusal, Refusal, ResponseRecorded]
     assert "more than 400 bytes" in str(found[2][1])
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path):
-    with pytest.raises(FileFormatError, match=r"nowhere\.jsonl: cannot be read"):
-        list(read_file(tmp_path / "nowhere.jsonl"))
 
 
 VALUES = st.recursive(

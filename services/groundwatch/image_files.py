@@ -166,26 +166,32 @@ def _webp(data: bytes) -> ImageFile:
 
 
 class ImageFolders:
-    """Folders that images are read from, by links within them too; a name is relative to the first."""
+    """Folders that images are read from, by links within them too.
+
+    A name is relative to the first of them that has such a file.
+    """
 
     def __init__(self, folders: Sequence[Path], *, max_bytes: int) -> None:
-        self._base = folders[0]
+        self._folders = folders
         self._real = [os.path.realpath(folder) for folder in folders]
         self._max_bytes = max_bytes
 
     def find(self, name: str) -> Path:
         """Where the name leads. Raises `InputError` where that is outside of the folders."""
-        try:
-            real = os.path.realpath(self._base / name)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{name[:300]} is no name of a file ({error})") from error
-        for folder in self._real:
-            if os.path.commonpath([folder, real]) == folder:
-                return Path(real)
-        raise InputError(
-            f"{name[:300]} leads out of {self._base}: only images there are read, and in folders that "
-            "are named for images"
-        )
+        inside: list[str] = []
+        for base in self._folders:
+            try:
+                real = os.path.realpath(base / name)
+            except (OSError, ValueError) as error:
+                raise InputError(f"{name[:300]} is no name of a file ({error})") from error
+            if any(os.path.commonpath([folder, real]) == folder for folder in self._real):
+                inside.append(real)
+        if not inside:
+            raise InputError(
+                f"{name[:300]} leads out of {self._folders[0]}: only images there are read, and in "
+                "folders that are named for images"
+            )
+        return Path(next(filter(os.path.lexists, inside), inside[0]))
 
     def read(self, name: str) -> bytes:
         """The bytes of the image. Raises `InputError`; `FileNotFoundError` where there is no such file."""

@@ -12,12 +12,11 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, FileFormatError
+from groundwatch.errors import UNDECODED
 from groundwatch.events import Reference, ResponseRecorded
 from groundwatch.times import LAST
 
@@ -125,7 +124,7 @@ def read_record(line: bytes, limits: Limits = DEFAULT_LIMITS) -> ResponseRecorde
 def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits) -> R | Refusal:
     """Decode with a reader of one's own, with refusals in the words that all readers share."""
     if len(line) > limits.line:
-        return Refusal(message=f"the record has more than {limits.line} bytes")
+        return too_long(limits.line)
     try:
         found = decoder.decode(line)
         return misspelt(_KEYS.decode(line), type(found)) or found
@@ -137,6 +136,10 @@ def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits)
         return Refusal(message="is nested too deeply to be read")
     except msgspec.DecodeError as error:
         return _lone_surrogate(line) or Refusal(message=f"not JSON ({error})")
+
+
+def too_long(most: int) -> Refusal:
+    return Refusal(message=f"the record has more than {most} bytes")
 
 
 def convert_record(values: dict[str, Any], kind: type[R]) -> R | Refusal:
@@ -206,36 +209,23 @@ def recorded(record: Described, name: str, images: tuple[str, ...]) -> ResponseR
     )
 
 
-def read_lines(
-    stream: BinaryIO, limits: Limits = DEFAULT_LIMITS
-) -> Iterator[tuple[int, ResponseRecorded | Refusal]]:
-    """Read records from lines, each with its line number from 1; empty lines are skipped.
+def split_lines(stream: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers from 1; empty ones are skipped.
 
-    Never holds more than one line, and of a line that is too long only its start.
+    Never holds more than one line, and of one of more than `most` bytes only its start, which is longer too.
     """
     number = 0
-    while line := stream.readline(limits.line + 2):
+    while line := stream.readline(most + 2):
         number += 1
-        while not line.endswith(b"\n") and len(line) > limits.line:
-            rest = stream.readline(limits.line + 2)
+        while not line.endswith(b"\n") and len(line) > most:
+            rest = stream.readline(most + 2)
             if rest.endswith(b"\n") or not rest:
                 break
         stripped = line.rstrip(b"\r\n")
         if number == 1:
             stripped = stripped.removeprefix(b"\xef\xbb\xbf")
         if stripped.strip():
-            yield number, read_record(stripped, limits)
-
-
-def read_file(
-    path: str | Path, limits: Limits = DEFAULT_LIMITS
-) -> Iterator[tuple[int, ResponseRecorded | Refusal]]:
-    """`read_lines` of a file; raises `FileFormatError` when it cannot be read."""
-    try:
-        with Path(path).open("rb") as stream:
-            yield from read_lines(stream, limits)
-    except OSError as error:
-        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
+            yield number, stripped
 
 
 def check_record(record: Described, name: str, images: Sequence[object], limits: Limits) -> Refusal | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groundwatch.client.sending import converted
+from groundwatch.client.files import AnswerFile
 from groundwatch.errors import FileFormatError
 from groundwatch.evaluation.judging import Responses
 
@@ -67,7 +67,8 @@ def test_lines_are_left_as_they_are(tmp_path: Path) -> None:
     neither = (b"no json, no table\n", b"a;b\rc\xa6\n")
     for content in (b"", b"\n", b'{"id": "1"}\n', *neither, b'\n{"conversations": '):
         path.write_bytes(content)
-        assert converted(path) is None, content
+        lines = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
+        assert list(AnswerFile(path)) == lines, content
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -133,7 +134,6 @@ def test_another_programs_records_are_told_how_to_convert(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     ("content", "what", "reading"),
     [
-        (b"PAR1\x15\x04", "is Parquet", "read_parquet("),
         (b"PK\x03\x04\x14\x00", "Excel workbook", "read_excel("),
         (b"index\tquestion\tprediction\n1\tWhat?\tA dog.\n", "VLMEvalKit", "read_csv("),
     ],

@@ -54,12 +54,6 @@ def auth(
             help="Also an authority and a certificate for servers of this name or address; repeatable.",
         ),
     ] = None,
-    tenant: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Also a user that may publish responses of this tenant; repeatable."
-        ),
-    ] = None,
     rotate: Annotated[
         list[str] | None,
         typer.Option(metavar="USER", help="A new seed for this user; the server takes the former one too."),
@@ -71,9 +65,7 @@ def auth(
     as_json: JsonOption = False,
 ) -> None:
     """Write users, rights and seeds for the NATS server into a folder; talks to no server."""
-    wrote = write_auth(
-        folder, rotate=rotate or [], retire=retire or [], hosts=tls or [], tenants=tenant or []
-    )
+    wrote = write_auth(folder, rotate=rotate or [], retire=retire or [], hosts=tls or [])
     if as_json:
         print_json({one.path: one.change for one in wrote})
         return

@@ -14,7 +14,7 @@ import typer
 from groundwatch.cli.options import BaselineOption, ConfigOption, Configured, JsonOption, serve_metrics
 from groundwatch.cli.output import bars, print_json, print_json_line, render_numbers, say, show_published
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.judging import judge_file, read_responses
+from groundwatch.evaluation.judging import Responses, judge_file, read_responses
 from groundwatch.events import Strategy
 from groundwatch.probing import suites
 from groundwatch.probing.probe import Canary, Plan, Probed, RoundTold, probe, send, with_engines
@@ -38,9 +38,10 @@ def score(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Recorded responses (JSON lines: id, model, prompt, answer, images, reference, tags) or "
-            "FaithScore's annotations, whose facts are then the reference. With --recorded: judgements, in "
-            "the format that the work published, or outcomes, as --out writes them."
+            help="Recorded responses (JSON lines, a JSON array, CSV or Parquet with id, model, prompt, "
+            "answer, images, reference, tags; a folder of images with metadata.csv), an export of Langfuse, "
+            "Phoenix or LiteLLM, or FaithScore's annotations, whose facts are then the reference. With "
+            "--recorded: judgements, in the format that the work published, or outcomes of --out."
         ),
     ],
     recorded: Annotated[
@@ -60,8 +61,12 @@ def score(
         ),
     ] = "",
     images: Annotated[
-        Path | None, typer.Option(help="A folder of images for judges that look, by SHA-256 or file name.")
+        Path | None,
+        typer.Option(
+            help="A folder of images for judges that look, by SHA-256 or file name, besides the file's own."
+        ),
     ] = None,
+    model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
     annotation: Annotated[
         Path | None, typer.Option(help="valor, tri-he, pope: the benchmark's own annotation of the images.")
     ] = None,
@@ -108,6 +113,7 @@ def score(
         "--engine": engine,
         "--judge": judge,
         "--images": images,
+        "--model": model,
         "--annotation": annotation,
         "--published": published,
     }
@@ -142,7 +148,17 @@ def score(
         print_json(result) if as_json else render_numbers(result, Console())
         return
     found = registry.get(protocol)
-    responses = read_responses(found.name, file, annotation, limits(settings.gateway.intake))
+    responses = read_responses(
+        found.name,
+        file,
+        annotation,
+        limits(settings.gateway.intake),
+        model=model,
+        without_image=settings.gateway.logged_calls.without_image,
+    )
+    if isinstance(responses, Responses):
+        for line in responses.told.lines():
+            say(f"{file}: {line}", err=True)
     report = Report(by=by, baseline=baseline)
     with bars() as tell:
         progress = partial(tell, f"judging with {found.name}")

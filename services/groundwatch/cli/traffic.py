@@ -19,6 +19,7 @@ from groundwatch.cli.options import (
     WithHistory,
 )
 from groundwatch.cli.output import print_json, progress_bar, say, show_published
+from groundwatch.client.files.calls import Told
 from groundwatch.client.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
@@ -47,7 +48,11 @@ SHOWN = 20
 def submit(
     settings: Configured,
     file: Annotated[
-        Path, typer.Argument(help="Recorded responses (JSON lines), or answers in a published format.")
+        Path,
+        typer.Argument(
+            help="Recorded responses (JSON lines, a JSON array, CSV, Parquet, a folder of images with "
+            "metadata.csv), an export of Langfuse, Phoenix or LiteLLM, or answers in a published format."
+        ),
     ],
     to: Annotated[str, typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.")] = "",
     model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
@@ -73,7 +78,7 @@ def submit(
             raise UsageError(f"{where}: start one with groundwatch up, or say --to URL of a gateway")
         to = found.gateway
 
-    async def work() -> Sent:
+    async def work() -> tuple[Sent, Told]:
         with progress_bar(quiet=as_json) as progress:
             sender = Sender(
                 to,
@@ -82,15 +87,18 @@ def submit(
                 tenant=tenant,
                 images=images or (),
                 max_image_bytes=settings.gateway.intake.max_image_bytes,
-                published=registry.published_answers(file),
+                published=None if file.is_dir() else registry.published_answers(file),
+                without_image=settings.gateway.logged_calls.without_image,
             )
             async with sender:
                 task = progress.add_task("sending", total=sender.total)
                 async for done in sender.send():
                     progress.update(task, completed=done)
-                return sender.result
+                return sender.result, sender.told
 
-    sent = run(work())
+    sent, told = run(work())
+    for line in told.lines():
+        say(f"{file}: {line}", err=True)
     if as_json:
         print_json(sent)
     else:

@@ -5,26 +5,32 @@ Planted are errors in true sentences of the demo's scenes. Their references are 
 facts that the scenes also list, which would tell the judge what to look for.
 """
 
+import base64
+import binascii
 import contextlib
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import nats.js.errors
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from groundwatch.client.sending import converted
+from groundwatch.client.files import AnswerFile, Record
+from groundwatch.client.files.calls import Told, WithoutImage
 from groundwatch.demo.scenes import Scene, load_scenes
-from groundwatch.errors import FileFormatError, InputError, UsageError, told_to_user
+from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError, told_to_user
 from groundwatch.events import LIVE, Decision, Reference, ResponseRecorded, ResponseScored, response_key
-from groundwatch.image_files import read_image_file
+from groundwatch.image_files import ImageFolders, read_image_file
 from groundwatch.language.subsentences import Span, split
+from groundwatch.models.engines import LoadImage
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.method import IMAGE_ENDINGS
@@ -40,7 +46,7 @@ from groundwatch.protocols.planted import (
     rank,
 )
 from groundwatch.protocols.published import Place
-from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_file, read_record
+from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_record
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings, StageSettings
@@ -54,36 +60,92 @@ class Responses:
     """The responses of a file, read anew each time: a long file is never held as a whole.
 
     Raises `FileFormatError` for the first line that is wrong, naming file, line and key, before anything
-    is judged.
+    is judged. Images that the file itself holds are kept in a folder until the responses are gone.
     """
 
-    def __init__(self, path: str | Path, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: str | Path,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        model: str = "",
+        without_image: WithoutImage = "decline",
+    ) -> None:
         self._limits = limits
-        self._published = registry.published_answers(Path(path))
-        self._count = sum(1 for _ in self)
+        self._file = AnswerFile(
+            Path(path),
+            model=model,
+            published=None if Path(path).is_dir() else registry.published_answers(Path(path)),
+            without_image=without_image,
+            max_line=limits.line,
+        )
+        self.folder = self._file.path.parent
+        self._held: TemporaryDirectory[str] | None = None
+        self._count = sum(1 for _ in self._read(keep=False))
+
+    @property
+    def told(self) -> Told:
+        """What was not in the file."""
+        return self._file.told
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[ResponseRecorded]:
-        if self._published is not None:
-            yield from self._published
-            return
-        lines = converted(Path(self._path))
-        records = (
-            read_file(self._path, self._limits)
-            if lines is None
-            else ((number, read_record(line, self._limits)) for number, line in lines)
-        )
-        for number, found in records:
+        return self._read(keep=True)
+
+    def held(self, image: str) -> Path | None:
+        """Where an image lies that the file itself holds."""
+        if self._held is None or not _DIGEST.fullmatch(image):
+            return None
+        path = Path(self._held.name, image)
+        return path if path.exists() else None
+
+    def _read(self, *, keep: bool) -> Iterator[ResponseRecorded]:
+        for number, record in self._file:
+            found = self._response(record, keep=keep)
             if isinstance(found, Refusal):
-                raise FileFormatError(self._path, str(found), line=number)
+                raise FileFormatError(self._file.path, str(found), line=number)
             yield found
 
+    def _response(self, record: Record, *, keep: bool) -> ResponseRecorded | Refusal:
+        if isinstance(record, Refusal):
+            return record
+        if isinstance(record, bytes):
+            if b'"data:' not in record and b'"base64"' not in record:
+                return read_record(record, self._limits)
+            try:
+                values = msgspec.json.decode(record)
+            except UNDECODED:
+                return read_record(record, self._limits)
+            if not isinstance(values, dict):
+                return read_record(record, self._limits)
+            record = values
+        images = record.get("images")
+        if isinstance(images, list):
+            for index, image in enumerate(images):
+                try:
+                    data = inline_image(image)
+                except InputError as error:
+                    name = str(record.get("id", ""))[:256]
+                    return Refusal(field=f"images[{index}]", message=str(error), id=name)
+                if data is not None:
+                    images[index] = self._hold(data) if keep else hashlib.sha256(data).hexdigest()
+        return read_record(msgspec.json.encode(record), self._limits)
 
-DIGEST = 64
-"""Hex digits of a SHA-256."""
+    def _hold(self, image: bytes) -> str:
+        digest = hashlib.sha256(image).hexdigest()
+        with told_to_user("images of the file cannot be kept while they are judged"):
+            if self._held is None:
+                self._held = TemporaryDirectory(prefix="groundwatch-images-")
+            path = Path(self._held.name, digest)
+            if not path.exists():
+                path.write_bytes(image)
+        return digest
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
 class ImageFolder:
@@ -102,7 +164,7 @@ class ImageFolder:
 
     async def load(self, image: str) -> tuple[bytes, str]:
         """Bytes and media type. Raises `FileNotFoundError` when there is none, `InputError` for no image."""
-        found = self._digests().get(image) if len(image) == DIGEST else None
+        found = self._digests().get(image) if _DIGEST.fullmatch(image) else None
         if found is None and image == Path(image).name:
             found = self._stems.get(image, self._folder / image)
         if found is None or found.is_symlink() or not found.is_file():
@@ -123,20 +185,64 @@ class ImageFolder:
         return read_image_file(path, max_bytes=self._limits.max_image_bytes)
 
 
+def inline_image(image: object) -> bytes | None:
+    """The bytes of an image that a record itself holds. Raises `InputError` for what is no base64."""
+    if isinstance(image, bytes):
+        return image
+    text = image.get("base64") if isinstance(image, dict) else image
+    if not isinstance(text, str) or (text is image and not _DATA_URL.match(text)):
+        return None
+    try:
+        return base64.b64decode("".join(text[text.find(",") + 1 :].split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"not base64: {error}") from error
+
+
 async def no_images(image: str) -> tuple[bytes, str]:
     """Stands for a folder of images where none was given."""
     raise FileNotFoundError(f"{image}: no folder of images was given")
 
 
+def images_of(
+    responses: Sequence[ResponseRecorded] | Responses, folder: Path | None, limits: IntakeSettings
+) -> LoadImage:
+    """Loads an image of these responses: what the file holds, or of `folder`, or from beside the file."""
+    named = no_images if folder is None else ImageFolder(folder, limits).load
+    if not isinstance(responses, Responses):
+        return named
+    places = [responses.folder] if folder is None else [responses.folder, folder]
+    beside = ImageFolders(places, max_bytes=limits.max_image_bytes)
+
+    async def load(image: str) -> tuple[bytes, str]:
+        if (path := responses.held(image)) is not None:
+            checked = check_image(read_image_file(path, max_bytes=limits.max_image_bytes), limits)
+            return checked.data, checked.media_type
+        try:
+            return await named(image)
+        except FileNotFoundError:
+            checked = check_image(beside.read(image), limits)
+            return checked.data, checked.media_type
+
+    return load
+
+
 def read_responses(
-    protocol: str, file: Path, annotation: Path | None, limits: Limits
+    protocol: str,
+    file: Path,
+    annotation: Path | None,
+    limits: Limits,
+    *,
+    model: str = "",
+    without_image: WithoutImage = "decline",
 ) -> Sequence[ResponseRecorded] | Responses:
     if annotation is None:
-        return Responses(file, limits)
+        return Responses(file, limits, model=model, without_image=without_image)
     annotate = registry.method(protocol).annotate
     if annotate is None:
         raise UsageError(f"{protocol} takes no annotation of a benchmark", "annotation")
-    return annotate(file, annotation, lambda path: Responses(path, limits))
+    return annotate(
+        file, annotation, lambda path: Responses(path, limits, model=model, without_image=without_image)
+    )
 
 
 async def judge_file(
@@ -150,8 +256,7 @@ async def judge_file(
 ) -> None:
     """Give each outcome to `take`, and to the file `out`, a line each."""
     judging_stage(protocol)
-    loader = no_images if images is None else ImageFolder(images, settings.gateway.intake).load
-    pipeline = Pipeline(settings, load_image=loader)
+    pipeline = Pipeline(settings, load_image=images_of(responses, images, settings.gateway.intake))
     encoder = msgspec.json.Encoder()
     try:
         with ExitStack() as stack:

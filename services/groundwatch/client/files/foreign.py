@@ -1,0 +1,67 @@
+"""Files of other programs that are not read: what they are, and the command that converts them.
+
+They say nothing of a model or call its fields otherwise; guessed, the figures would be of something else.
+"""
+
+import shlex
+from collections.abc import Collection, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groundwatch.errors import FileFormatError
+
+_EXCEL = b"PK\x03\x04"
+_GZIP = b"\x1f\x8b"
+_COLUMNS = "['id', 'model', 'prompt', 'answer']"
+_CALLED = "{'index': 'id', 'question': 'prompt', 'prediction': 'answer'}"
+"""VLMEvalKit's columns as ours."""
+
+
+class _Foreign(msgspec.Struct, frozen=True):
+    """Another program's records: keys that tell them, what they are, and one of them as ours, for jq."""
+
+    keys: frozenset[str]
+    what: str
+    jq: str
+
+
+_FOREIGN = msgspec.toml.decode(
+    resources.files("groundwatch.client.files").joinpath("foreign.toml").read_bytes(),
+    type=dict[str, list[_Foreign]],
+)["foreign"]
+
+
+def refuse_binary(path: Path, start: bytes) -> None:
+    if start.startswith(_GZIP):
+        raise FileFormatError(path, f"is compressed: run gunzip {shlex.quote(str(path))}")
+    if start.startswith(_EXCEL):
+        convert = _by_pandas(path, "read_excel({path!r})")
+        raise FileFormatError(
+            path, f"is an Excel workbook or another zip archive, which is not read. {convert}"
+        )
+
+
+def refuse_record(path: Path, record: Mapping[str, Any], *, array: bool) -> None:
+    if {"model", "answer"} <= record.keys():
+        return
+    for one in _FOREIGN:
+        if one.keys <= record.keys():
+            command = f"jq -c {shlex.quote(('.[] | ' if array else '') + one.jq)} {shlex.quote(str(path))}"
+            raise FileFormatError(path, f"holds {one.what}. To convert it: {command} > answers.jsonl")
+
+
+def refuse_table(path: Path, columns: Collection[str], reading: str) -> None:
+    """`reading` is how pandas reads it, such as `read_csv({path!r})`."""
+    if {"index", "question", "prediction"} <= set(columns) and not {"id", "answer"} <= set(columns):
+        raise FileFormatError(path, f"holds {_FOREIGN[-1].what}. {_by_pandas(path, reading)}")
+
+
+def _by_pandas(path: Path, reading: str) -> str:
+    code = (
+        f"import pandas as p; p.{reading.format(path=str(path))}.rename(columns={_CALLED})"
+        f".assign(model='MODEL')[{_COLUMNS}].to_csv('answers.csv', index=False)"
+    )
+    return f"To convert it, with its own names of columns: python -c {shlex.quote(code)}"
