@@ -16,6 +16,7 @@ from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
 from groundwatch.topology import (
     CHANNELS,
     CONSUMERS,
+    GATEWAY,
     HEADERS,
     MAX_TOKEN,
     STAGES,
@@ -27,6 +28,7 @@ from groundwatch.topology import (
     run_subjects,
     stream,
     subject_of,
+    tenant_permissions,
 )
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -60,6 +62,7 @@ def overlap(first: str, second: str) -> bool:
 def all_subjects(run: str) -> list[str]:
     """One subject of every kind, stage and protocol."""
     found = [subject_of("recorded", run, KEY), subject_of("asked", run, "captioning", KEY)]
+    found += [subject_of("intake", f"tenant-of-{run}")]
     for protocol in PROTOCOLS:
         found += [subject_of("outcome", run, protocol, KEY), subject_of("alarm", run, protocol, KEY)]
         found += [
@@ -68,7 +71,7 @@ def all_subjects(run: str) -> list[str]:
             for stage in STAGES
         ]
         found += [subject_of("chain", run, stage, protocol, KEY, step) for stage in STAGES for step in "12"]
-    found += [subject_of(kind, stage, run, KEY) for kind in ("dead", "retry") for stage in STAGES]
+    found += [subject_of(kind, stage, run, KEY) for kind in ("dead", "retry") for stage in (GATEWAY, *STAGES)]
     return found
 
 
@@ -94,6 +97,13 @@ def test_the_longest_names_fit_the_line_that_nats_takes():
     subject = subject_of("chain", longest, longest, longest, longest, "1000")
     assert len(f"$JS.API.CONSUMER.CREATE.{longest}.{longest}.{subject}") < MAX_SUBJECTS - MAX_TOKEN
     assert parse_subject(subject) is not None
+
+
+@given(tenant=token)
+def test_a_tenants_subject_says_whose_it_is(tenant):
+    assert parse_subject(subject_of("intake", tenant)) == Address("intake", "live", "", tenant=tenant)
+    rights = tenant_permissions(tenant)
+    assert (rights.publish, rights.subscribe) == ((f"gw.intake.{tenant}",), (f"_INBOX_tenant-{tenant}.>",))
 
 
 @given(run=token, stage=token, protocol=token, key=token)
@@ -178,8 +188,9 @@ def test_consumers_of_a_work_queue_do_not_share_messages():
 
 
 def test_every_stage_has_a_consumer_and_one_for_retries():
-    assert {spec.name for spec in CONSUMERS} == {*STAGES, *(f"{stage}-retry" for stage in STAGES)}
-    assert {spec.service for spec in CONSUMERS} == set(STAGES)
+    services = (GATEWAY, *STAGES)
+    assert {spec.name for spec in CONSUMERS} == {*services, *(f"{one}-retry" for one in services)}
+    assert {spec.service for spec in CONSUMERS} == set(services)
 
 
 def test_stages_are_those_that_routes_name():

@@ -17,6 +17,7 @@ import msgspec
 
 from groundwatch import __version__, events
 from groundwatch.events import Event
+from groundwatch.gateway.intake.submissions import Sent
 from groundwatch.topology import (
     CHANNELS,
     COMMAND_LINE,
@@ -42,6 +43,7 @@ ABOUT = (
 )
 
 PARAMETERS = {
+    "tenant": "The tenant whose response it is; its users may publish on no other subject",
     "run": "The run: `live`, or the name of a replay",
     "stage": "The service that the event is on its way to, or that could not process it",
     "protocol": "The evaluation protocol",
@@ -50,6 +52,9 @@ PARAMETERS = {
     "of an alarm, over model, category and judges",
 }
 """What the variable tokens of subjects mean."""
+
+TENANTS = "tenant"
+"""Who publishes what no service does: users of tenants, which `groundwatch admin auth --tenant` makes."""
 
 CORRELATION = {
     "description": "Repeats of one event have the same id",
@@ -73,7 +78,7 @@ def events_schema() -> dict[str, Any]:
         "title": "groundwatch events",
         "description": "What travels between the services of groundwatch, as JSON. Unknown fields are "
         "ignored, absent ones have their defaults.",
-        "$defs": _components("#/$defs/{name}"),
+        "$defs": _components("#/$defs/{name}", event_types()),
     }
 
 
@@ -99,7 +104,7 @@ def asyncapi() -> dict[str, Any]:
         "operations": dict(_operations()),
         "components": {
             "messages": {name: one for channel in CHANNELS for name, one in _messages(channel).items()},
-            "schemas": _draft7(_components("#/components/schemas/{name}")),
+            "schemas": _draft7(_components("#/components/schemas/{name}", (*event_types(), Sent))),
         },
     }
 
@@ -119,8 +124,7 @@ def write(folder: Path = FOLDER) -> None:
         (folder / name).write_bytes(content)
 
 
-def _components(template: str) -> dict[str, Any]:
-    types = event_types()
+def _components(template: str, types: tuple[type[msgspec.Struct], ...]) -> dict[str, Any]:
     _, found = msgspec.json.schema_components(types, ref_template=template)
     for schema in found.values():
         if "description" in schema:
@@ -162,7 +166,9 @@ def _channel(channel: ChannelSpec) -> dict[str, Any]:
 
 def _messages(channel: ChannelSpec) -> dict[str, dict[str, Any]]:
     """The channel's messages by name; headers belong to the channel, so no two channels share one."""
-    shared = {"headers": _headers(channel), "correlationId": CORRELATION}
+    shared: dict[str, Any] = {"headers": _headers(channel)}
+    if HEADER_MESSAGE_ID in channel.headers:
+        shared["correlationId"] = CORRELATION
     if not channel.events:
         return {
             f"{channel.name.capitalize()}Event": {
@@ -176,7 +182,7 @@ def _messages(channel: ChannelSpec) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "name": name,
-            "title": _flowing(getattr(events, name).__doc__ or "").partition("\n")[0],
+            "title": _flowing(getattr(events, name, Sent).__doc__ or "").partition("\n")[0],
             "contentType": "application/json",
             **shared,
             "payload": {"$ref": f"#/components/schemas/{name}"},
@@ -196,7 +202,10 @@ def _headers(channel: ChannelSpec) -> dict[str, Any]:
 
 
 def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each service does on each channel, service by service."""
+    """What each service does on each channel, service by service; and tenants, on theirs."""
+    for channel in CHANNELS:
+        if not channel.publishers:
+            yield f"{TENANTS}.send.{channel.name}", _operation(TENANTS, "send", channel, "Sends")
     for service in (GATEWAY, *STAGES, COMMAND_LINE):
         for channel in CHANNELS:
             for consumer in CONSUMERS:

@@ -181,6 +181,26 @@ async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None,
     assert b"r-gone" not in msgspec.json.encode(stone)
 
 
+async def test_what_was_published_and_never_recorded_is_gone_too(
+    bus: Bus, clean_streams: None, stores: Stores
+):
+    """It has no key in its subject; neither has its dead letter."""
+    for number, name in enumerate(("r-gone", "r-stays")):
+        body = {"id": name, "model": "m", "answer": f"The secret of {name}"}
+        await bus.js.publish("gw.intake.acme", msgspec.json.encode(body), headers={HEADER_ORIGIN: "gw.x.y"})
+        origin = {HEADER_ORIGIN: "gw.intake.acme", HEADER_REASON: "bad_input: x"}
+        await bus.js.publish(
+            subject_of("dead", "gateway", LIVE, f"d{number}"), msgspec.json.encode(body), headers=origin
+        )
+    done = await Eraser(bus.js, subject("r-gone", "acme", None), stores, wait=5).erase(verify=True)
+    assert done.counts == {"GW_DEAD": 1, "GW_INTAKE": 1}
+    assert done.proof is not None and done.proof.found == ()
+    done = await Eraser(bus.js, subject(None, "other", None), stores, wait=5).erase()
+    assert done.counts == {}
+    done = await Eraser(bus.js, subject(None, "acme", None), stores, wait=5).erase()
+    assert done.counts == {"GW_DEAD": 1, "GW_INTAKE": 1}
+
+
 async def test_the_search_finds_what_a_purge_leaves(bus: Bus, clean_streams: None, stores: Stores):
     """No proof that cannot fail: bytes that the server keeps beneath a purge are found."""
     await bus.create(recorded(response("r-stays")))

@@ -20,6 +20,8 @@ from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import PROVISIONER
 
 START_SECONDS = 20.0
+TENANTS = ("acme", "other")
+"""Those that have users of their own."""
 
 
 class Secured(msgspec.Struct, frozen=True):
@@ -49,7 +51,7 @@ class Secured(msgspec.Struct, frozen=True):
 def secured(folder: Path) -> Iterator[Secured]:
     """Started, provisioned as the provisioning user, and stopped at the end."""
     auth, port = folder / "auth", free_port()
-    write_auth(auth, hosts=["127.0.0.1", "localhost"])
+    write_auth(auth, hosts=["127.0.0.1", "localhost"], tenants=TENANTS)
     config = folder / "nats.conf"
     config.write_text(
         f'host: "127.0.0.1"\nport: {port}\nmax_payload: 8388608\n'

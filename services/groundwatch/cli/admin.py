@@ -54,6 +54,12 @@ def auth(
             help="Also an authority and a certificate for servers of this name or address; repeatable.",
         ),
     ] = None,
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Also a user that may publish responses of this tenant; repeatable."
+        ),
+    ] = None,
     rotate: Annotated[
         list[str] | None,
         typer.Option(metavar="USER", help="A new seed for this user; the server takes the former one too."),
@@ -65,7 +71,9 @@ def auth(
     as_json: JsonOption = False,
 ) -> None:
     """Write users, rights and seeds for the NATS server into a folder; talks to no server."""
-    wrote = write_auth(folder, rotate=rotate or [], retire=retire or [], hosts=tls or [])
+    wrote = write_auth(
+        folder, rotate=rotate or [], retire=retire or [], hosts=tls or [], tenants=tenant or []
+    )
     if as_json:
         print_json({one.path: one.change for one in wrote})
         return

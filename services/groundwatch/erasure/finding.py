@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import re
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ OF_A_KEY = {
 }
 """Subjects of a response, by stream."""
 
-NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.DEAD, topology.RETRY)
+NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.INTAKE, topology.DEAD, topology.RETRY)
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _NESTED = ("response", "extracted")
@@ -102,10 +102,34 @@ def subject(response: str | None, tenant: str | None, image: str | None) -> Subj
     )
 
 
-def owner_key(subject: str, headers: Mapping[str, str]) -> str:
-    """The key of the response that a message is about, by its subject; of a dead letter, by its origin's."""
-    address = topology.parse_subject(headers.get(topology.HEADER_ORIGIN) or subject)
-    return address.key if address is not None else ""
+def owner_key(read: Read) -> str:
+    """The key of the response that a message is about, by its subject; of a dead letter, by its origin's.
+
+    Of what was only published and never recorded, by what stands in it.
+    """
+    address = _address(read)
+    if address is None or address.kind != "intake":
+        return address.key if address is not None else ""
+    try:
+        found: Any = msgspec.json.decode(read.data)
+    except UNDECODED:
+        return ""
+    name = found.get("id") if isinstance(found, dict) else None
+    return response_key(address.tenant, name) if isinstance(name, str) and name else ""
+
+
+def owner_tenant(read: Read) -> str | None:
+    """The tenant that a message is of; None for one that names none."""
+    address = _address(read)
+    if address is not None and address.kind == "intake":
+        return address.tenant
+    return tenant_of(read.data)
+
+
+def _address(read: Read) -> topology.Address | None:
+    """What the subject says, of a dead letter that of its origin. Elsewhere headers are the senders'."""
+    headers = {} if read.subject.startswith(f"{topology.PREFIX}.intake.") else read.headers
+    return topology.parse_subject(headers.get(topology.HEADER_ORIGIN) or read.subject)
 
 
 def tenant_of(data: bytes) -> str | None:
@@ -137,13 +161,13 @@ async def find(js: JetStreamContext, subject: Subject) -> AsyncIterator[Found]:
     """Every message of a response or of a whole tenant, of all that there are. Raises what NATS raises."""
     keys = {subject.key} if subject.kind == "response" else set[str]()
     tenant = subject.tenant if subject.kind == "tenant" else None
-    for stream in (*OF_A_KEY, topology.DEAD, topology.RETRY):
+    for stream in (*OF_A_KEY, topology.INTAKE, topology.DEAD, topology.RETRY):
         patterns = OF_A_KEY.get(stream, ()) if tenant is None else ()
         own = [one.format(subject.key) for one in patterns]
         for subjects in own or channels_of(stream):
             async for read in read_stream(js, stream, subjects=(subjects,)):
-                key = subject.key if own else owner_key(read.subject, read.headers)
-                if key in keys or (tenant is not None and tenant_of(read.data) == tenant):
+                key = subject.key if own else owner_key(read)
+                if key in keys or (tenant is not None and owner_tenant(read) == tenant):
                     if stream in OF_A_KEY:
                         keys.add(key)
                     yield _found(stream, read, key)

@@ -12,7 +12,7 @@ from nats.js import JetStreamContext
 
 from groundwatch import topology
 from groundwatch.erasure.erasing import drop_from_archive, forget_judgements, overwrite
-from groundwatch.erasure.finding import Stores, channels_of, owner_key, still_named, tenant_of
+from groundwatch.erasure.finding import Stores, channels_of, owner_key, owner_tenant, still_named
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.services.tasks import PASSING, SupervisedTask, until_set
@@ -108,7 +108,7 @@ async def _too_old(
         ):
             if read.time > now - shortest * topology.DAY:
                 break
-            days = (by_tenant.get(tenant_of(read.data) or "") if by_tenant else None) or general
+            days = (by_tenant.get(owner_tenant(read) or "") if by_tenant else None) or general
             if days and read.time <= now - days * topology.DAY:
                 found.append(read.sequence)
     return found
@@ -179,12 +179,14 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
     names = {stone.name for stone in fresh}
     tenants = any(stone.kind == "tenant" for stone in fresh)
     keys: set[str] = set()
-    for stream in (*STREAMS.values(), topology.RETRY):
+    for stream in (*STREAMS.values(), topology.INTAKE, topology.RETRY):
+        # What was published and not recorded names its response only inside.
+        whole = tenants or stream in (topology.INTAKE, topology.DEAD, topology.RETRY)
         for subjects in channels_of(stream) if stream != topology.ALARMS else ():
             sequences = []
-            async for read in read_stream(js, stream, subjects=(subjects,), headers_only=not tenants):
-                key = owner_key(read.subject, read.headers)
-                tenant = tenant_of(read.data) if tenants else None
+            async for read in read_stream(js, stream, subjects=(subjects,), headers_only=not whole):
+                key = owner_key(read)
+                tenant = owner_tenant(read) if tenants else None
                 mine = tombstone_name("response", key) in names
                 if mine or (tenant is not None and tombstone_name("tenant", tenant) in names):
                     keys.add(key)

@@ -9,6 +9,7 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.live.backlog import Gauges
 from groundwatch.gateway.replays import Replays
+from groundwatch.gateway.serving.subject import SubjectIntake
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
@@ -39,6 +40,7 @@ class GatewayService:
         metrics.objective.set(settings.alarm.objective)
         self._server: HttpServer | None = None
         self._grpc: GrpcServer | None = None
+        self._subject: SubjectIntake | None = None
         self.core: GatewayCore | None = None
         self.port = 0
         self.grpc_port = 0
@@ -80,6 +82,8 @@ class GatewayService:
         if self._grpc is not None:
             await self._grpc.start()
             self.grpc_port = self._grpc.port
+        self._subject = SubjectIntake(core)
+        await self._subject.start()
         logger.info("gateway.listening", url=self.url)
 
     async def drain(self, timeout: float) -> None:
@@ -92,6 +96,8 @@ class GatewayService:
             for server in (self._server, self._grpc):
                 if server is not None:
                     stopping.create_task(server.stop(timeout))
+            if self._subject is not None:
+                stopping.create_task(self._subject.drain(timeout))
         if core is not None:
             await core.intake.attachments.close()
         if self._replays is not None:
@@ -109,7 +115,7 @@ class GatewayService:
         if core is not None and (refusal := core.backlog.refusal()):
             found.append(refusal.message)
         parts = (core.erased, core.backlog, core.live, core.budgets, core.gauges) if core is not None else ()
-        for part in (*parts, self._run_gauges, self._grpc):
+        for part in (*parts, self._run_gauges, self._grpc, self._subject):
             if part is not None and part.problem:
                 found.append(part.problem)
         return [f"{self.name}: {why}" for why in found]

@@ -4,6 +4,7 @@
 
 A subject names where its event goes next, so a consumer's filter never changes when a protocol is added:
 
+    gw.intake.<tenant>                               a response of a tenant's, to be recorded by a gateway
     gw.asked.<run>.<stage>.<key>                     a question for a model under test
     gw.recorded.<run>.<key>                          a response, as recorded
     gw.extracted.<run>.<stage>.<protocol>.<key>      its claims, on their way to <stage>
@@ -47,6 +48,7 @@ HEADER_ORIGIN = "Gw-Origin"
 HEADER_RETRY = "Gw-Retry"
 HEADER_TRACE = "traceparent"
 
+INTAKE = "GW_INTAKE"
 RESPONSES = "GW_RESPONSES"
 EXTRACTED = "GW_EXTRACTED"
 ASKED = "GW_ASKED"
@@ -76,7 +78,11 @@ PROVISIONER = "provision"
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A stream as it must be. Ages in seconds, sizes in bytes; 0 means without limit."""
+    """A stream as it must be. Ages in seconds, sizes in bytes; 0 means without limit.
+
+    The server drops a message whose id it has seen in `duplicate_window` seconds. A message must leave
+    `headroom` bytes free below the server's max_payload.
+    """
 
     name: str
     subjects: tuple[str, ...]
@@ -85,6 +91,8 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_bytes: int = 0
     max_per_subject: int = 0
     work_queue: bool = False
+    duplicate_window: float = 600.0
+    headroom: int = 0
 
 
 class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,9 +120,10 @@ class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A family of subjects: what is on it, and who puts it there.
 
     `address` has the variable tokens in braces. `events` are their names; none means the bytes of another
-    channel's event as they came, decodable or not. `readers` look without a durable consumer; those with
-    one are in `CONSUMERS`. `lookups` ask for single messages by their subjects: a reader that is among them
-    does nothing else. Every message carries `headers`, some carry `optional_headers`.
+    channel's event as they came, decodable or not. `publishers` are services; none means users of tenants.
+    `readers` look without a durable consumer; those with one are in `CONSUMERS`. `lookups` ask for single
+    messages by their subjects: a reader that is among them does nothing else. Every message carries
+    `headers`, some carry `optional_headers`.
     """
 
     name: str
@@ -176,7 +185,7 @@ CONSUMERS: tuple[ConsumerSpec, ...] = (
             filters=(f"{PREFIX}.retry.{stage}.>",),
             description=f"Dead letters of {stage} that somebody sent again",
         )
-        for stage in STAGES
+        for stage in (GATEWAY, *STAGES)
     ),
 )
 
@@ -240,18 +249,24 @@ def run_subjects(kind: str, run: str | None, *tokens: str) -> str:
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a subject says: readable even when the event under it is not."""
+    """What a subject says: readable even when the event under it is not.
+
+    What a tenant has published has no key: nobody has looked into it yet.
+    """
 
     kind: str
     run: str
     key: str
     stage: str = ""
     protocol: str = ""
+    tenant: str = ""
 
 
 def parse_subject(subject: str) -> Address | None:
     """Read a subject of ours; None when it is not one, or has parts that none of ours has."""
     match subject.split(".") if _is_subject(subject) else ():
+        case [_, "intake", tenant]:
+            return Address("intake", LIVE, "", tenant=tenant)
         case [_, "recorded", run, key]:
             return Address("recorded", run, key)
         case [_, ("extracted" | "judged") as kind, run, stage, protocol, key]:
@@ -353,6 +368,23 @@ def permissions(user: str) -> Permissions:
     )
 
 
+def tenant_user(tenant: str) -> str:
+    """The name of a tenant's user. Raises `InvalidName` for a tenant that cannot be in a subject."""
+    _check_tokens((tenant,))
+    return f"tenant-{tenant}"
+
+
+def tenant_permissions(tenant: str) -> Permissions:
+    """The rights of a tenant's user: to publish responses of its own, and to hear that they are stored."""
+    user = tenant_user(tenant)
+    return Permissions(
+        user=user,
+        publish=(subject_of("intake", tenant),),
+        publish_denied=(),
+        subscribe=(f"{inbox_prefix(user)}.>",),
+    )
+
+
 def streams_of(user: str) -> tuple[str, ...]:
     """Streams that a user writes, reads or consumes: those whose state it may ask."""
     named = [one.stream for one in CHANNELS if user in (*one.publishers, *one.readers, *one.lookups)]
@@ -446,7 +478,7 @@ def _reads(channel: ChannelSpec, user: str) -> bool:
 
 def _stages_addressed(channel: ChannelSpec, user: str) -> tuple[str, ...]:
     """Stages that an event of this publisher can be on its way to, as its subject names them."""
-    if channel.stream == DEAD and user in STAGES:
+    if channel.stream == DEAD:
         return (user,)
     family = channel.address.partition("{run}")[0]
     filters = [one.split(".") for spec in CONSUMERS for one in spec.filters if one.startswith(family)]

@@ -131,3 +131,24 @@ async def test_follows_across_a_restart_without_gap_or_repeat(
     finally:
         following.cancel()
     assert found == list(range(30))
+
+
+async def test_a_work_queue_is_read_without_taking_anything(bus: Bus, clean_streams: None) -> None:
+    """The server refuses a second consumer of it."""
+    for number in range(3):
+        await bus.js.publish("gw.intake.acme", b"%d" % number, headers={"n": str(number)})
+        await bus.js.publish("gw.intake.other", b"x")
+    last = (await bus.js.stream_info("GW_INTAKE")).state.last_seq
+    read = [one async for one in read_stream(bus.js, "GW_INTAKE", subjects=("gw.intake.acme",))]
+    assert [(one.data, one.headers) for one in read] == [(b"%d" % n, {"n": str(n)}) for n in range(3)]
+    assert all(one.time > 1.7e9 for one in read)
+    both = [
+        one.subject
+        async for one in read_stream(bus.js, "GW_INTAKE", subjects=("gw.intake.a", "gw.intake.other"))
+    ]
+    assert both == ["gw.intake.other"] * 3
+    bodies = [one.data async for one in read_stream(bus.js, "GW_INTAKE", headers_only=True)]
+    assert bodies == [b""] * 6
+    first = [one.data async for one in read_stream(bus.js, "GW_INTAKE", last_sequence=last - 4)]
+    assert first == [b"0", b"x"]
+    assert (await bus.js.stream_info("GW_INTAKE")).state.messages == 6

@@ -25,6 +25,7 @@ from groundwatch.topology import (
     CONSUMERS,
     DEAD,
     GATEWAY,
+    INTAKE,
     NEVER_LIVE,
     ONLY_LIVE,
     OTHERWISE,
@@ -115,12 +116,12 @@ def events() -> dict[str, frozenset[str]]:
         family = channel.address.partition("{")[0]
         reads = [one for spec in CONSUMERS for one in spec.filters if one.startswith(family)]
         for run in RUNS:
-            for stage in STAGES if "{stage}" in channel.address else ("",):
-                tokens = {"run": run, "stage": stage, "protocol": "p", "key": "k", "step": "1"}
+            for stage in (GATEWAY, *STAGES) if "{stage}" in channel.address else ("",):
+                tokens = {"run": run, "stage": stage, "protocol": "p", "key": "k", "step": "1", "tenant": "t"}
                 subject = channel.address.format(**tokens)
                 writers = set(channel.publishers)
                 if channel.name == "dead":
-                    writers &= {stage, *(set(writers) - set(STAGES))}
+                    writers &= {stage}
                 elif stage and channel.name != "retry":
                     # On the way to a stage that reads such events, and not back to the writer.
                     writers -= {stage}
@@ -209,6 +210,19 @@ async def test_may_write_exactly_what_is_its_own(server: Secured, user: str) -> 
     assert sorted(refused & mine) == [], "refused, and needed"
     assert sorted(rights.keys() - refused - mine) == [], "allowed, and another's"
     assert mine, "a user without work"
+
+
+async def test_a_tenant_may_publish_its_responses_and_nothing_else(server: Secured) -> None:
+    everything = [*events(), *calls(), "gw.intake.other", "gw.intake.acme.more", "gw.intake"]
+    async with connected(server, "tenant-acme") as client:
+        assert await client.refused(publish=["gw.intake.acme"]) == set()
+        refused = await client.refused(publish=[one for one in everything if one != "gw.intake.acme"])
+        assert sorted({*everything} - {"gw.intake.acme"} - refused) == []
+        heard = ["gw.intake.acme", "gw.intake.>", "gw.>", ">", "_INBOX.>", "_INBOX_tenant-other.>"]
+        assert await client.refused(subscribe=heard) == {*heard}
+        assert await client.refused(subscribe=["_INBOX_tenant-acme.x"]) == set()
+        stored = await client.connection.jetstream().publish("gw.intake.acme", b"{}")
+        assert stored.stream == INTAKE
 
 
 @pytest.mark.parametrize("user", USERS)

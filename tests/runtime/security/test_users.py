@@ -143,3 +143,29 @@ def test_misuse_is_told_in_one_line(tmp_path: Path) -> None:
     seed_file(tmp_path, "scoring").write_text("SUNOSEED")
     with pytest.raises(UsageError, match=r"scoring\.nk holds no nkey seed"):
         write_auth(tmp_path)
+
+
+def test_a_tenants_user_stays_with_its_seed(tmp_path: Path) -> None:
+    write_auth(tmp_path, tenants=["acme"])
+    seed = tmp_path / "tenant-acme.nk"
+    assert stat.S_IMODE(seed.stat().st_mode) == 0o600
+    block = (tmp_path / AUTH_FILE).read_text().partition("# tenant-acme\n")[2]
+    assert re.findall(r'"([^"]+)"', block) == ["STANDARD", "gw.intake.acme", "_INBOX_tenant-acme.>"]
+    # Of no chart: tenants run their programs elsewhere.
+    assert "tenant-acme" not in (tmp_path / VALUES_FILE).read_text()
+    before = contents(tmp_path)
+    assert {one.change for one in write_auth(tmp_path)} == {"unchanged"}
+    assert contents(tmp_path) == before
+    write_auth(tmp_path, rotate=["tenant-acme"])
+    assert (tmp_path / AUTH_FILE).read_text().count("# tenant-acme\n") == 2
+    write_auth(tmp_path, retire=["tenant-acme"])
+    assert (tmp_path / AUTH_FILE).read_text().count("# tenant-acme\n") == 1
+    seed.unlink()
+    write_auth(tmp_path)
+    assert "tenant-acme" not in (tmp_path / AUTH_FILE).read_text()
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "*", ">", "a b", "ä", "x" * 129, "../up"])
+def test_a_tenant_that_no_subject_can_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be part of a subject"):
+        write_auth(tmp_path, tenants=[name])

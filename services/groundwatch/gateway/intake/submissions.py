@@ -110,10 +110,10 @@ _SENT = msgspec.json.Decoder(Sent)
 _QUESTION = msgspec.json.Decoder(SentQuestion)
 
 
-def read_submission(line: bytes, bounds: Limits, caller: Caller) -> Submission | Refused:
-    """Read one JSON object of `caller`'s; a missing id is made up."""
+def read_submission(line: bytes, bounds: Limits, caller: Caller, *, name: str = "") -> Submission | Refused:
+    """Read one JSON object of `caller`'s; one without an id has the id `name`, or one that is made up."""
     sent = decode_record(line, _SENT, bounds)
-    return _refused(sent) if isinstance(sent, Refusal) else _submission(sent, None, bounds, caller)
+    return _refused(sent) if isinstance(sent, Refusal) else _submission(sent, None, bounds, caller, name)
 
 
 def take_submission(
@@ -139,9 +139,9 @@ def read_question(line: bytes, bounds: Limits, caller: Caller) -> Submission | R
 
 
 def _submission(
-    sent: Sent, images: Sequence[Attachment | Refused] | None, bounds: Limits, caller: Caller
+    sent: Sent, images: Sequence[Attachment | Refused] | None, bounds: Limits, caller: Caller, name: str = ""
 ) -> Submission | Refused:
-    name = sent.id or uuid.uuid4().hex
+    name = sent.id or name or uuid.uuid4().hex
     tenant = caller.owner(sent.tenant, name)
     if isinstance(tenant, Refused):
         return tenant

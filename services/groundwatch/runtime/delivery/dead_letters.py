@@ -50,7 +50,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetters:
-    """Buries what one stage could not process."""
+    """Buries what one stage, or the gateway's intake, could not process."""
 
     def __init__(self, bus: Bus, stage: str, metrics: Metrics) -> None:
         self._bus = bus
@@ -62,7 +62,7 @@ class DeadLetters:
     ) -> None:
         """Write the dead letter, then an unscored outcome for each protocol that failed.
 
-        A question has none yet: only its answer is recorded, and only what is recorded has outcomes.
+        A question has none yet, nor has what was never recorded: only what is recorded has outcomes.
         `failed` empty means: every protocol of the message. A message whose protocols end one after the other
         leaves a letter for each time. Raises `Unavailable` when the streams cannot be reached.
         """
@@ -103,7 +103,7 @@ class DeadLetters:
             logger.error(
                 "dead_letter", stage=self._stage, subject=arrived.origin, reason=headers[HEADER_REASON]
             )
-        if address is None or not protocols or address.kind == "asked":
+        if address is None or not protocols or address.kind in ("asked", "intake"):
             return
         response = response or await self._recorded(address.run, address.key)
         for protocol in protocols:
@@ -151,7 +151,8 @@ async def send_again(bus: Bus, letter: DeadLetter) -> None:
     A crash in between leaves both; the message id keeps the second try from doubling the first.
     """
     address = parse_subject(letter.subject)
-    run, key = (address.run, address.key) if address else (UNKNOWN, digest(letter.subject)[:32])
+    run = address.run if address else UNKNOWN
+    key = (address.key if address else "") or digest(letter.subject)[:32]
     headers = {HEADER_ORIGIN: letter.subject, HEADER_RETRY: str(letter.retries + 1)}
     if letter.protocols:
         headers[HEADER_PROTOCOLS] = ",".join(letter.protocols)

@@ -51,8 +51,9 @@ async def provision(
     for consumer in CONSUMERS:
         await _refuse_skipping(js, consumer)
     done = [
-        await _put_stream(js, "stream", spec.name, stream_config(spec, replicas), existing[spec.name])
+        await _put_stream(js, "stream", spec.name, wanted, existing[spec.name])
         for spec in STREAMS
+        for wanted in [stream_config(spec, replicas, max_payload=js._nc.max_payload)]
     ]
     done += [await _put_consumer(js, spec, replicas) for spec in CONSUMERS]
     done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
@@ -72,7 +73,7 @@ async def missing(js: JetStreamContext, user: str = "") -> list[str]:
     return absent
 
 
-def stream_config(spec: StreamSpec, replicas: int) -> StreamConfig:
+def stream_config(spec: StreamSpec, replicas: int, *, max_payload: int) -> StreamConfig:
     return StreamConfig(
         name=spec.name,
         description=spec.description,
@@ -85,7 +86,8 @@ def stream_config(spec: StreamSpec, replicas: int) -> StreamConfig:
         max_bytes=spec.max_bytes or -1,
         max_msgs=-1,
         max_msgs_per_subject=spec.max_per_subject or -1,
-        duplicate_window=600.0,
+        max_msg_size=max_payload - spec.headroom if spec.headroom else -1,
+        duplicate_window=spec.duplicate_window,
         num_replicas=replicas,
         allow_direct=True,
     )
@@ -156,6 +158,7 @@ _COMPARED = (
     "max_age",
     "max_bytes",
     "max_msgs_per_subject",
+    "max_msg_size",
     "duplicate_window",
     "num_replicas",
     "allow_direct",

@@ -17,9 +17,10 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, RetentionPolicy
 
 from groundwatch.errors import TransientError
+from groundwatch.runtime.security.connecting import covers
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import STREAMS
@@ -126,13 +127,18 @@ async def read_batches(
     read when the server restarts. Raises `nats.js.errors.NotFoundError` when the stream does not exist,
     `TransientError` when the server stays away for `timeout` seconds.
     """
-    state = (await js.stream_info(stream)).state
+    info = await js.stream_info(stream)
+    state = info.state
     last = min(state.last_seq, last_sequence) if last_sequence is not None else state.last_seq
     position = max(start_sequence, 1)
     progress = time.monotonic()
+    work_queue = info.config.retention == RetentionPolicy.WORK_QUEUE
     while state.messages and position <= last:
         try:
-            reading = _consume(js, stream, subjects, position, last, headers_only=headers_only, most=most)
+            if work_queue:
+                reading = _one_by_one(js, stream, subjects, position, last, headers_only=headers_only)
+            else:
+                reading = _consume(js, stream, subjects, position, last, headers_only=headers_only, most=most)
             async with contextlib.aclosing(reading):
                 async for batch in reading:
                     yield batch.messages
@@ -276,6 +282,38 @@ async def _consume(
         with contextlib.suppress(*FAULTS):
             await subscription.unsubscribe()
             await js.delete_consumer(stream, info.name)
+
+
+async def _one_by_one(
+    js: JetStreamContext,
+    stream: str,
+    subjects: Sequence[str],
+    start: int,
+    last: int,
+    *,
+    headers_only: bool,
+) -> AsyncGenerator[Batch]:
+    """Read a work queue, which the server lets nobody but its own consumers consume: message by message."""
+    wanted = subjects[0] if len(subjects) == 1 else ">"
+    while start <= last:
+        try:
+            found = await js.get_msg(stream, start, subject=wanted, next=True)
+        except nats.js.errors.NotFoundError:
+            return
+        sequence = found.seq or 0
+        if sequence > last:
+            return
+        start = sequence + 1
+        if len(subjects) > 1 and not any(covers(one, found.subject or "") for one in subjects):
+            continue
+        read = Read(
+            subject=found.subject or "",
+            data=b"" if headers_only else found.data or b"",
+            headers=dict(found.headers or {}),
+            sequence=sequence,
+            time=found.time.timestamp() if found.time is not None else 0.0,
+        )
+        yield Batch([read], last - sequence)
 
 
 async def _ephemeral(

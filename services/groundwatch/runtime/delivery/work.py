@@ -65,11 +65,14 @@ class InHand(NamedTuple):
 
 
 class Arrived:
-    """A message with what its envelope says; readable even when its body is not."""
+    """A message with what its envelope says; readable even when its body is not.
 
-    def __init__(self, message: Msg) -> None:
+    With `foreign` it comes from outside: its headers are whatever somebody wrote, and say nothing.
+    """
+
+    def __init__(self, message: Msg, *, foreign: bool = False) -> None:
         self.message = message
-        self.headers: Mapping[str, str] = message.headers or {}
+        self.headers: Mapping[str, str] = {} if foreign else message.headers or {}
         self.origin: str = self.headers.get(HEADER_ORIGIN) or message.subject
         at = message.metadata
         self.stream = at.stream

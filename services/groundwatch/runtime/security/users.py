@@ -20,9 +20,16 @@ import msgspec
 import nkeys
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.errors import InvalidName, MissingExtraError, UsageError
 from groundwatch.runtime.security.private_files import write_private
-from groundwatch.topology import COMMAND_LINE, permissions, users
+from groundwatch.topology import (
+    COMMAND_LINE,
+    Permissions,
+    permissions,
+    tenant_permissions,
+    tenant_user,
+    users,
+)
 
 if TYPE_CHECKING:
     import trustme
@@ -56,17 +63,25 @@ def seed_file(folder: Path, user: str) -> Path:
 
 
 def write_auth(
-    folder: Path, *, rotate: Collection[str] = (), retire: Collection[str] = (), hosts: Sequence[str] = ()
+    folder: Path,
+    *,
+    rotate: Collection[str] = (),
+    retire: Collection[str] = (),
+    hosts: Sequence[str] = (),
+    tenants: Collection[str] = (),
 ) -> list[Wrote]:
     """Write seeds, the server's configuration, chart values and the commands that make the Secrets.
 
     Safe to repeat: seeds that are there stay. Those of `rotate` are made anew, and the server goes on taking
     the former ones until they are in `retire`. `hosts` are the names and addresses of the servers, for
-    certificates of an authority of our own. Raises `UsageError` naming what is wrong.
+    certificates of an authority of our own. `tenants` get a user each, which stays for as long as its seed
+    is in the folder. Raises `UsageError` naming what is wrong.
     """
+    of_tenants = _tenants(folder, tenants)
+    rights = {**{user: permissions(user) for user in users()}, **of_tenants}
     for name in (*rotate, *retire):
-        if name not in users():
-            raise UsageError(f"no NATS user '{name}'; there are {', '.join(users())}")
+        if name not in rights:
+            raise UsageError(f"no NATS user '{name}'; there are {', '.join(rights)}")
     if both := set(rotate) & set(retire):
         raise UsageError(
             f"{', '.join(sorted(both))}: retire a former seed when its services have the new one"
@@ -76,14 +91,14 @@ def write_auth(
         folder.chmod(stat.S_IRWXU)
         keys: dict[str, list[str]] = {}
         wrote = []
-        for user in users():
+        for user in rights:
             wrote += _seed(folder, user, rotate=user in rotate, retire=user in retire)
             keys[user] = [_public_key(seed_file(folder, user)), *_former(folder, user)]
         if hosts:
             wrote += certify(folder, hosts)
         here = folder.resolve()
         known = {
-            "users": [(user, key, permissions(user)) for user, public in keys.items() for key in public],
+            "users": [(user, key, rights[user]) for user, public in keys.items() for key in public],
             "services": [user for user in users() if user != COMMAND_LINE],
             "tls": (folder / SERVER_CERTIFICATE).is_file(),
             "here": str(here),
@@ -101,6 +116,18 @@ def write_auth(
     except OSError as error:
         raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
     return wrote
+
+
+def _tenants(folder: Path, wanted: Collection[str]) -> dict[str, Permissions]:
+    """The rights of tenants' users: those that are wanted, and those whose seeds are here."""
+    here = [path.stem.removeprefix("tenant-") for path in sorted(folder.glob("tenant-*.nk"))]
+    found: dict[str, Permissions] = {}
+    for tenant in (*wanted, *here):
+        try:
+            found[tenant_user(tenant)] = tenant_permissions(tenant)
+        except InvalidName as error:
+            raise UsageError(f"{error}; over HTTP a tenant may have any name", "tenant") from error
+    return found
 
 
 def _seed(folder: Path, user: str, *, rotate: bool, retire: bool) -> list[Wrote]:
