@@ -28,6 +28,11 @@ _HEAD = 512
 _DEEPEST = 4
 """Results of tools in results of tools."""
 
+MOST = 10_000
+"""Messages and parts of one call that are read. More of them take seconds, and nobody asks a model that."""
+
+TOO_MANY = "too_many_parts"
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """What one side said. `calls_tool`: it asked for a tool. `left_out` are names of reasons."""
@@ -39,8 +44,21 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     calls_tool: bool = False
 
 
-class _Found:
+class Budget:
+    """How many messages and parts of a call are still read."""
+
     def __init__(self) -> None:
+        self._left = MOST
+
+    def take(self) -> bool:
+        """One more; False where there is none left."""
+        self._left -= 1
+        return self._left >= 0
+
+
+class _Found:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.texts: list[str] = []
         self.images: list[Image] = []
         self.left_out: list[str] = []
@@ -56,9 +74,9 @@ class _Found:
         )
 
 
-def read_content(content: Any, role: str = "") -> Message:
+def read_content(content: Any, role: str = "", budget: Budget | None = None) -> Message:
     """The message that this content makes. What is no content adds nothing."""
-    found = _Found()
+    found = _Found(budget or Budget())
     _read(content, found, 0)
     return found.message(role)
 
@@ -106,6 +124,9 @@ def _read(content: Any, found: _Found, depth: int) -> None:
         _read_part(content, found, depth)
     elif isinstance(content, list | tuple):
         for part in content:
+            if not found.budget.take():
+                found.left_out.append(TOO_MANY)
+                return
             if isinstance(part, dict):
                 _read_part(part, found, depth)
             elif isinstance(part, str):
@@ -118,7 +139,7 @@ def _read_part(part: dict[str, Any], found: _Found, depth: int) -> None:
         found.calls_tool = True
     elif kind in _PARTS.tool_result:
         if depth < _DEEPEST:
-            inner = _Found()
+            inner = _Found(found.budget)
             for key in _PARTS.inside:
                 _read(part.get(key), inner, depth + 1)
             found.images += inner.images

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from groundwatch.conversations.content import Message, is_part, read_content
+from groundwatch.conversations.content import MOST, TOO_MANY, Budget, Message, is_part, read_content
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.conversations.reasons import reason_by
 from groundwatch.conversations.values import NOT_JSON, json_of, structured, text_of
@@ -14,6 +14,7 @@ from groundwatch.conversations.values import NOT_JSON, json_of, structured, text
 Side = Literal["input", "output"]
 
 _DEEPEST = 3
+_HEAD = 200
 _WRAPPERS = ("messages", "input", "contents", "choices", "output", "prompt", "completion", "message")
 _MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
 _TELLING = frozenset(("role", "parts", "type", "messages", "choices", "input", "output"))
@@ -39,13 +40,13 @@ def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
     held = structured(value)
     if plain and isinstance(value, str) and not _told(held):
         # A question that begins as messages do was cut; an answer may be JSON that the model did not end.
-        cut = held is NOT_JSON and role == "user" and _CUT.match(value)
+        cut = held is NOT_JSON and role == "user" and _CUT.match(value[:_HEAD])
         held = NOT_JSON if cut else [value]
     if held is NOT_JSON:
         return Read(cut=True)
-    found: list[Message] = []
-    _collect(held, role, found, 0)
-    return Read(tuple(found))
+    found = _Found()
+    found.collect(held, role, 0)
+    return Read(tuple(found.messages))
 
 
 def _told(held: Any) -> bool:
@@ -106,54 +107,63 @@ def _fetched(text: bytes | str) -> Any:
     return NOT_JSON if not lines or any(line is NOT_JSON for line in lines) else lines
 
 
-def _collect(value: Any, role: str, found: list[Message], depth: int) -> None:
-    if isinstance(value, str):
-        found.append(read_content(value, role))
-    elif isinstance(value, list | tuple):
-        if any(is_part(item) for item in value):
-            found.append(read_content(value, role))
-            return
-        for item in value:
-            if isinstance(item, str | dict):
-                _collect(item, role, found, depth)
-    elif isinstance(value, dict):
+class _Found:
+    """Messages that are found in a value."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._budget = Budget()
+
+    def collect(self, value: Any, role: str, depth: int) -> None:
+        if isinstance(value, str):
+            self.messages.append(read_content(value, role))
+        elif isinstance(value, list | tuple):
+            if any(is_part(item) for item in value):
+                self.messages.append(read_content(value, role, self._budget))
+                return
+            for item in value:
+                if not self._budget.take():
+                    self.messages.append(Message(role=role, left_out=(TOO_MANY,)))
+                    return
+                if isinstance(item, str | dict):
+                    self.collect(item, role, depth)
+        elif isinstance(value, dict):
+            self._collect_dict(value, role, depth)
+
+    def _collect_dict(self, value: dict[str, Any], role: str, depth: int) -> None:
         if is_part(value):
-            found.append(read_content([value], role))
+            self.messages.append(read_content([value], role))
         elif not _MESSAGE.isdisjoint(value):
-            found.append(_message(value, role))
+            self.messages.append(_message(value, role, self._budget))
         elif text_of(value.get("type")):
-            found.append(_item(value))
+            # An item of the responses API that is no message: a call of a tool, its result, reasoning.
+            self.messages.append(read_content([value], "tool", self._budget))
         elif isinstance(value.get("text"), str):
-            found.append(read_content(value["text"], role))
+            self.messages.append(read_content(value["text"], role))
         elif depth < _DEEPEST:
             for key in _WRAPPERS:
                 if (inner := value.get(key)) is not None:
-                    _collect(inner, role, found, depth + 1)
+                    self.collect(inner, role, depth + 1)
                     break
 
 
-def _message(value: dict[str, Any], role: str) -> Message:
+def _message(value: dict[str, Any], role: str, budget: Budget) -> Message:
     role = text_of(value.get("role"))[:64] or role
     parts = value.get("parts")
     if isinstance(parts, list | tuple):
-        read = read_content(parts, role)
+        read = read_content(parts, role, budget)
         if not parts and not value.get("content") and role.lower() in _USERS:
             # A message of the user always has something, so what it had was not written.
             read = msgspec.structs.replace(read, left_out=("genai_empty_parts",))
     else:
-        read = read_content(value.get("content"), role)
+        read = read_content(value.get("content"), role, budget)
     if not read.text and (refusal := text_of(value.get("refusal"))):
         read = msgspec.structs.replace(read, text=refusal)
     # Some keep them beside the content, with whole images as base64.
-    if value.get("images") and isinstance(value["images"], list):
-        beside = read_content([{"type": "image", "data": image} for image in value["images"]])
+    if isinstance(given := value.get("images"), list) and given:
+        beside = read_content([{"type": "image", "data": image} for image in given[:MOST]], "", budget)
         images, left_out = read.images + beside.images, read.left_out + beside.left_out
         read = msgspec.structs.replace(read, images=images, left_out=left_out)
     if value.get("tool_calls") or value.get("function_call") or value.get("calls_tool"):
         read = msgspec.structs.replace(read, calls_tool=True)
     return read
-
-
-def _item(value: dict[str, Any]) -> Message:
-    """An item of the responses API that is no message: a call of a tool, a tool's result, reasoning."""
-    return read_content([value], "tool")

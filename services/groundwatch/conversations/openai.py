@@ -3,7 +3,7 @@
 Whole or as a stream of events. Besides this package it needs msgspec only, so that a client can use it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ _DONE = b"[DONE]"
 _ENDED = frozenset(("", "stop", "completed", "end_turn", "eos"))
 """Reasons for an end that say nothing: the model was done."""
 
+_MOST_LINES = 1_000_000
 _ASKED = ("messages", "input", "prompt")
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
 _TEXT = ("response.output_text", "response.refusal")
@@ -74,7 +75,7 @@ def assembled(chunks: Iterable[Any]) -> dict[str, Any]:
         chunk = given if isinstance(given, dict) else _dumped(given)
         if text_of(chunk.get("type")).startswith("response."):
             responses.add(chunk)
-        elif isinstance(chunk.get("error"), dict | str):
+        elif chunk.get("error"):
             return {"error": chunk["error"]}
         else:
             chat.add(chunk)
@@ -218,21 +219,33 @@ def _decoded(body: Any) -> Any:
         if body[:64].lstrip().startswith((b"{", b"[")):
             body = json_of(body)
         else:
-            events = list(_events(body))
-            body = events or NOT_JSON
+            body = _events(body) or NOT_JSON
     return assembled(body) if isinstance(body, list | tuple) else body
 
 
-def _events(stream: bytes) -> Iterator[Any]:
-    """The data of server-sent events. One that was cut off, or is no JSON, is passed over."""
+def _events(stream: bytes) -> list[Any]:
+    """The data of server-sent events. One that was cut off, or is no JSON, is passed over.
+
+    None where there are more of them than any answer has.
+    """
+    if b"\n" not in stream:
+        stream = stream.replace(b"\r", b"\n")
+    events: list[Any] = []
     data: list[bytes] = []
-    for line in [*stream.splitlines(), b""]:
+    start = 0
+    for _ in range(_MOST_LINES):
+        end = stream.find(b"\n", start)
+        line = stream[start : end if end >= 0 else None].rstrip(b"\r")
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
         elif not line and data:
             text, data = b"\n".join(data), []
             if text.strip() != _DONE and isinstance(event := json_of(text), dict):
-                yield event
+                events.append(event)
+        if end < 0:
+            return events
+        start = end + 1
+    return []
 
 
 def _error(response: dict[str, Any]) -> str:
