@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.live.backlog import Gauges
+from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.serving.subject import SubjectIntake
 from groundwatch.runtime.delivery.bus import Bus
@@ -64,18 +65,19 @@ class GatewayService:
         settings = self._settings.gateway
         problems = self.problems
         self.core = core = GatewayCore(self._settings, self._bus, self._metrics, self._replays, problems)
+        receiver = Receiver(core.logged)
         await core.erased.start()
         if settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
             from groundwatch.gateway.grpc.server import GrpcServer
 
-            self._grpc = GrpcServer(core)
+            self._grpc = GrpcServer(core, receiver)
         await core.budgets.start()
         await core.backlog.look()
         for part in (core.backlog, core.gauges, self._run_gauges, core.live):
             if part is not None:
                 part.start()
-        app = HttpApi(core).app()
+        app = HttpApi(core, receiver).app()
         server = HttpServer(app, host=settings.host, port=settings.port, limits=settings.http)
         await server.start()
         self._server, self.port = server, server.port

@@ -102,7 +102,7 @@ class Failure(Exception):
         raise AssertionError
 
 
-NO_MESSAGE = Failure("invalid", "is no message of this call: it does not decode")
+NO_MESSAGE = Failure("invalid", "is no message of this call: it does not decode, or is too large")
 
 
 def failure_of(refused: Refused, prefix: str = "") -> Failure:

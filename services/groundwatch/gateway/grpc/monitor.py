@@ -47,7 +47,7 @@ def _answered(
 
     @wraps(call)
     async def bounded(self: Monitor, request: R, context: Context) -> T:
-        async with _ended(context):
+        async with ended(context):
             seconds = self._settings.deadline
             limit = asyncio.timeout(seconds)
             self._limits.add(limit)
@@ -102,7 +102,7 @@ class Monitor(MonitorServiceServicer):
     async def SubmitStream(  # noqa: N802
         self, requests: AsyncIterator[pb.SubmitStreamRequest], context: Context
     ) -> None:
-        async with _ended(context):
+        async with ended(context):
             stream = Stream(self._core, self._caller(context))
             most = self._settings.calls
             if len(self._streams) >= most:
@@ -118,7 +118,7 @@ class Monitor(MonitorServiceServicer):
     async def WatchScores(  # noqa: N802
         self, request: pb.WatchScoresRequest, context: Context
     ) -> AsyncIterator[pb.WatchScoresResponse]:
-        async with _ended(context):
+        async with ended(context):
             tenant = self._caller(context).tenant(request.tenant)
             after = request.after if request.HasField("after") else None
             if after is not None and after < 0:
@@ -192,7 +192,7 @@ class Monitor(MonitorServiceServicer):
         clock = asyncio.get_running_loop().time
         told: Replay | None = None
         at = 0.0
-        async with _ended(context):
+        async with ended(context):
             caller = self._caller(context)
             while True:
                 state = await self._replay(request.run, caller)
@@ -287,7 +287,7 @@ def _event(item: Shown | Missed | Heartbeat) -> pb.WatchScoresResponse:
 
 
 @contextlib.asynccontextmanager
-async def _ended(context: Context) -> AsyncIterator[None]:
+async def ended(context: Context) -> AsyncIterator[None]:
     """End the call with a status for whatever goes wrong inside."""
     try:
         yield

@@ -15,10 +15,12 @@ from grpc_reflection.v1alpha import reflection
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway.callers import NotAllowed, Tokens
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.grpc import otlp
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, authorization
 from groundwatch.gateway.grpc.monitor import Monitor
+from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import GrpcSettings
 from groundwatch.runtime.telemetry.logs import logger
@@ -37,11 +39,12 @@ IDLE_SECONDS = 300
 class GrpcServer:
     """`groundwatch.v1.MonitorService` with health and reflection, inside the running event loop."""
 
-    def __init__(self, core: GatewayCore) -> None:
+    def __init__(self, core: GatewayCore, receiver: Receiver) -> None:
         self._core = core
         self._settings = core.settings
         self._telling = SupervisedTask("grpc-health", self._tell_health)
         self._monitor = Monitor(core)
+        self._receiver = receiver
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self.port = 0
@@ -51,16 +54,29 @@ class GrpcServer:
         settings = self._settings
         credentials = _credentials(settings.grpc)
         admission = Admission(
-            SERVICE, self._core.tokens, calls=settings.grpc.calls, timeout=settings.http.body_timeout
+            SERVICE,
+            tokens=self._core.tokens,
+            calls=settings.grpc.calls,
+            timeout=settings.http.body_timeout,
+            limit=settings.intake.max_line,
+        )
+        of_batches = Admission(
+            *otlp.SERVICES,
+            tokens=self._core.tokens,
+            calls=otlp.CALLS,
+            timeout=settings.http.body_timeout,
+            limit=settings.logged_calls.max_batch,
         )
         self._server = server = grpc.aio.server(
-            interceptors=[admission],
+            interceptors=[admission, of_batches],
             options=self._options(),
             maximum_concurrent_rpcs=settings.grpc.watchers + CALLS,
         )
         add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
+        otlp.add_to_server(self._receiver, self._core.tokens, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        names = (SERVICE, *otlp.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
         host = settings.host or "[::]"
         address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{settings.grpc_port}"
         try:
@@ -98,9 +114,10 @@ class GrpcServer:
             await asyncio.sleep(HEALTH_SECONDS)
 
     def _options(self) -> list[tuple[str, int]]:
+        batch = self._settings.logged_calls.max_batch
         return [
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", self._settings.intake.max_line),
+            ("grpc.max_receive_message_length", max(self._settings.intake.max_line, batch)),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_concurrent_streams", STREAMS),
             ("grpc.max_metadata_size", METADATA),
@@ -142,11 +159,12 @@ Handler = Any
 
 
 class Admission(grpc.aio.ServerInterceptor):
-    """Before every call of one service."""
+    """Before every call of some services."""
 
-    def __init__(self, service: str, tokens: Tokens, *, calls: int, timeout: float) -> None:
-        """`calls` messages are read at once, each for at most `timeout` seconds."""
-        self._prefix = f"/{service}/"
+    def __init__(self, *services: str, tokens: Tokens, calls: int, timeout: float, limit: int) -> None:
+        """`calls` messages of at most `limit` bytes are read at once, each for at most `timeout` seconds."""
+        self._prefixes = tuple(f"/{service}/" for service in services)
+        self._limit = limit
         self._tokens = tokens
         self._timeout = timeout
         self._reading = asyncio.Semaphore(calls)
@@ -157,7 +175,7 @@ class Admission(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(self._prefix):
+        if handler is None or not handler_call_details.method.startswith(self._prefixes):
             return handler
         decode = handler.request_deserializer
 
@@ -165,7 +183,11 @@ class Admission(grpc.aio.ServerInterceptor):
             try:
                 self._tokens.bearer(authorization(context))
                 async with self._reading, asyncio.timeout(self._timeout):
-                    return decode(await anext(requests))
+                    data = await anext(requests)
+                if len(data) <= self._limit:
+                    return decode(data)
+                too_large = f"the message has {len(data)} bytes; at most {self._limit} are taken"
+                return await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large)
             except NotAllowed as error:
                 failure = Failure(error.reason, error.message, error.field)
             except TimeoutError:
@@ -184,9 +206,10 @@ class Admission(grpc.aio.ServerInterceptor):
                 yield answer
 
         def or_none(data: bytes) -> Any:
-            """One message of a stream, whose reader is given None in place of what does not decode."""
+            """One message of a stream, whose reader is given None in place of what does not decode or
+            is too large."""
             with contextlib.suppress(DecodeError):
-                return decode(data)
+                return decode(data) if len(data) <= self._limit else None
             return None
 
         if handler.request_streaming:

@@ -16,11 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, look_up
-from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, read_body, share_of
+from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, body_of, share_of
 from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
 from groundwatch.gateway.http.replies import (
     RETRY_AFTER,
     json,
+    media_type,
     problem,
     refused,
     when_http,
@@ -31,6 +32,8 @@ from groundwatch.gateway.http.replies import (
 from groundwatch.gateway.intake.results import Refused, bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk, CutShort
+from groundwatch.gateway.otlp.http import OtlpRoutes
+from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.pages import Page
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
@@ -68,8 +71,9 @@ class _Watching(StreamingResponse):
 
 
 class HttpApi:
-    def __init__(self, core: GatewayCore) -> None:
+    def __init__(self, core: GatewayCore, receiver: Receiver) -> None:
         self._core = core
+        self._receiver = receiver
         self._bounds = core.bounds
         self._watching = 0
         self._page = Page()
@@ -84,6 +88,7 @@ class HttpApi:
                 Route("/v1/images", self.post_image, methods=["POST"]),
                 Route("/v1/images/{sha256}", self.get_image),
                 Route("/v1/losses", self.post_losses, methods=["POST"]),
+                *OtlpRoutes(self._core, self._receiver).routes(),
                 Route("/v1/scores", self.scores),
                 Route("/v1/report", self.report),
                 Route("/v1/alarms", self.alarms),
@@ -115,7 +120,7 @@ class HttpApi:
     async def post_responses(self, request: Request) -> Response:
         if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
             return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
-        kind = _media_type(request)
+        kind = media_type(request)
         if kind in NDJSON:
             bulk = Bulk(self._core, caller_of(request), share_of(request).hold)
             return json(await bulk.read(request.stream()))
@@ -127,14 +132,14 @@ class HttpApi:
 
     async def post_question(self, request: Request) -> Response:
         """A question for a model under test; its answer is recorded and judged under the same id."""
-        if _media_type(request) != "application/json":
+        if media_type(request) != "application/json":
             return problem(415, "send application/json")
         return await self._record(request, read_question)
 
     async def _record(
         self, request: Request, read: Callable[[bytes, Limits, Caller], Submission | Refused]
     ) -> Response:
-        body = await _body(request, self._bounds.line)
+        body = await body_of(request, self._bounds.line)
         if isinstance(body, TooLarge):
             message = f"the body has more than {body.limit} bytes"
             return refused(self._core.intake.refuse(Refused(reason="too_large", message=message)))
@@ -153,11 +158,11 @@ class HttpApi:
 
     async def post_image(self, request: Request) -> Response:
         """Store an image, sent as it is or in a multipart form."""
-        kind = _media_type(request)
+        kind = media_type(request)
         if kind == "multipart/form-data":
             data = await self._form_image(request)
         elif kind.startswith("image/") or kind == "application/octet-stream":
-            data = await _body(request, self._core.settings.intake.max_image_bytes)
+            data = await body_of(request, self._core.settings.intake.max_image_bytes)
         else:
             return problem(415, "send the bytes of the image as image/*, or a multipart form with one file")
         if isinstance(data, TooLarge):
@@ -191,7 +196,7 @@ class HttpApi:
 
     async def post_losses(self, request: Request) -> Response:
         """How many responses a sender has lost before they came here: counts, told as often as one likes."""
-        body = await _body(request, MAX_REPORT)
+        body = await body_of(request, MAX_REPORT)
         if isinstance(body, TooLarge):
             return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
         report = read_report(body)
@@ -238,7 +243,7 @@ class HttpApi:
 
     async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
         limit = self._core.settings.intake.max_image_bytes
-        body = await _body(request, limit + FORM_SLACK)
+        body = await body_of(request, limit + FORM_SLACK)
         if isinstance(body, TooLarge):
             return TooLarge(limit)
 
@@ -264,16 +269,3 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
     """So that a slow reader leaves no copy of it in the connection's buffer."""
     for start in range(0, len(data), PIECE):
         yield data[start : start + PIECE]
-
-
-async def _body(request: Request, limit: int) -> bytes | TooLarge:
-    length, share = request.headers.get("content-length", ""), share_of(request)
-    declared = int(length) if length.isascii() and length.isdigit() else 0
-    if declared > limit:
-        return TooLarge(limit)
-    share.expect(declared)
-    return await read_body(request.stream(), limit, share.hold)
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

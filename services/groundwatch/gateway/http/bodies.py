@@ -155,3 +155,13 @@ class Receiving:
 def share_of(request: Request) -> Share:
     share: Share = request.state.share
     return share
+
+
+async def body_of(request: Request, limit: int) -> bytes | TooLarge:
+    """The whole body of a request, held as its share."""
+    length, share = request.headers.get("content-length", ""), share_of(request)
+    declared = int(length) if length.isascii() and length.isdigit() else 0
+    if declared > limit:
+        return TooLarge(limit)
+    share.expect(declared)
+    return await read_body(request.stream(), limit, share.hold)

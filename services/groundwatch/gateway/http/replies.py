@@ -37,6 +37,10 @@ STATUS: dict[Reason | Denial | Literal["slow"], int] = {
 }
 
 
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(ENCODER.encode(content), status, headers, "application/json")
 

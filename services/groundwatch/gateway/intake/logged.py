@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from groundwatch.conversations.conversation import Conversation, Image, ImageText, Unreadable
+from groundwatch.conversations.reasons import REASONS
 from groundwatch.events import ResponseRecorded, digest
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake.results import Recorded, Refused
@@ -92,6 +93,13 @@ def _attachment(image: Image) -> Attachment:
     return Encoded(base64=image.base64) if isinstance(image, ImageText) else image
 
 
+def _note_on(reason: str) -> str:
+    known = REASONS.get(reason)
+    if known is None:
+        return f"what was asked is missing in logged calls: {reason}"
+    return f"{reason}: {known.library} {known.did}; what keeps it: {known.setting}"
+
+
 class LoggedCalls:
     """Records logged calls, counts them, and says once for each reason why images are missing."""
 
@@ -137,5 +145,5 @@ class LoggedCalls:
 
     def _note(self, reason: str) -> None:
         if reason not in self._notes:
-            self._notes[reason] = note = f"images are missing in logged calls: {reason}"
+            self._notes[reason] = note = _note_on(reason)
             logger.warning("gateway.images_left_out", reason=reason, note=note)

@@ -1,0 +1,50 @@
+"""OTLP over gRPC: `Export` of traces and logs."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import msgspec
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+
+from groundwatch.gateway.callers import Caller, Tokens
+from groundwatch.gateway.grpc.messages import Context, authorization
+from groundwatch.gateway.grpc.monitor import ended
+from groundwatch.gateway.otlp.receiver import Receiver
+
+R = TypeVar("R", bound=Message)
+A = TypeVar("A", bound=Message)
+
+TRACES = traces.DESCRIPTOR.services_by_name["TraceService"].full_name
+LOGS = logs.DESCRIPTOR.services_by_name["LogsService"].full_name
+SERVICES = (TRACES, LOGS)
+
+CALLS = 4
+"""Requests whose message is read at once: each may have `gateway.logged_calls.max_batch` bytes."""
+
+
+def add_to_server(receiver: Receiver, tokens: Tokens, server: grpc.aio.Server) -> None:
+    for service, form, export in (
+        (TRACES, traces.ExportTraceServiceRequest, _export(receiver.traces, tokens)),
+        (LOGS, logs.ExportLogsServiceRequest, _export(receiver.logs, tokens)),
+    ):
+        handler: Any = grpc.unary_unary_rpc_method_handler(export, form.FromString, _serialized)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
+
+
+def _serialized(answer: Message) -> bytes:
+    return answer.SerializeToString()
+
+
+def _export(
+    record: Callable[[R, Caller], Awaitable[A]], tokens: Tokens
+) -> Callable[[R, Context], Awaitable[A]]:
+    async def export(request: R, context: Context) -> A:
+        async with ended(context):
+            caller = tokens.bearer(authorization(context))
+            return await record(request, msgspec.structs.replace(caller, peer=context.peer() or ""))
+        raise AssertionError
+
+    return export

@@ -1,0 +1,1 @@
+"""OpenTelemetry's protocol at the gateway: spans and log records of calls of models become responses."""

@@ -1,0 +1,186 @@
+"""Spans and log records over HTTP, as real emitters sent them and as nobody should."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import zlib
+from typing import Any
+
+import pytest
+from google.rpc import status_pb2
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from tests.gateway.otlp.made import JSON, PROTOBUF, calls, recorded, said, span, traces
+from tests.support.frozen import frozen
+
+from groundwatch.gateway.otlp.decoding import decompressed, read_request
+
+FORMS = {"traces": ExportTraceServiceRequest, "logs": ExportLogsServiceRequest}
+
+
+async def post(gateway: Any, request: Any, path: str = "/v1/traces", **headers: str) -> Any:
+    content = request if isinstance(request, bytes) else request.SerializeToString()
+    return await gateway.http.post(path, content=content, headers=PROTOBUF | headers)
+
+
+def rejected(reply: Any) -> tuple[int, str]:
+    assert reply.status_code == 200
+    told = ExportTraceServiceResponse.FromString(reply.content).partial_success
+    return told.rejected_spans, told.error_message
+
+
+@pytest.mark.parametrize("form", ["json", "protobuf", "gzip"])
+@pytest.mark.parametrize(
+    "emitter",
+    ["genai-openai-span", "openinference-default", "openllmetry-images", "litellm-otel", "langfuse-inline"],
+)
+async def test_what_an_emitter_sends_is_recorded_with_its_image(gateway, emitter, form):
+    for path, body in recorded(emitter):
+        content, headers = json.dumps(body).encode(), JSON
+        if form != "json":
+            kind = FORMS[path.rpartition("/")[2]]
+            content, headers = read_request(content, "application/json", kind).SerializeToString(), PROTOBUF
+        if form == "gzip":
+            content, headers = gzip.compress(content), headers | {"Content-Encoding": "gzip"}
+        reply = await gateway.http.post(path, content=content, headers=headers)
+        assert reply.status_code == 200
+        assert reply.headers["content-type"] == headers["Content-Type"]
+    events = {event.answer: event for event in await gateway.events()}
+    for call in calls(emitter):
+        if call["image"].startswith("http"):
+            continue
+        event = events[call["answer"]]
+        assert (event.prompt, event.declined) == (call["prompt"], {})
+        image = base64.b64decode(call["image"].partition(",")[2])
+        assert event.images == ((hashlib.sha256(image).hexdigest(),) if image else ())
+
+
+async def test_a_request_again_adds_nothing(gateway, pictures):
+    request = traces(span(said("chatcmpl-aaaaaaaaaaaaaaaaaaaa", image=pictures.encoded("PNG"))))
+    for _ in range(3):
+        assert rejected(await post(gateway, request)) == (0, "")
+    assert len(await gateway.events()) == 1
+
+
+async def test_a_call_that_several_spans_tell_of_is_one_response(gateway, pictures):
+    image = pictures.encoded("PNG")
+    named = said("chatcmpl-aaaaaaaaaaaaaaaaaaaa", image=image)
+    bare = said(image=image)
+    assert rejected(await post(gateway, traces(span(bare), span(named, span_id=b"\x03" * 8)))) == (0, "")
+    assert rejected(await post(gateway, traces(span(bare, span_id=b"\x04" * 8)))) == (0, "")
+    assert [event.id for event in await gateway.events()] == ["chatcmpl-aaaaaaaaaaaaaaaaaaaa"]
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="duplicate") == 2
+
+
+async def test_what_is_rejected_is_told_and_the_rest_recorded(gateway):
+    good = span(said("a" * 20))
+    other = span({"http.request.method": "GET"}, span_id=b"\x05" * 8)
+    long = span(said("b" * 20, model="m" * 300), span_id=b"\x06" * 8)
+    count, message = rejected(await post(gateway, traces(good, other, long)))
+    assert (count, "model" in message) == (1, True)
+    assert [event.id for event in await gateway.events()] == ["a" * 20]
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="ignored") == 1
+    in_json = {"resourceSpans": [{"scopeSpans": [{"spans": [_in_json("c" * 20, "m" * 300)]}]}]}
+    reply = await gateway.http.post("/v1/traces", json=in_json)
+    assert reply.json()["partialSuccess"]["rejectedSpans"] == "1"
+
+
+def _in_json(name: str, model: str) -> dict[str, Any]:
+    attributes = [
+        {"key": k, "value": {"stringValue": v}}
+        for k, v in (said(name) | {"gen_ai.request.model": model}).items()
+    ]
+    return {
+        "traceId": "0A" * 16,
+        "spanId": "0b" * 8,
+        "name": "chat",
+        "kind": 3,
+        "endTimeUnixNano": "1000000000",
+        "attributes": attributes,
+        "links": [{"traceId": "0A" * 16}],
+        "new": 1,
+    }
+
+
+async def test_a_missing_image_is_a_reason_and_a_note(gateway):
+    for path, body in recorded("openinference-redacted"):
+        assert (await gateway.http.post(path, json=body)).status_code == 200
+    declined = [event.declined for event in await gateway.events() if event.declined]
+    assert declined and all(one == {"faithscore": "openinference_redacted"} for one in declined)
+    assert gateway.count("groundwatch_images_left_out_total", reason="openinference_redacted") == len(
+        declined
+    )
+    (note,) = (await gateway.http.get("/readyz")).json()["notes"]
+    assert "OPENINFERENCE_BASE64_IMAGE_MAX_LENGTH" in note
+
+
+GZIP = PROTOBUF | {"Content-Encoding": "gzip"}
+WRONG: dict[str, tuple[bytes, dict[str, str], int]] = {
+    "no protobuf": (b"\xff\xff\xff", PROTOBUF, 400),
+    "no JSON": (b"{", JSON, 400),
+    "a list": (b"[]", JSON, 400),
+    "a number for a list": (b'{"resourceSpans": 5}', JSON, 400),
+    "an id that is not hex": (
+        b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"zz"}]}]}]}',
+        JSON,
+        400,
+    ),
+    "an id that is a number": (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":7}]}]}]}', JSON, 400),
+    "nested without end": (b"[" * 100_000, JSON, 400),
+    "another encoding": (b"", PROTOBUF | {"Content-Encoding": "br"}, 400),
+    "no gzip": (b"no gzip", GZIP, 400),
+    "half of a gzip": (gzip.compress(b"x" * 1000)[:-9], GZIP, 400),
+    "a bomb": (gzip.compress(bytes(3_000_000)), GZIP, 413),
+    "a bomb in pieces": (gzip.compress(bytes(1_000_000)) * 20, GZIP, 413),
+    "too large": (bytes(3_000_000), PROTOBUF, 413),
+}
+
+
+async def test_what_is_no_request_is_told(gateway_factory):
+    gateway = await gateway_factory(logged_calls={"max_batch": 2_000_000})
+    for name, (content, headers, status) in WRONG.items():
+        reply = await gateway.http.post("/v1/traces", content=content, headers=headers)
+        assert reply.status_code == status, name
+        in_json = headers is JSON
+        assert reply.json()["message"] if in_json else status_pb2.Status.FromString(reply.content).message
+    reply = await gateway.http.post("/v1/traces", content=b"", headers={"Content-Type": "text/x"})
+    assert reply.status_code == 415
+    reply = await gateway.http.post("/v1/logs", content=b"", headers=PROTOBUF)
+    assert ExportLogsServiceResponse.FromString(reply.content) == ExportLogsServiceResponse()
+
+
+def test_decompression_reads_members_and_deflate():
+    assert decompressed(gzip.compress(b"a") + gzip.compress(b"b"), 10) == b"ab"
+    assert decompressed(zlib.compress(b"ab"), 10) == b"ab"
+
+
+async def test_while_nats_is_away_the_request_is_to_come_again(gateway, nats_server):
+    request = traces(span(said("a" * 20)))
+    with frozen(nats_server.pid):
+        reply = await post(gateway, request)
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "5")
+    assert status_pb2.Status.FromString(reply.content).code == 14
+    assert rejected(await post(gateway, request)) == (0, "")
+    assert len(await gateway.events()) == 1
+
+
+async def test_langfuse_sends_its_key_as_a_password(gateway_factory, tmp_path):
+    (tmp_path / "tokens").write_text("acme 0123456789abcdef\n")
+    gateway = await gateway_factory(tokens_file=str(tmp_path / "tokens"))
+    request, path = traces(span(said("a" * 20))), "/api/public/otel/v1/traces"
+    assert (await post(gateway, request, path)).status_code == 401
+    basic = "Basic " + base64.b64encode(b"pk-lf-any:0123456789abcdef").decode()
+    assert (await post(gateway, request, "/v1/traces", Authorization=basic)).status_code == 401
+    assert rejected(await post(gateway, request, path, Authorization=basic)) == (0, "")
+    assert [event.tenant for event in await gateway.events()] == ["acme"]
+    media = await gateway.http.post("/api/public/media", json={}, headers={"Authorization": basic})
+    assert (media.status_code, "LANGFUSE_MEDIA_UPLOAD_ENABLED=false" in media.json()["error"]) == (422, True)
