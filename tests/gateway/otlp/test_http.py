@@ -114,13 +114,14 @@ def _in_json(name: str, model: str) -> dict[str, Any]:
 async def test_a_missing_image_is_a_reason_and_a_note(gateway):
     for path, body in recorded("openinference-redacted"):
         assert (await gateway.http.post(path, json=body)).status_code == 200
-    declined = [event.declined for event in await gateway.events() if event.declined]
-    assert declined and all(one == {"faithscore": "openinference_redacted"} for one in declined)
-    assert gateway.count("groundwatch_images_left_out_total", reason="openinference_redacted") == len(
-        declined
-    )
-    (note,) = (await gateway.http.get("/readyz")).json()["notes"]
-    assert "OPENINFERENCE_BASE64_IMAGE_MAX_LENGTH" in note
+    reasons = {event.answer: event.declined.get("faithscore", "") for event in await gateway.events()}
+    for call in calls("openinference-redacted"):
+        reason = "image_not_allowed" if call["image"].startswith("http") else "openinference_redacted"
+        assert reasons[call["answer"]] == (reason if call["image"] else "")
+    assert gateway.count("groundwatch_images_left_out_total", reason="image_not_allowed") == 1
+    notes = (await gateway.http.get("/readyz")).json()["notes"]
+    for setting in ("OPENINFERENCE_BASE64_IMAGE_MAX_LENGTH", "gateway.fetch.allow"):
+        assert any(setting in note for note in notes)
 
 
 GZIP = PROTOBUF | {"Content-Encoding": "gzip"}

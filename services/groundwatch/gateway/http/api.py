@@ -17,6 +17,7 @@ from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, body_of, share_of
+from groundwatch.gateway.http.litellm import LiteLlmRoutes
 from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
 from groundwatch.gateway.http.replies import (
     RETRY_AFTER,
@@ -88,6 +89,7 @@ class HttpApi:
                 Route("/v1/images", self.post_image, methods=["POST"]),
                 Route("/v1/images/{sha256}", self.get_image),
                 Route("/v1/losses", self.post_losses, methods=["POST"]),
+                *LiteLlmRoutes(self._core).routes(),
                 *OtlpRoutes(self._core, self._receiver).routes(),
                 Route("/v1/scores", self.scores),
                 Route("/v1/report", self.report),

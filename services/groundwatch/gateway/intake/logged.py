@@ -1,13 +1,15 @@
 """Calls that other systems logged, made into submissions: OTLP, LiteLLM, serving systems and NATS alike."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
 
-from groundwatch.conversations.conversation import Conversation, Image, ImageText, Unreadable
+from groundwatch.conversations.conversation import Conversation, Image, ImageText, ImageUrl, Unreadable
 from groundwatch.conversations.reasons import REASONS
+from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded, digest
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake.results import Recorded, Refused
@@ -18,6 +20,9 @@ from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 LONGEST_ID = 256
+
+TOGETHER = 16
+"""Calls of one request that are recorded at once."""
 
 Source = Literal["otlp", "litellm", "kserve", "dynamo", "nats"]
 """By which way a logged call came: bounded, since it is a metric's label."""
@@ -54,7 +59,8 @@ def submission_of(
         return owner
     for field in ("model", "answer"):
         if not getattr(conversation, field):
-            return Refused(id=name, reason="invalid", field=field, message="is missing in what was logged")
+            why = f" ({_note_on(conversation.left_out[0])})" if conversation.left_out else ""
+            return Refused(id=name, reason="invalid", field=field, message=f"was not logged{why}")
     described = Described(
         model=conversation.model,
         answer=conversation.answer,
@@ -93,11 +99,17 @@ def _attachment(image: Image) -> Attachment:
     return Encoded(base64=image.base64) if isinstance(image, ImageText) else image
 
 
+NOT_HAD: dict[str, str] = {
+    "image_not_allowed": "images given by address are not fetched: gateway.fetch.allow says from where",
+    "image_not_fetched": "images given by address could not be had there",
+}
+"""Refusals of an image by its address: the call is recorded without it, as if the library had left it out."""
+
+
 def _note_on(reason: str) -> str:
-    known = REASONS.get(reason)
-    if known is None:
-        return f"what was asked is missing in logged calls: {reason}"
-    return f"{reason}: {known.library} {known.did}; what keeps it: {known.setting}"
+    if known := REASONS.get(reason):
+        return f"{reason}: {known.library} {known.did}; what keeps it: {known.setting}"
+    return f"{reason}: {NOT_HAD.get(reason, 'part of what was asked is missing in logged calls')}"
 
 
 class LoggedCalls:
@@ -123,22 +135,55 @@ class LoggedCalls:
         """Record one. The refusal of what is unreadable has the reason `malformed`."""
         if isinstance(call, Unreadable):
             self.count(source, "unreadable")
-            return await self._record(
-                lambda: Refused(id=call.id[:LONGEST_ID], reason="malformed", message=call.message)
-            )
-        ended = await self._record(
-            lambda: submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
-        )
+            unread = Refused(id=call.id[:LONGEST_ID], reason="malformed", message=call.message)
+            return await self._record(lambda: unread)
+        ended = await self._take(call, caller, tenant)
+        if isinstance(ended, Refused) and ended.reason in NOT_HAD:
+            here = tuple(image for image in call.images if not isinstance(image, ImageUrl))
+            missing = (ended.reason,) * (len(call.images) - len(here))
+            call = msgspec.structs.replace(call, images=here, left_out=(*call.left_out, *missing))
+            ended = await self._take(call, caller, tenant)
         if isinstance(ended, Refused):
             self.count(source, "refused")
+            if ended.field != "answer":
+                return ended
         elif ended.status == "duplicate":
             self.count(source, "duplicate")
+            return ended
         else:
             self.count(source, "without_image" if call.left_out else "recorded")
             for reason, times in Counter(call.left_out).items():
                 self._metrics.images_left_out.labels(reason).inc(times)
-                self._note(reason)
+        for reason in dict.fromkeys(call.left_out):
+            self._note(reason)
         return ended
+
+    async def record_all(
+        self, calls: Sequence[Conversation | Unreadable], caller: Caller, source: Source
+    ) -> list[Recorded | Refused]:
+        """How each of them ended, in order.
+
+        Raises `TransientError` when one was not recorded for no fault of its own: all are to come again.
+        """
+        turns = asyncio.Semaphore(TOGETHER)
+        passing: list[Refused] = []
+
+        async def record(call: Conversation | Unreadable) -> Recorded | Refused:
+            async with turns:
+                ended = passing[0] if passing else await self.record(call, caller, source)
+            if isinstance(ended, Refused) and ended.passing:
+                passing.append(ended)
+            return ended
+
+        ended = await asyncio.gather(*map(record, calls))
+        if passing:
+            raise TransientError(passing[0].message)
+        return ended
+
+    async def _take(self, call: Conversation, caller: Caller, tenant: str) -> Recorded | Refused:
+        return await self._record(
+            lambda: submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
+        )
 
     def count(self, source: Source, result: Result, times: int = 1) -> None:
         self._metrics.logged_calls.labels(source, result).inc(times)

@@ -19,7 +19,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.logs import LogPart, joined, read_log
 from groundwatch.conversations.spans import read_span
-from groundwatch.errors import TransientError
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.http.replies import one_line
 from groundwatch.gateway.intake.logged import LoggedCalls
@@ -33,9 +32,6 @@ from groundwatch.gateway.otlp.decoding import (
     value_of,
 )
 from groundwatch.gateway.otlp.repeats import Repeats
-
-TOGETHER = 16
-"""Calls of one request that are recorded at once."""
 
 PAUSE = 64
 """Spans that are read before others have a turn."""
@@ -97,28 +93,14 @@ class Receiver:
         whole = [call for call in calls if isinstance(call, Conversation)]
         kept = self._repeats.kept(whole, tenant)
         self._logged.count("otlp", "duplicate", len(whole) - len(kept))
-        rejected: list[str] = []
-        passing: list[Refused] = []
-        turns = asyncio.Semaphore(TOGETHER)
-
-        async def record(call: Conversation | Unreadable) -> None:
-            async with turns:
-                ended = None if passing else await self._logged.record(call, caller, "otlp")
-            if isinstance(ended, Recorded) and isinstance(call, Conversation):
+        lost = [one for one in calls if isinstance(one, Unreadable) and one.reason not in NOT_LOST]
+        self._logged.count("otlp", "ignored", len(calls) - len(whole) - len(lost))
+        ended = await self._logged.record_all([*kept, *lost], caller, "otlp")
+        for call, one in zip(kept, ended, strict=False):
+            if isinstance(one, Recorded):
                 self._repeats.recorded(call, tenant)
-            elif isinstance(ended, Refused) and ended.passing:
-                passing.append(ended)
-            elif isinstance(ended, Refused):
-                rejected.append(_line(ended))
-
-        lost = [one for one in calls if isinstance(one, Unreadable)]
-        asked = [one for one in lost if one.reason not in NOT_LOST]
-        self._logged.count("otlp", "ignored", len(lost) - len(asked))
-        recording = [*map(record, kept), *map(record, asked)]
-        await asyncio.gather(*recording)
-        if passing:
-            raise TransientError(passing[0].message)
-        return rejected
+        # Another span of the same call, whose text differs a little, is no loss.
+        return [_line(one) for one in ended if isinstance(one, Refused) and one.reason != "conflict"]
 
 
 def _span(scope: str, span: Span) -> Conversation | Unreadable | None:

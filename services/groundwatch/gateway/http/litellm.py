@@ -1,0 +1,82 @@
+"""`POST /v1/litellm`: where the proxy's `generic_api` logger sends."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from groundwatch.conversations.conversation import Conversation, Unreadable
+from groundwatch.conversations.litellm import read_call
+from groundwatch.errors import UNDECODED
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.replies import json, one_line, problem
+from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.window import MAX_ERRORS
+
+NOT_LOST = frozenset({"failed", "tool_call"})
+"""Reasons of calls that have no answer to judge."""
+
+
+class LiteLlmRoutes:
+    def __init__(self, core: GatewayCore) -> None:
+        self._core = core
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/litellm", self.post_calls, methods=["POST"])]
+
+    async def post_calls(self, request: Request) -> Response:
+        """Record every call of a body: one object, an array of them, or one on each line.
+
+        The logger repeats a request after a status of 5xx alone, so that nothing else ends in one.
+        """
+        logged = self._core.logged
+        body = await body_of(request, self._core.settings.logged_calls.max_batch)
+        if isinstance(body, TooLarge):
+            return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
+        calls: list[Conversation | Unreadable] = []
+        ignored = 0
+        for record in _records(body):
+            call = record if isinstance(record, Unreadable) else read_call(record)
+            if call is None or (isinstance(call, Unreadable) and call.reason in NOT_LOST):
+                ignored += 1
+            else:
+                calls.append(call)
+        logged.count("litellm", "ignored", ignored)
+        ended = await logged.record_all(calls, caller_of(request), "litellm")
+        refused = [one for one in ended if isinstance(one, Refused)]
+        new = sum(isinstance(one, Recorded) and one.status == "recorded" for one in ended)
+        told = {
+            "accepted": new,
+            "duplicates": len(ended) - new - len(refused),
+            "refused": len(refused),
+            "ignored": ignored,
+            "errors": [
+                {"id": one.id, "reason": one.reason, "field": one.field, "error": one_line(one.message)}
+                for one in refused[:MAX_ERRORS]
+            ],
+        }
+        return json(told, 422 if refused and len(refused) == len(ended) and not ignored else 200)
+
+
+def _records(body: bytes) -> Iterator[Any]:
+    """Whatever `log_format` is, the content type is application/json."""
+    try:
+        said = msgspec.json.decode(body)
+    except UNDECODED:
+        for line in body.splitlines():
+            if line.strip():
+                yield _record(line)
+        return
+    yield from said if isinstance(said, list) else (said,)
+
+
+def _record(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except UNDECODED as error:
+        return Unreadable("unreadable", f"not JSON ({one_line(str(error))})")
