@@ -275,6 +275,23 @@ def test_tally_of_the_published_annotations(run):
     assert found["faithscore"] == pytest.approx(0.8537956654)
 
 
+def test_an_answer_without_facts_counts_as_published(run, tmp_path: Path):
+    """The authors' code takes 0 for it; here it is unscored, and the mean is over the others."""
+    facts = ({"A dog.": 1, "A cat.": 0}, {"A horse.": 1}, {}, {})
+    lines = [
+        {"id": str(at), "answer": "x", "stage 1": {}, "stage 2": one} for at, one in enumerate(facts, start=1)
+    ]
+    found = json.loads(
+        run("score", "faithscore", write(tmp_path / "a.jsonl", lines), "--recorded", "--json").stdout
+    )
+    assert (found["answers"], found["scored"], found["unscored"]) == (4, 2, 2)
+    assert found["faithscore"] == 0.75
+    assert found["as_published"] == 0.375
+    none = write(tmp_path / "none.jsonl", lines[2:])
+    found = json.loads(run("score", "faithscore", none, "--recorded", "--json").stdout)
+    assert (found["faithscore"], found["as_published"]) == (None, 0.0)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")
 def test_agreement_on_the_published_annotations(run, tmp_path: Path):
