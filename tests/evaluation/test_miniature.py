@@ -9,8 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from groundwatch.evaluation import miniature
-from groundwatch.evaluation import miniature as miniature_report
+from groundwatch.evaluation.miniature import (
+    Answered,
+    Judged,
+    agreement,
+    alarms,
+    answers,
+    judge_models,
+    measuring,
+)
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.miniature.language import PROMPTS, answer, truth
 from groundwatch.miniature.world import Scene, scenes
@@ -19,7 +26,7 @@ from groundwatch.system.up import MINIATURE
 FACTS = 10
 
 
-def made_up(name: str, share: float, *, noise: float = 0.0, number: int = 300) -> miniature.Judged:
+def made_up(name: str, share: float, *, noise: float = 0.0, number: int = 300) -> Judged:
     """A model that states `share` of its facts wrongly, and a judge that errs on `noise` of them."""
     random = Random(name)
     answers, judged = [], []
@@ -28,7 +35,7 @@ def made_up(name: str, share: float, *, noise: float = 0.0, number: int = 300) -
         refuted = sum((at_fact < false) != (random.random() < noise) for at_fact in range(FACTS))
         response = ResponseRecorded(id=f"{name}-{at}", model=name, answer="…")
         right = truth(answer(shown, 0), shown)
-        answers.append(miniature.Answered(shown=shown, response=response, truth=_with(right, false)))
+        answers.append(Answered(shown=shown, response=response, truth=_with(right, false)))
         judged.append(
             ResponseScored(
                 id=response.id,
@@ -44,7 +51,7 @@ def made_up(name: str, share: float, *, noise: float = 0.0, number: int = 300) -
                 },
             )
         )
-    return miniature.Judged(name=name, answers=answers, by_protocol={"faithscore": judged})
+    return Judged(name=name, answers=answers, by_protocol={"faithscore": judged})
 
 
 def _with(right: Any, false: int) -> Any:
@@ -53,7 +60,7 @@ def _with(right: Any, false: int) -> Any:
 
 def test_a_judge_without_noise_agrees_fully() -> None:
     models = [made_up("good", 0.02), made_up("bad", 0.4)]
-    found = miniature.faithscore_agreement(models)
+    found = agreement.faithscore_agreement(models)
     assert found["per_response"]["pearson"]["value"] == pytest.approx(1.0)
     for one in found["by_model"].values():
         assert one["error"]["value"] == pytest.approx(0.0)
@@ -61,22 +68,22 @@ def test_a_judge_without_noise_agrees_fully() -> None:
 
 
 def test_a_noisy_judge_is_off_by_what_it_errs() -> None:
-    found = miniature.rate_errors(made_up("good", 0.0, noise=0.1))
+    found = agreement.rate_errors(made_up("good", 0.0, noise=0.1))
     assert found["true"] == 0.0
     assert 0.07 < found["estimated"] < 0.13
     assert found["error"]["low"] < found["error"]["value"] < found["error"]["high"]
 
 
 def test_the_alarm_finds_the_bad_rollout_and_leaves_good_ones_alone(monkeypatch: Any) -> None:
-    monkeypatch.setattr(miniature_report, "TRIALS", 2)
-    monkeypatch.setattr(miniature_report, "GOOD_STREAM", 1500)
+    monkeypatch.setattr(alarms, "TRIALS", 2)
+    monkeypatch.setattr(alarms, "GOOD_STREAM", 1500)
     good, bad = made_up("good", 0.02), made_up("bad", 0.3)
-    found = miniature_report.alarms(good, bad)
+    found = alarms.alarms(good, bad)
     assert found["responses_to_detect"]["missed"] == 0
     assert 1 <= found["responses_to_detect"]["most"] <= 150
     assert found["false_alarms"] == 0
     assert found["good_responses"] == 3000
-    nothing = miniature_report.alarms(good, good)
+    nothing = alarms.alarms(good, good)
     for moment, before in (("responses_to_detect_soon_after_learning", 400), ("responses_to_detect", 3200)):
         assert found[moment]["good_before"] == before
         assert nothing[moment] == {
@@ -111,7 +118,7 @@ def told(**changes: Any) -> dict[str, Any]:
 
 
 def test_promises_that_hold() -> None:
-    assert all(one["holds"] for one in miniature_report.promises(told()).values())
+    assert all(one["holds"] for one in measuring.promises(told()).values())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def test_promises_that_hold() -> None:
     ],
 )
 def test_a_promise_that_does_not_hold_is_told(broken: str, changes: dict[str, Any]) -> None:
-    found = miniature_report.promises(told(**changes))
+    found = measuring.promises(told(**changes))
     assert [name for name, one in found.items() if not one["holds"]] == [broken]
 
 
@@ -140,22 +147,22 @@ def test_a_promise_that_does_not_hold_is_told(broken: str, changes: dict[str, An
 @pytest.mark.skipif(not (MINIATURE / "verifier").is_dir(), reason="the checkpoints are not in this checkout")
 async def test_the_monitor_agrees_with_the_truth_of_a_good_and_a_bad_model() -> None:
     steps: list[str] = []
-    models = await miniature.judge_models(
+    models = await judge_models(
         MINIATURE, 24, lambda what, _done, _total: steps.append(what), ("lvlm_good", "lvlm_poor")
     )
     assert {model.name for model in models} == {"lvlm_good", "lvlm_poor"}
     assert "lvlm_good faithscore" in steps
-    found = miniature.faithscore_agreement(models)
+    found = agreement.faithscore_agreement(models)
     good, poor = (found["by_model"][name] for name in ("lvlm_good", "lvlm_poor"))
     assert good["estimated"] < poor["estimated"]
     assert good["true"] < poor["true"]
     assert found["per_response"]["pearson"]["value"] > 0.6
-    assert miniature.valor_agreement(models)["faithfulness"]["pearson"]["value"] > 0.6
-    assert set(miniature.tri_he_agreement(models)["by_model"]) == {"lvlm_good", "lvlm_poor"}
+    assert agreement.valor_agreement(models)["faithfulness"]["pearson"]["value"] > 0.6
+    assert set(agreement.tri_he_agreement(models)["by_model"]) == {"lvlm_good", "lvlm_poor"}
 
 
 def test_prompts_go_round_through_all_manners() -> None:
-    asked = [miniature._prompt(at) for at in range(60)]
+    asked = [answers._prompt(at) for at in range(60)]
     for manner in PROMPTS:
         assert set(manner) <= set(asked)
 
@@ -163,6 +170,6 @@ def test_prompts_go_round_through_all_manners() -> None:
 def test_references_name_what_is_there() -> None:
     shown: Scene = next(scenes(3))
     kinds = {thing.kind for thing in shown.things}
-    assert set(miniature.REFERENCES["valor-object-existence"](shown).objects) == kinds
-    graph = miniature.REFERENCES["tri-he"](shown).triplets
+    assert set(answers.REFERENCES["valor-object-existence"](shown).objects) == kinds
+    graph = answers.REFERENCES["tri-he"](shown).triplets
     assert {subject for subject, _, _ in graph} == kinds
