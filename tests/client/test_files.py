@@ -78,6 +78,15 @@ def test_a_column_of_any_such_name_has_the_images(tmp_path: Path, name: str, col
     assert [(one.id, one.images) for one in read(made)] == [("1", ("pics/a.png",)), ("2", ())]
 
 
+def test_an_address_is_told_as_one(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", [ROW | {"image": '["s3://bucket/a.png", "b.png"]'}])
+    ((_, record),) = AnswerFile(path)
+    assert isinstance(record, dict)
+    assert record["images"] == [{"url": "s3://bucket/a.png"}, "b.png"]
+    (one,) = read(path)
+    assert one.images == ("s3://bucket/a.png", "b.png")
+
+
 def test_two_columns_of_images_are_a_question(tmp_path: Path) -> None:
     rows = [ROW | {"image": "a.png", "images": "b.png"}]
     for path in (table(tmp_path / "a.csv", rows), parquet(tmp_path / "a.parquet", rows)):

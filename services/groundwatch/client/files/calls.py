@@ -71,7 +71,7 @@ def _record(call: Conversation) -> dict[str, Any] | Refusal:
     for name in ("model", "prompt"):
         if value := getattr(call, name):
             record[name] = value
-    images: list[str | bytes] = []
+    images: list[dict[str, str] | bytes] = []
     for index, image in enumerate(call.images):
         try:
             images.append(_image(image))
@@ -82,7 +82,7 @@ def _record(call: Conversation) -> dict[str, Any] | Refusal:
     return record
 
 
-def _image(image: Image) -> str | bytes:
+def _image(image: Image) -> dict[str, str] | bytes:
     if isinstance(image, ImageText):
         return base64.b64decode("".join(image.base64.split()), validate=True)
-    return image.url if isinstance(image, ImageUrl) else image
+    return {"url": image.url} if isinstance(image, ImageUrl) else image

@@ -21,7 +21,8 @@ from groundwatch.events import ResponseRecorded
 from groundwatch.records import Refusal
 
 Record = bytes | dict[str, Any] | Refusal
-"""A response as it stands on a line, or as its fields, with images by name or as bytes; or why it is none."""
+"""A response as it stands on a line, or its fields, with images by name, by address or as bytes; or why it is
+none."""
 
 MAX_LINE = 64 * 1024 * 1024
 
@@ -205,7 +206,7 @@ _FILE_NAMES = frozenset({"file_name", "file_names"})
 
 def _with_images(values: dict[str, Any]) -> Record:
     """A line of an imagefolder's metadata."""
-    images: list[str | bytes] = []
+    images: list[str | bytes | dict[str, str]] = []
     for name in _FILE_NAMES & values.keys():
         try:
             images += tables.images_of(values.pop(name))

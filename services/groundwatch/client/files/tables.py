@@ -2,7 +2,8 @@
 
 import contextlib
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ IMAGE_COLUMNS = ("images", "image", "image_file", "file_name", "file_names")
 _FIELDS = frozenset(Record.__struct_encode_fields__) - {"images"}
 _NEEDED = ("id", "answer")
 _AS_JSON = frozenset({"reference", "tags", "protocols", "recorded_at"})
+_URL = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
 _MAX_CELL = 64 * 1024 * 1024
 
 
@@ -31,7 +33,7 @@ class Columns:
             return FileFormatError(path, message, line=line)
 
         if not set(_NEEDED) <= set(names):
-            told = ", ".join(names)[:200]
+            told = _one_line(names)
             if line is None:
                 raise wrong(f"needs the columns {' and '.join(_NEEDED)}; it has: {told}")
             needed = f"the columns, {' and '.join(_NEEDED)} among them"
@@ -80,25 +82,23 @@ class Columns:
         return plain(cell)
 
 
-def images_of(cell: Any) -> list[str | bytes]:
+def images_of(cell: Any) -> list[str | bytes | dict[str, str]]:
     """The images that a cell names or holds. Raises `InputError`."""
     if isinstance(cell, str) and cell.startswith("["):
         with contextlib.suppress(*UNDECODED):
             cell = msgspec.json.decode(cell)
-    found: list[str | bytes] = []
+    found: list[str | bytes | dict[str, str]] = []
     for image in cell if isinstance(cell, list) else [cell]:
         if isinstance(image, dict):
             # Hugging Face's: the bytes, or else where they are.
             if not image.keys() <= {"bytes", "path"}:
-                raise InputError(
-                    f"has the keys {', '.join(map(str, image))[:100]}; an image has bytes or path"
-                )
+                raise InputError(f"has the keys {_one_line(image)}; an image has bytes or path")
             image = image.get("bytes") if image.get("bytes") is not None else image.get("path")
         if image is None:
             continue
         if not isinstance(image, str | bytes):
             raise InputError(f"is {_kind(image)}; an image is a name, its bytes, or both as bytes and path")
-        found.append(image)
+        found.append({"url": image} if isinstance(image, str) and _URL.match(image) else image)
     return found
 
 
@@ -118,6 +118,10 @@ def plain(value: Any) -> Any:
 def seconds(moment: datetime) -> float:
     """Since the epoch; a moment without a zone is UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _one_line(names: Iterable[object]) -> str:
+    return " ".join(", ".join(map(str, names)).split())[:200]
 
 
 def _kind(value: Any) -> str:
