@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import random
 import struct
 import zlib
 
 MODEL = "gpt-4o-mini"
 
 
-def png(red: int, green: int, blue: int, side: int = 32) -> bytes:
-    """A square of one colour."""
+def png(red: int, green: int, blue: int, side: int = 32, *, noise: bool = False) -> bytes:
+    """A square of one colour, or one of noise, whose file is large."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     rows = (b"\0" + bytes((red, green, blue)) * side) * side
+    if noise:
+        drawn = random.Random(red)
+        rows = b"".join(b"\0" + drawn.randbytes(3 * side) for _ in range(side))
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows, 9)), chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
@@ -67,5 +71,10 @@ CALLS = {
         image=data_url(png(250, 250, 250)),
         api="responses",
         stream=True,
+    ),
+    "large": Call(
+        prompt="What is behind the fence?",
+        answer="A brown horse stands behind the fence.",
+        image=data_url(png(7, 7, 7, 160, noise=True)),
     ),
 }

@@ -1,46 +1,37 @@
-"""The emitters: what to install for each, in an environment of its own, because their pins fight."""
+"""The emitters: the section of docs/connect.md that each is about, and what that tells one to install."""
 
 from __future__ import annotations
 
 import dataclasses
 
-OTLP = ("opentelemetry-distro", "opentelemetry-exporter-otlp-proto-http")
+from tests.emitters import page
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emitter:
-    """A library: `packages` to install, the first of which gives the version; its names of environment."""
+    """A library. `package` gives the version; `more` is installed besides what the page names."""
 
-    name: str
-    packages: tuple[str, ...]
+    package: str
+    section: str = ""
+    more: tuple[str, ...] = ()
 
     @property
-    def package(self) -> str:
-        return self.packages[0]
+    def packages(self) -> tuple[str, ...]:
+        return (*(page.packages(self.section) if self.section else ()), *self.more)
 
 
 EMITTERS = {
-    emitter.name: emitter
-    for emitter in (
-        # Its newest release imports a module that util-genai dropped in 1.0, and httpx, which the newest
-        # openai no longer brings.
-        Emitter(
-            name="openai-v2",
-            packages=(
-                "opentelemetry-instrumentation-openai-v2",
-                "opentelemetry-util-genai<1",
-                "httpx",
-                "openai",
-                *OTLP,
-            ),
-        ),
-        Emitter(
-            name="genai-openai", packages=("opentelemetry-instrumentation-genai-openai", "openai", *OTLP)
-        ),
-        Emitter(name="openinference", packages=("openinference-instrumentation-openai", "openai", *OTLP)),
-        Emitter(name="openllmetry", packages=("opentelemetry-instrumentation-openai", "openai", *OTLP)),
-        Emitter(name="litellm", packages=("litellm[proxy]", *OTLP)),
-        Emitter(name="langfuse", packages=("langfuse", "openai")),
-        Emitter(name="openai", packages=("openai",)),
-    )
+    "openai-v2": Emitter(
+        package="opentelemetry-instrumentation-openai-v2", section="OpenTelemetry openai-v2"
+    ),
+    "genai-openai": Emitter(
+        package="opentelemetry-instrumentation-genai-openai",
+        section="OpenTelemetry",
+        more=("opentelemetry-util-genai[upload]", "opentelemetry-exporter-otlp-proto-grpc"),
+    ),
+    "openinference": Emitter(package="openinference-instrumentation-openai", section="OpenInference"),
+    "openllmetry": Emitter(package="opentelemetry-instrumentation-openai", section="OpenLLMetry"),
+    "litellm": Emitter(package="litellm", section="LiteLLM with OpenTelemetry", more=("litellm[proxy]",)),
+    "langfuse": Emitter(package="langfuse", section="Langfuse SDK"),
+    "openai": Emitter(package="openai", more=("openai",)),
 }

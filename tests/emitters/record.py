@@ -1,13 +1,12 @@
 """Records what emitters send, as tests/conversations/recorded: `python -m tests.emitters.record [NAME …]`.
 
-Needs GROUNDWATCH_EMITTERS, the folder of environments.
+A name is an emitter or a recording of it; without one all are made anew.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from typing import Any
 
 from tests.emitters.calls import CALLS
 from tests.emitters.emitters import EMITTERS
-from tests.emitters.running import MASTER_KEY, base_environment, litellm_proxy, run_application
+from tests.emitters.environments import Environments, kept
+from tests.emitters.running import MASTER_KEY, MODELS, base_environment, litellm_proxy, run_application
 from tests.emitters.sink import Sink
 from tests.emitters.stand_in import StandIn
 
@@ -64,10 +64,6 @@ SENDING = {
 LITELLM = "import litellm\n\nlitellm.callbacks = ['otel']\n"
 V2 = {"LITELLM_OTEL_V2": "true"}
 IMAGES = {"MAX_BASE64_LENGTH_FOR_LOGGING": "0"}
-MODELS = """model_list:
-  - model_name: gpt-4o-mini
-    litellm_params: {model: openai/gpt-4o-mini}
-"""
 PROXY_OTEL = MODELS + "litellm_settings: {callbacks: [otel]}\n"
 PROXY = (
     MODELS
@@ -187,10 +183,11 @@ RECORDINGS = [
 ]
 
 
-def record(recording: Recording, environments: Path) -> dict[str, Any]:
-    folder = environments / recording.emitter
+def record(recording: Recording, environments: Environments) -> dict[str, Any]:
+    emitter = EMITTERS[recording.emitter]
+    folder = environments.make(recording.emitter, emitter.packages)
     version = subprocess.run(
-        [folder / "bin" / "python", "-c", VERSION, EMITTERS[recording.emitter].package.partition("[")[0]],
+        [folder / "bin" / "python", "-c", VERSION, emitter.package],
         capture_output=True,
         text=True,
         check=True,
@@ -231,7 +228,7 @@ def record(recording: Recording, environments: Path) -> dict[str, Any]:
         uploaded = {path.name: path.read_text() for path in sorted(Path(uploads).iterdir())}
     whole = {
         "emitter": recording.emitter,
-        "package": EMITTERS[recording.emitter].package,
+        "package": emitter.package,
         "version": version,
         "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
         "environment": recording.environment,
@@ -278,15 +275,15 @@ def _of_this_machine(item: Any) -> bool:
 
 
 def main() -> None:
-    environments = Path(os.environ["GROUNDWATCH_EMITTERS"])
     wanted = sys.argv[1:]
-    for recording in RECORDINGS:
-        if wanted and recording.name not in wanted and recording.emitter not in wanted:
-            continue
-        whole = record(recording, environments)
-        target = RECORDED / f"{recording.name}.json"
-        target.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-        print(f"{target.name}: {[request['path'] for request in whole['requests']]}")
+    with kept() as environments:
+        for recording in RECORDINGS:
+            if wanted and recording.name not in wanted and recording.emitter not in wanted:
+                continue
+            whole = record(recording, environments)
+            target = RECORDED / f"{recording.name}.json"
+            target.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+            print(f"{target.name}: {[request['path'] for request in whole['requests']]}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.emitters import page
+
 HERE = Path(__file__).parent
 MASTER_KEY = "sk-" + "5f2c9a" * 8
 """What clients of the LiteLLM proxy send: it refuses to start without one, and with a weak one."""
@@ -59,6 +61,49 @@ def run_application(
     return ended.stdout
 
 
+def _typed(text: str, addresses: dict[str, str], without: str) -> str:
+    """Lines of the page with the addresses that are meant, but for those that begin like `without`."""
+    for written, real in addresses.items():
+        text = text.replace(written, real)
+    return "\n".join(line for line in text.splitlines() if not without or not line.startswith(without))
+
+
+def type_section(
+    section: str,
+    folder: Path,
+    environment: dict[str, str],
+    addresses: dict[str, str],
+    calls: tuple[str, ...],
+    *,
+    without: str = "",
+) -> str:
+    """Do what a section of docs/connect.md says, as it stands but for its addresses; what that printed.
+
+    The application is ours, which makes `calls`; the section's lines of Python come before. Lines that begin
+    like `without` are forgotten.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "setup.py").write_text(_typed(page.block(section, "python"), {}, without))
+        (Path(place) / "application.py").write_text(
+            f"import runpy, sys\n"
+            f"sys.argv = ['application.py', 'setup.py', *{calls!r}]\n"
+            f"sys.path[0] = {str(HERE)!r}\n"
+            f"runpy.run_path({str(HERE / 'application.py')!r}, run_name='__main__')\n"
+        )
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", _typed(page.commands(section), addresses, without)],
+            cwd=place,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+    assert not ended.returncode, f"what {section} says ended with {ended.returncode}:\n{ended.stdout}"
+    return ended.stdout
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -66,16 +111,35 @@ def free_port() -> int:
         return port
 
 
+MODELS = """model_list:
+  - model_name: gpt-4o-mini
+    litellm_params: {model: openai/gpt-4o-mini}
+"""
+PROXY = "litellm --config config.yaml"
+
+
+def typed_proxy(
+    folder: Path, environment: dict[str, str], config: str, addresses: dict[str, str], *, without: str = ""
+) -> contextlib.AbstractContextManager[str]:
+    """The LiteLLM proxy, started as its section says."""
+    typed = _typed(page.commands("LiteLLM proxy"), addresses, without)
+    return litellm_proxy(folder, environment, MODELS + _typed(config, addresses, ""), typed)
+
+
 @contextlib.contextmanager
-def litellm_proxy(folder: Path, environment: dict[str, str], config: str) -> Iterator[str]:
+def litellm_proxy(
+    folder: Path, environment: dict[str, str], config: str, typed: str = PROXY
+) -> Iterator[str]:
     """A running LiteLLM proxy with `config`, its YAML; yields the URL that clients use."""
     port = free_port()
+    assert PROXY in typed
+    command = typed.replace(PROXY, f"exec {PROXY} --host 127.0.0.1 --port {port}")
     with tempfile.TemporaryDirectory() as place:
-        file, log = Path(place) / "config.yaml", Path(place) / "log"
-        file.write_text(config)
+        log = Path(place) / "log"
+        (Path(place) / "config.yaml").write_text(config)
         with log.open("wb") as output:
             child = subprocess.Popen(
-                [folder / "bin" / "litellm", "--config", file, "--host", "127.0.0.1", "--port", str(port)],
+                ["bash", "-euo", "pipefail", "-c", command],
                 env=environment,
                 cwd=place,
                 stdout=output,
