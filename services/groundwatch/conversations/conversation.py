@@ -19,7 +19,13 @@ class ImageUrl(msgspec.Struct, frozen=True):
     url: str
 
 
-Image = bytes | ImageText | ImageUrl
+class ImageDigest(msgspec.Struct, frozen=True):
+    """An image that is stored, named by the SHA-256 of its bytes."""
+
+    sha256: str
+
+
+Image = bytes | ImageText | ImageUrl | ImageDigest
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,5 +128,7 @@ def _sample(image: Image) -> bytes:
     if isinstance(image, ImageText):
         text = image.base64
         return f"{len(text.rstrip('='))} {text[:_SAMPLE]}".encode("utf-8", "replace")
+    if isinstance(image, ImageDigest):
+        return image.sha256.encode()
     length = -(-len(image) * 4 // 3)
     return b"%d %s" % (length, base64.b64encode(image[: _SAMPLE * 3 // 4]))

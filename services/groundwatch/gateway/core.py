@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
+from groundwatch.conversations.conversation import Conversation
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, response_key
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.comparing import last_event
+from groundwatch.gateway.intake.elsewhere import Elsewhere
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.logged import LoggedCalls
 from groundwatch.gateway.intake.results import Recorded, Refused, bounded
@@ -53,7 +55,10 @@ class GatewayCore:
         self.budgets = Budgets(bus, metrics)
         self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased)
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
-        self.logged = LoggedCalls(self.settings.logged_calls, self.bounds, metrics, self.record)
+        self._elsewhere = Elsewhere(self.intake.fetcher, self.intake.attachments, self.settings.intake)
+        self.logged = LoggedCalls(
+            self.settings.logged_calls, self.bounds, metrics, self.record, self._complete
+        )
         self.gauges = StreamGauges(bus, metrics)
         most = settings.telemetry.max_labels
         alarms = AlarmPublisher(settings.alarm, bus, metrics, most)
@@ -70,6 +75,10 @@ class GatewayCore:
         if isinstance(ended, Recorded) and ended.status == "recorded":
             self.backlog.sent()
         return ended
+
+    async def _complete(self, call: Conversation, sender: str) -> Conversation | Refused:
+        """A logged call with what it only names; nothing is fetched for one that is not taken now."""
+        return self.backlog.refusal() or await self._elsewhere.complete(call, sender)
 
 
 async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ async def test_a_format(gateway, form):
             image = base64.b64decode(call["image"].partition(",")[2])
             assert event.images == (hashlib.sha256(image).hexdigest(),)
         elif call["image"]:
-            assert event.declined == {"faithscore": "image_not_allowed"}
+            assert event.declined == {"faithscore": "url_not_fetched"}
 
 
 def call(name: str, **changes: object) -> dict[str, object]:

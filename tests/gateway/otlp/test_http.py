@@ -116,9 +116,9 @@ async def test_a_missing_image_is_a_reason_and_a_note(gateway):
         assert (await gateway.http.post(path, json=body)).status_code == 200
     reasons = {event.answer: event.declined.get("faithscore", "") for event in await gateway.events()}
     for call in calls("openinference-redacted"):
-        reason = "image_not_allowed" if call["image"].startswith("http") else "openinference_redacted"
+        reason = "url_not_fetched" if call["image"].startswith("http") else "openinference_redacted"
         assert reasons[call["answer"]] == (reason if call["image"] else "")
-    assert gateway.count("groundwatch_images_left_out_total", reason="image_not_allowed") == 1
+    assert gateway.count("groundwatch_images_left_out_total", reason="url_not_fetched") == 1
     notes = (await gateway.http.get("/readyz")).json()["notes"]
     for setting in ("OPENINFERENCE_BASE64_IMAGE_MAX_LENGTH", "gateway.fetch.allow"):
         assert any(setting in note for note in notes)

@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from groundwatch.conversations.conversation import Conversation, Image, ImageText, ImageUrl, Unreadable
+from groundwatch.conversations.conversation import (
+    Conversation,
+    Image,
+    ImageDigest,
+    ImageText,
+    ImageUrl,
+    Unreadable,
+)
 from groundwatch.conversations.exports import Export, read_export
 from groundwatch.conversations.reasons import REASONS
 from groundwatch.records import Refusal
@@ -71,7 +78,7 @@ def _record(call: Conversation) -> dict[str, Any] | Refusal:
     for name in ("model", "prompt"):
         if value := getattr(call, name):
             record[name] = value
-    images: list[dict[str, str] | bytes] = []
+    images: list[dict[str, str] | bytes | str] = []
     for index, image in enumerate(call.images):
         try:
             images.append(_image(image))
@@ -82,7 +89,9 @@ def _record(call: Conversation) -> dict[str, Any] | Refusal:
     return record
 
 
-def _image(image: Image) -> dict[str, str] | bytes:
+def _image(image: Image) -> dict[str, str] | bytes | str:
     if isinstance(image, ImageText):
         return base64.b64decode("".join(image.base64.split()), validate=True)
+    if isinstance(image, ImageDigest):
+        return image.sha256
     return {"url": image.url} if isinstance(image, ImageUrl) else image

@@ -7,7 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from groundwatch.conversations.conversation import Conversation, Image, ImageText, ImageUrl, Unreadable
+from groundwatch.conversations.conversation import (
+    Conversation,
+    Image,
+    ImageDigest,
+    ImageText,
+    ImageUrl,
+    Unreadable,
+)
 from groundwatch.conversations.reasons import REASONS
 from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded, digest
@@ -32,6 +39,10 @@ Result = Literal["recorded", "without_image", "duplicate", "refused", "unreadabl
 
 Record = Callable[[Callable[[], Submission | Refused]], Awaitable[Recorded | Refused]]
 """`GatewayCore.record`."""
+
+
+Complete = Callable[[Conversation, str], Awaitable[Conversation | Refused]]
+"""`Elsewhere.complete`."""
 
 
 def submission_of(
@@ -96,32 +107,37 @@ def id_of(conversation: Conversation) -> str:
 
 
 def _attachment(image: Image) -> Attachment:
+    if isinstance(image, ImageDigest):
+        return image.sha256
     return Encoded(base64=image.base64) if isinstance(image, ImageText) else image
-
-
-NOT_HAD: dict[str, str] = {
-    "image_not_allowed": "images given by address are not fetched: gateway.fetch.allow says from where",
-    "image_not_fetched": "images given by address could not be had there",
-}
-"""Refusals of an image by its address: the call is recorded without it, as if the library had left it out."""
 
 
 def _note_on(reason: str) -> str:
     if known := REASONS.get(reason):
         return f"{reason}: {known.library} {known.did}; what keeps it: {known.setting}"
-    return f"{reason}: {NOT_HAD.get(reason, 'part of what was asked is missing in logged calls')}"
+    return f"{reason}: part of what was asked is missing in logged calls"
+
+
+def _elsewhere(call: Conversation) -> bool:
+    return bool(call.references) or any(isinstance(image, ImageUrl) for image in call.images)
 
 
 class LoggedCalls:
     """Records logged calls, counts them, and says once for each reason why images are missing."""
 
     def __init__(
-        self, settings: LoggedCallsSettings, bounds: Limits, metrics: Metrics, record: Record
+        self,
+        settings: LoggedCallsSettings,
+        bounds: Limits,
+        metrics: Metrics,
+        record: Record,
+        complete: Complete,
     ) -> None:
         self._settings = settings
         self._bounds = bounds
         self._metrics = metrics
         self._record = record
+        self._complete = complete
         self._notes: dict[str, str] = {}
 
     @property
@@ -135,14 +151,22 @@ class LoggedCalls:
         """Record one. The refusal of what is unreadable has the reason `malformed`."""
         if isinstance(call, Unreadable):
             self.count(source, "unreadable")
-            unread = Refused(id=call.id[:LONGEST_ID], reason="malformed", message=call.message)
-            return await self._record(lambda: unread)
-        ended = await self._take(call, caller, tenant)
-        if isinstance(ended, Refused) and ended.reason in NOT_HAD:
-            here = tuple(image for image in call.images if not isinstance(image, ImageUrl))
-            missing = (ended.reason,) * (len(call.images) - len(here))
-            call = msgspec.structs.replace(call, images=here, left_out=(*call.left_out, *missing))
-            ended = await self._take(call, caller, tenant)
+            wrong = Refused(id=call.id[:LONGEST_ID], reason="malformed", message=call.message)
+            return await self._record(lambda: wrong)
+        read = submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
+        elsewhere = _elsewhere(call)
+        if elsewhere and not (isinstance(read, Refused) and read.field != "answer"):
+            # What is fetched must not change the id.
+            completed = await self._complete(msgspec.structs.replace(call, id=id_of(call)), caller.sender)
+            if isinstance(completed, Refused):
+                read = completed
+            else:
+                call = completed
+                read = submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
+        ended = await self._record(lambda: read)
+        if elsewhere and isinstance(ended, Refused) and ended.reason == "conflict":
+            # The same call again, of which more or less could be fetched than before.
+            ended = Recorded(id=ended.id, status="duplicate")
         if isinstance(ended, Refused):
             self.count(source, "refused")
             if ended.field != "answer":
@@ -179,11 +203,6 @@ class LoggedCalls:
         if passing:
             raise TransientError(passing[0].message)
         return ended
-
-    async def _take(self, call: Conversation, caller: Caller, tenant: str) -> Recorded | Refused:
-        return await self._record(
-            lambda: submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
-        )
 
     def count(self, source: Source, result: Result, times: int = 1) -> None:
         self._metrics.logged_calls.labels(source, result).inc(times)

@@ -218,8 +218,6 @@ class Attachments:
         for index, given in enumerate(submission.images):
             try:
                 if isinstance(given, ImageUrl):
-                    if refusal := self._fetcher.refusal(given.url):
-                        return wrong_image(index, refusal, name, "image_not_allowed")
                     elsewhere.append((index, given))
                 elif not isinstance(given, str):
                     found[index] = (await self.store(given, submission.sender)).sha256
@@ -230,15 +228,17 @@ class Attachments:
                     return wrong_image(index, missing, name, "image_missing")
             except InputError as error:
                 return wrong_image(index, str(error), name)
-        fetching = (self._fetch(image, index, name, submission.sender) for index, image in elsewhere)
+        fetching = (self.fetch(image, submission.sender, index, name) for index, image in elsewhere)
         for (index, _), fetched in zip(elsewhere, await asyncio.gather(*fetching), strict=True):
             if isinstance(fetched, Refused):
                 return fetched
             found[index] = fetched
         return tuple(found[index] for index in range(len(submission.images)))
 
-    async def _fetch(self, image: ImageUrl, index: int, name: str, sender: str) -> str | Refused:
-        """The digest of the image there, which is stored then."""
+    async def fetch(self, image: ImageUrl, sender: str, index: int = 0, name: str = "") -> str | Refused:
+        """The digest of the image there, which is stored then. Raises `TransientError` as `store` does."""
+        if refusal := self._fetcher.refusal(image.url):
+            return wrong_image(index, refusal, name, "image_not_allowed")
         reason: Reason = "image_not_fetched"
         try:
             async with self._fetcher.fetched(image.url, sender, most=self._limits.max_image_bytes) as data:

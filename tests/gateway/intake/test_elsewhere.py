@@ -1,0 +1,137 @@
+"""What logged calls only name: fetched where that is allowed, else left out with its reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from groundwatch.conversations.conversation import Conversation, ImageUrl
+from groundwatch.conversations.reasons import REASONS
+from groundwatch.gateway.callers import EVERYBODY, Caller
+from groundwatch.gateway.intake import elsewhere
+from groundwatch.gateway.intake.results import Recorded, Refused
+
+CALL = {"model": "heron-7b", "prompt": "What is it?", "answer": "A dog."}
+
+
+@pytest.fixture
+def opened(gateway_factory, image_server):
+    """A gateway that may fetch below /images/ of the server of images, which is told besides."""
+
+    async def make(**gateway):
+        there = f"http://127.0.0.1:{image_server.port}/images/"
+        fetch = {"allow": (there,), "networks": ("127.0.0.1",)}
+        return await gateway_factory(fetch=fetch, **gateway), there
+
+    return make
+
+
+async def test_an_image_at_an_address_is_stored(opened, image_server, pictures):
+    image_server.reply("/images/a.png", pictures.encoded("PNG"))
+    gateway, there = await opened()
+    logged = gateway.service.core.logged
+    call = Conversation(id="a", images=(pictures.encoded("JPEG"), ImageUrl(f"{there}a.png")), **CALL)
+    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="recorded")
+    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="duplicate")
+    (event,) = await gateway.events()
+    assert event.images == tuple(
+        hashlib.sha256(pictures.encoded(kind)).hexdigest() for kind in ("JPEG", "PNG")
+    )
+    assert event.declined == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("images/none.png", elsewhere.NOT_THERE),
+        ("images/busy.png", elsewhere.NOT_THERE),
+        ("images/text.png", elsewhere.NOT_THERE),
+        ("images/moved.png", elsewhere.NOT_THERE),
+        ("other/a.png", elsewhere.NOT_ALLOWED),
+    ],
+)
+async def test_what_cannot_be_had_is_left_out(opened, image_server, pictures, path, reason):
+    image_server.reply("/images/a.png", pictures.encoded("PNG"))
+    image_server.reply("/images/busy.png", b"", "503 Busy")
+    image_server.reply("/images/text.png", b"text")
+    image_server.redirect("/images/moved.png", "http://169.254.169.254/latest/")
+    gateway, there = await opened()
+    url = there.removesuffix("images/") + path
+    call = Conversation(id="a", images=(ImageUrl(url), ImageUrl(f"{there}a.png")), **CALL)
+    ended = await gateway.service.core.logged.record(call, EVERYBODY, "otlp")
+    assert ended == Recorded(id="a", status="recorded")
+    (event,) = await gateway.events()
+    assert (len(event.images), event.declined) == (1, {"faithscore": reason})
+    assert gateway.count("groundwatch_images_left_out_total", reason=reason) == 1
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="without_image") == 1
+    assert reason in REASONS
+
+
+async def test_without_an_id_what_is_fetched_does_not_change_it(opened, image_server, pictures):
+    gateway, there = await opened(logged_calls={"without_image": "record"})
+    logged = gateway.service.core.logged
+    call = Conversation(images=(ImageUrl(f"{there}a.png"),), at=5.0, **CALL)
+    first = await logged.record(call, EVERYBODY, "otlp")
+    assert isinstance(first, Recorded)
+    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id=first.id, status="duplicate")
+    (event,) = await gateway.events()
+    assert event.declined == {}
+
+
+async def test_the_same_call_is_a_duplicate_although_more_can_be_fetched_now(opened, image_server, pictures):
+    gateway, there = await opened()
+    logged = gateway.service.core.logged
+    call = Conversation(id="a", images=(ImageUrl(f"{there}a.png"),), **CALL)
+    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="recorded")
+    image_server.reply("/images/a.png", pictures.encoded("PNG"))
+    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="duplicate")
+    assert len(await gateway.events()) == 1
+
+
+async def test_uploaded_messages_are_fetched(opened, image_server, pictures):
+    image_server.reply("/images/b.png", pictures.encoded("PNG"))
+    gateway, there = await opened()
+    parts = [
+        {"type": "text", "content": "What is on it?"},
+        {"type": "uri", "modality": "image", "uri": f"{there}b.png"},
+    ]
+    said = [{"role": "assistant", "parts": [{"type": "text", "content": "A cat."}]}]
+    image_server.reply("/images/in.json", json.dumps([{"role": "user", "parts": parts}]).encode())
+    image_server.reply("/images/out.json", json.dumps(said).encode())
+    references = {"input": f"{there}in.json", "output": f"{there}out.json"}
+    call = Conversation(id="a", model="heron-7b", references=references)
+    ended = await gateway.service.core.logged.record(call, EVERYBODY, "otlp")
+    assert ended == Recorded(id="a", status="recorded")
+    (event,) = await gateway.events()
+    assert (event.prompt, event.answer, len(event.images)) == ("What is on it?", "A cat.", 1)
+
+
+async def test_uploaded_messages_that_cannot_be_had_are_left_out(opened, image_server):
+    gateway, there = await opened()
+    references = {"input": f"{there}none.json", "output": "s3://elsewhere/out.json"}
+    logged = gateway.service.core.logged
+    call = Conversation(id="a", references=references, **CALL)
+    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="recorded")
+    (event,) = await gateway.events()
+    assert event.declined == {"faithscore": elsewhere.NO_MESSAGES}
+    silent = await logged.record(Conversation(id="b", model="m", references=references), EVERYBODY, "otlp")
+    assert isinstance(silent, Refused) and silent.field == "answer"
+    assert elsewhere.NO_MESSAGES in REASONS
+
+
+async def test_nothing_is_fetched_for_a_call_that_is_not_taken(opened, image_server):
+    gateway, there = await opened(intake={"max_images": 2})
+    logged = gateway.service.core.logged
+    url = ImageUrl(f"{there}a.png")
+    call = Conversation(id="a", images=(url,), **CALL)
+    other = await logged.record(call, Caller(only="acme"), "otlp", tenant="other")
+    assert isinstance(other, Refused) and other.reason == "other_tenant"
+    many = await logged.record(Conversation(id="b", images=(url,) * 3, **CALL), EVERYBODY, "otlp")
+    assert isinstance(many, Refused) and many.field == "images"
+    named = {"input": f"{there}in.json"}
+    await logged.record(
+        Conversation(id="c", model="x" * 300, answer="A dog.", references=named), EVERYBODY, "otlp"
+    )
+    assert image_server.connections == []
