@@ -95,7 +95,7 @@ def check(by_answer: dict[str, Any], calls: tuple[str, ...]) -> None:
         if CALLS[name].image.startswith("https:"):
             # The gateway fetches nothing that is not on its list, and says so.
             assert event.images == ()
-            assert set(event.declined.values()) == {"image_not_allowed"}
+            assert set(event.declined.values()) == {"url_not_fetched"}
         else:
             assert event.images == ((digest(name),) if CALLS[name].image else ())
             assert not event.declined
