@@ -20,7 +20,7 @@ _PAYLOAD = tuple(tuple(path.split(".")) for path in _PARTS.payload)
 _MEDIA = tuple(tuple(path.split(".")) for path in _PARTS.media)
 _FILE = tuple(tuple(path.split(".")) for path in _PARTS.file)
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{1,20}):", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}:\S", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{4}[A-Za-z0-9+/_=\s-]*\Z")
 _WORD = re.compile(r"[A-Za-z_-]{1,24}\Z")
 _MAX_URL = 8192
@@ -97,7 +97,7 @@ def image_of(value: object, *, inline: bool = False) -> Image | str | None:
         return None if media and not media.startswith("image/") else reason
     if head[:5].lower() == "data:":
         return _data_url(value, head)
-    if (scheme := _SCHEME.match(head)) and not scheme[1].lower().startswith("javascript"):
+    if _ADDRESS.match(head):
         return ImageUrl(text_of(value).strip()) if len(value) <= _MAX_URL else "unknown_placeholder"
     if value.isascii() and _BASE64.match(head) and not _WORD.match(head) and (inline or len(value) >= 64):
         return ImageText(value)

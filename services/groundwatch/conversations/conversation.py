@@ -125,10 +125,11 @@ def repeat_key(conversation: Conversation) -> str:
 def _sample(image: Image) -> bytes:
     if isinstance(image, ImageUrl):
         return image.url.encode("utf-8", "replace")
-    if isinstance(image, ImageText):
-        text = image.base64
-        return f"{len(text.rstrip('='))} {text[:_SAMPLE]}".encode("utf-8", "replace")
     if isinstance(image, ImageDigest):
         return image.sha256.encode()
-    length = -(-len(image) * 4 // 3)
-    return b"%d %s" % (length, base64.b64encode(image[: _SAMPLE * 3 // 4]))
+    if isinstance(image, ImageText):
+        text = image.base64
+        length, start = len(text) - text[-2:].count("="), text[:_SAMPLE].encode("utf-8", "replace")
+    else:
+        length, start = -(-len(image) * 4 // 3), base64.b64encode(image[: _SAMPLE * 3 // 4])
+    return b"%d %s" % (length, start.rstrip(b"="))

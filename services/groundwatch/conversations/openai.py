@@ -216,10 +216,8 @@ def _decoded(body: Any) -> Any:
         body = bytes(body)
     if isinstance(body, bytes):
         body = body.removeprefix(b"\xef\xbb\xbf")
-        if body[:64].lstrip().startswith((b"{", b"[")):
-            body = json_of(body)
-        else:
-            body = _events(body) or NOT_JSON
+        is_json = body[:64].lstrip().startswith((b"{", b"["))
+        body = json_of(body) if is_json else _events(body) or NOT_JSON
     return assembled(body) if isinstance(body, list | tuple) else body
 
 
