@@ -107,6 +107,19 @@ def test_openinference_without_image(change, reason):
     assert (conversation.images, conversation.left_out) == ((), (reason,))
 
 
+def test_a_text_that_openinference_hid_is_no_question():
+    conversation = read(
+        {
+            "openinference.span.kind": "LLM",
+            "llm.model_name": "m",
+            "llm.input_messages.0.message.role": "user",
+            "llm.input_messages.0.message.content": "__REDACTED__",
+            "llm.output_messages.0.message.content": "A dog.",
+        }
+    )
+    assert (conversation.prompt, conversation.left_out) == ("", ("openinference_hidden",))
+
+
 def test_messages_of_openinference_are_in_the_order_of_their_numbers():
     attributes = {
         "openinference.span.kind": "LLM",

@@ -115,7 +115,7 @@ def is_part(item: object) -> bool:
 def _read(content: Any, found: _Found, depth: int) -> None:
     if isinstance(content, str):
         # What a library wrote in the place of all it hid is not what was said.
-        reason = placeholder(content)
+        reason = placeholder(content, said=True)
         if reason:
             found.left_out.append(reason)
         else:

@@ -20,10 +20,11 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a text begins that stands where something was, and the reason of that."""
+    """How a text begins that stands where an image was, and the reason of that; another one for a text."""
 
     starts: str
     reason: str
+    text_reason: str = ""
 
 
 class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

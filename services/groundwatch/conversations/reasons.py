@@ -21,8 +21,9 @@ def reason_by(reason: str, library: str) -> str:
     return _BY.get((reason, library), reason)
 
 
-def placeholder(text: str) -> str:
-    """The reason that a text stands for where an image, or all content, was; empty where it is none."""
+def placeholder(text: str, *, said: bool = False) -> str:
+    """The reason that a text stands for where an image was, or what was `said`; empty where it is none."""
     if not text.startswith(_STARTS):
         return ""
-    return next(one.reason for one in NAMES.placeholder if text.startswith(one.starts))
+    found = next(one for one in NAMES.placeholder if text.startswith(one.starts))
+    return (found.text_reason if said else "") or found.reason
