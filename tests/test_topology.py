@@ -19,6 +19,7 @@ from groundwatch.topology import (
     GATEWAY,
     HEADERS,
     MAX_TOKEN,
+    OUTFLOW,
     STAGES,
     STREAMS,
     Address,
@@ -30,6 +31,7 @@ from groundwatch.topology import (
     subject_of,
     tenant_permissions,
 )
+from groundwatch.topology.receivers import receiver_consumer
 
 KEY = "0123456789abcdef0123456789abcdef"
 RUNS = ("live", "replay-7")
@@ -71,7 +73,8 @@ def all_subjects(run: str) -> list[str]:
             for stage in STAGES
         ]
         found += [subject_of("chain", run, stage, protocol, KEY, step) for stage in STAGES for step in "12"]
-    found += [subject_of(kind, stage, run, KEY) for kind in ("dead", "retry") for stage in (GATEWAY, *STAGES)]
+    retried = (GATEWAY, *STAGES, OUTFLOW)
+    found += [subject_of(kind, stage, run, KEY) for kind in ("dead", "retry") for stage in retried]
     return found
 
 
@@ -189,8 +192,21 @@ def test_consumers_of_a_work_queue_do_not_share_messages():
 
 def test_every_stage_has_a_consumer_and_one_for_retries():
     services = (GATEWAY, *STAGES)
-    assert {spec.name for spec in CONSUMERS} == {*services, *(f"{one}-retry" for one in services)}
-    assert {spec.service for spec in CONSUMERS} == set(services)
+    retried = (*services, OUTFLOW)
+    assert {spec.name for spec in CONSUMERS} == {*services, *(f"{one}-retry" for one in retried)}
+    assert {spec.service for spec in CONSUMERS} == set(retried)
+
+
+def test_a_receivers_consumer_takes_live_outcomes_or_alarms_alone():
+    for kind in ("outcome", "alarm"):
+        spec = receiver_consumer("a-name", kind)
+        taken = {subject for subject in EVERYTHING if selects(spec.filters[0], subject)}
+        assert taken == {
+            subject
+            for subject in EVERYTHING
+            if (address := parse_subject(subject)) and (address.kind, address.run) == (kind, "live")
+        }
+        assert taken
 
 
 def test_stages_are_those_that_routes_name():

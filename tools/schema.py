@@ -26,6 +26,7 @@ from groundwatch.topology import (
     HEADER_MESSAGE_ID,
     HEADERS,
     IMAGES_BUCKET,
+    OUTFLOW,
     STAGES,
     ChannelSpec,
     ConsumerSpec,
@@ -206,7 +207,7 @@ def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
     for channel in CHANNELS:
         if not channel.publishers:
             yield f"{TENANTS}.send.{channel.name}", _operation(TENANTS, "send", channel, "Sends")
-    for service in (GATEWAY, *STAGES, COMMAND_LINE):
+    for service in (GATEWAY, *STAGES, OUTFLOW, COMMAND_LINE):
         for channel in CHANNELS:
             for consumer in CONSUMERS:
                 if consumer.service == service and _selects(consumer, channel):

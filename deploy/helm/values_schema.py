@@ -177,7 +177,7 @@ INGRESS = {
     "tlsSecret": DNS_NAME,
     "annotations": STRINGS,
 }
-SERVICES = ("gateway", *STAGES, "archive", "audit", "replay", "erase", "provision", "cli")
+SERVICES = ("gateway", *STAGES, "archive", "outflow", "audit", "replay", "erase", "provision", "cli")
 
 
 def values_schema() -> Schema:
@@ -229,6 +229,15 @@ def values_schema() -> Schema:
                     "image": IMAGE,
                     "resources": RESOURCES,
                     "storage": closed({"size": SIZE, "className": text()}),
+                    **PLACEMENT,
+                }
+            ),
+            "outflow": closed(
+                {
+                    "enabled": FLAG,
+                    "replicas": whole(1, 100),
+                    "image": IMAGE,
+                    "resources": RESOURCES,
                     **PLACEMENT,
                 }
             ),
@@ -294,6 +303,7 @@ def values_schema() -> Schema:
                     "natsEgress": EGRESS,
                     "tritonEgress": EGRESS,
                     "archiveEgress": EGRESS,
+                    "outflowEgress": EGRESS,
                     "modelHubEgress": EGRESS,
                 }
             ),

@@ -71,6 +71,9 @@ class Unreadable(msgspec.Struct, frozen=True):
 Attributes = dict[str, Any]
 """Attributes of a span or a log, their values as Python's own: text, numbers, bytes, lists, dicts."""
 
+TRACE_TAG, SPAN_TAG, RESPONSE_TAG = "trace_id", "span_id", "response_id"
+"""Tags of a response: the span that it came as, and the id that the model's server gave the answer."""
+
 ID_LENGTH = 256
 """Characters that the id of a response may have."""
 

@@ -8,12 +8,13 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -130,6 +131,21 @@ FACTOR = 10
 ASKED_FOR: ContextVar[str] = ContextVar("asked_for", default="")
 """The event that a model is asked for; empty where nobody says, and each call is then its own."""
 
+
+class Tracing(Protocol):
+    """Who makes spans of requests."""
+
+    def call(self, whom: str, attribute: str) -> AbstractContextManager[list[CallKind]]:
+        """A span of one request while the block runs; a fault that is added to the list is its error."""
+        ...
+
+
+TRACING: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
+"""Set where the event that a model is asked for is traced."""
+
+CALL_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("call_headers", default={})  # noqa: B039
+"""What a request that is traced carries, so that its server's spans are of the same trace."""
+
 EVENTS = 2
 """So many different events must have failed, and none passed, before it is the model that is away."""
 
@@ -224,9 +240,17 @@ class Calls:
     """
 
     def __init__(
-        self, model: str, settings: AskingSettings, *, slots: asyncio.Semaphore, on_call: OnCall | None
+        self,
+        model: str,
+        settings: AskingSettings,
+        *,
+        slots: asyncio.Semaphore,
+        on_call: OnCall | None,
+        attribute: str = "gen_ai.request.model",
     ) -> None:
+        """`attribute` is what a span calls the model, or whoever else is asked."""
         self.model = model
+        self._attribute = attribute
         self.breaker = Breaker(failures=settings.breaker_failures, pause=settings.breaker_pause)
         self._slots = slots
         self._on_call = on_call
@@ -256,7 +280,7 @@ class Calls:
                 trial = trial or self.breaker.is_open
                 started = time.perf_counter()
                 try:
-                    outcome = await request()
+                    outcome = await self._traced(request)
                 except BaseException:
                     self.breaker.left()
                     raise
@@ -277,6 +301,15 @@ class Calls:
                 if self.breaker.is_open:
                     raise self._unavailable(str(error), trial, outcome.kind) from error
                 raise
+
+    async def _traced(self, request: Callable[[], Awaitable[T | Fault]]) -> T | Fault:
+        if (tracing := TRACING.get()) is None:
+            return await request()
+        with tracing.call(self.model, self._attribute) as ended:
+            outcome = await request()
+            if isinstance(outcome, Fault):
+                ended.append(outcome.kind)
+        return outcome
 
     def answered(self) -> None:
         if self.breaker.remaining > 0:

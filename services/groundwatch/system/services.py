@@ -29,6 +29,7 @@ STAGES = (
     "verification",
     "scoring",
     "archive",
+    "outflow",
 )
 """Services of `groundwatch up`."""
 
@@ -139,6 +140,7 @@ async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task
         host=settings.telemetry.host,
         port=settings.telemetry.port,
         hosts=settings.telemetry.hosts,
+        notes=getattr(service, "notes", tuple),
     )
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(observed(bus, stage, settings, metrics))

@@ -72,6 +72,7 @@ GATEWAY = "gateway"
 COMMAND_LINE = "cli"
 REPLAY = "replay"
 ARCHIVE = "archive"
+OUTFLOW = "outflow"
 ERASE = "erase"
 AUDITOR = "audit"
 PROVISIONER = "provision"
@@ -185,7 +186,7 @@ CONSUMERS: tuple[ConsumerSpec, ...] = (
             filters=(f"{PREFIX}.retry.{stage}.>",),
             description=f"Dead letters of {stage} that somebody sent again",
         )
-        for stage in (GATEWAY, *STAGES)
+        for stage in (GATEWAY, *STAGES, OUTFLOW)
     ),
 )
 
@@ -313,6 +314,8 @@ def _reading(stream: str, family: str) -> Iterator[str]:
 OTHERWISE: dict[str, tuple[str, ...]] = {
     # How many dead letters there are: `gateway.gauges`.
     GATEWAY: (f"{API}.STREAM.INFO.{DEAD}",),
+    # Its receivers are named in settings, so their consumers are not declared.
+    OUTFLOW: tuple(f"{ACK}.{name}.*.>" for name in (OUTCOMES, ALARMS)),
     # A dead letter that was sent again leaves the dead letters.
     COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
     # A run that is deleted leaves every stream.

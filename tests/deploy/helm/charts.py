@@ -22,6 +22,9 @@ RELEASE = "gw"
 NAMESPACE = "watch"
 
 LLM: Object = {"llm": {"baseUrl": "https://llm.example/v1", "model": "judge", "apiKey": {"secret": "openai"}}}
+RECEIVERS: Object = {
+    "outflow": {"receivers": {"collector": {"kind": "otlp-http", "url": "https://otlp.example:4318"}}}
+}
 EXTERNAL_NATS: Object = {
     "nats": {
         "enabled": False,
@@ -38,7 +41,7 @@ AUTH = {
         name: f"nkey-{name}"
         for name in (
             *("gateway", "extraction", "captioning", "generation", "matching", "verification", "scoring"),
-            *("archive", "provision", "audit", "replay", "erase", "cli"),
+            *("archive", "outflow", "provision", "audit", "replay", "erase", "cli"),
         )
     },
 }
@@ -55,11 +58,12 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             **LLM,
             "nats": {"auth": AUTH, "tls": {"secret": "certificate"}},
             "archive": {"enabled": True},
+            "outflow": {"enabled": True},
             "auditor": {"enabled": True},
             "replay": {"enabled": True, "priorityClassName": "low"},
             "retention": {"enabled": True},
             "gateway": {"grpc": {"enabled": True, "tlsSecret": "grpc"}, "tokensSecret": "tokens"},
-            "settings": {"retention": {"responses": 7, "tenants": {"a b": {"responses": 1}}}},
+            "settings": {"retention": {"responses": 7, "tenants": {"a b": {"responses": 1}}}, **RECEIVERS},
         },
     ),
     "everything": (
@@ -70,6 +74,8 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "imagePullSecrets": ["pull"],
             "priorityClassName": "high",
             "archive": {"enabled": True},
+            "outflow": {"enabled": True, "replicas": 2},
+            "settings": RECEIVERS,
             "gateway": {
                 "ingress": {
                     "enabled": True,

@@ -375,6 +375,12 @@ MISUSES: dict[str, tuple[Object, str, str]] = {
         "networkPolicy.llmEgress",
         "settings.verification.cascade[1].llm.base_url is http://vllm.models.svc:8000/v1, inside the cluster",
     ),
+    "outflow-off": (
+        {"settings": {"outflow": {"receivers": {"a": {"kind": "phoenix", "url": "http://p"}}}}},
+        "outflow.enabled",
+        "is false, but",
+    ),
+    "outflow-without-receivers": ({"outflow": {"enabled": True}}, "settings.outflow.receivers", "name a"),
     "archive-off": ({"settings": {"archive": {"url": "s3://a/b"}}}, "archive.enabled", "is false, but"),
     "delays": ({"settings": {"retry": {"max_delay": 0.5}}}, "settings.retry.max_delay", "must not be below"),
 }

@@ -196,7 +196,7 @@ def test_each_service_has_its_own_seed() -> None:
         for volume in pod["spec"].get("volumes", ())
         if volume["name"] == "nats-seed"
     }
-    assert len(seeds) == len(set(seeds.values())) == len(STAGES) + 7
+    assert len(seeds) == len(set(seeds.values())) == len(STAGES) + 8
     for name, pod in pods(rendered("auth")):
         variables = {one["name"]: one.get("value") for item in containers(pod) for one in item.get("env", ())}
         if name in seeds:
@@ -245,7 +245,7 @@ def reach(objects: list[Object], source: str, target: str) -> set[int]:
     return allowed(source, target, "egress", "to") & allowed(target, source, "ingress", "from")
 
 
-BESIDE = ("archive", "auditor", "replay", "retention", "provisioning", "test")
+BESIDE = ("archive", "outflow", "auditor", "replay", "retention", "provisioning", "test")
 """Components beside gateway and stages that speak to NATS."""
 
 
@@ -287,6 +287,17 @@ def test_who_makes_spans_reaches_their_collector() -> None:
         for one in policies
         if {"ports": [{"port": 4317, "protocol": "TCP"}]} in one["spec"]["egress"]
     } == {"gateway", *STAGES}
+
+
+def test_the_outflow_reaches_its_receivers_alone() -> None:
+    objects = rendered("everything")
+    (public,) = (
+        rule
+        for rule in named(objects, "NetworkPolicy", "outflow")["spec"]["egress"]
+        if "ipBlock" in str(rule)
+    )
+    assert public["ports"] == [{"port": 4318, "protocol": "TCP"}]
+    assert named(objects, "Deployment", "outflow")["spec"]["replicas"] == 2
 
 
 def test_the_auditor_is_a_user_of_its_own_and_is_scraped() -> None:

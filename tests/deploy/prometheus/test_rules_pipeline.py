@@ -129,6 +129,19 @@ FIRES = {
         at=30,
         fires=[alert("OutcomesLate", "warning", protocol="faithscore")],
     ),
+    "a collector is away": Case(
+        series={'groundwatch_receiver_away_seconds{receiver="collector"}': "0x5 60+60x40"},
+        at=30,
+        fires=[alert("ReceiverAway", "warning", receiver="collector")],
+    ),
+    "one of two processes reaches the collector": Case(
+        series={
+            'groundwatch_receiver_away_seconds{receiver="collector", instance="a"}': "60+60x40",
+            'groundwatch_receiver_away_seconds{receiver="collector", instance="b"}': "0x40",
+        },
+        at=30,
+        fires=[],
+    ),
     "the archive's disk is full": Case(
         series={
             'groundwatch_archive_failures_total{reason="disk_full"}': steady(2, 40),

@@ -60,6 +60,17 @@ def test_what_was_logged_is_submitted():
     assert found.declined == ""
 
 
+def test_the_span_of_a_call_is_among_its_tags():
+    found = taken(trace_id="5b" * 16, span_id="ee" * 8, response_id="chatcmpl-1", tags={"key": "value"})
+    assert found.response.tags == {
+        "key": "value",
+        "trace_id": "5b" * 16,
+        "span_id": "ee" * 8,
+        "response_id": "chatcmpl-1",
+    }
+    assert refused(response_id="\ud800").reason == "malformed"
+
+
 @pytest.mark.parametrize("name", ["", "x" * 257])
 def test_an_id_that_cannot_be_is_a_digest(name):
     first, same = (taken(id=name, at=5.0).response.id for _ in range(2))

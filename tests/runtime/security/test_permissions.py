@@ -30,6 +30,7 @@ from groundwatch.topology import (
     ONLY_LIVE,
     OTHERWISE,
     OUTCOMES,
+    OUTFLOW,
     PROVISIONER,
     SEES_BACKLOG,
     STAGES,
@@ -116,7 +117,7 @@ def events() -> dict[str, frozenset[str]]:
         family = channel.address.partition("{")[0]
         reads = [one for spec in CONSUMERS for one in spec.filters if one.startswith(family)]
         for run in RUNS:
-            for stage in (GATEWAY, *STAGES) if "{stage}" in channel.address else ("",):
+            for stage in (GATEWAY, *STAGES, OUTFLOW) if "{stage}" in channel.address else ("",):
                 tokens = {"run": run, "stage": stage, "protocol": "p", "key": "k", "step": "1", "tenant": "t"}
                 subject = channel.address.format(**tokens)
                 writers = set(channel.publishers)

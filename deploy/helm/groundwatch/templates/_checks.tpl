@@ -30,17 +30,20 @@
 {{- if and .dashboards.enabled (not ($.Files.Glob "files/dashboards/*.json")) }}{{ fail "monitoring.dashboards.enabled: this copy of the chart carries no dashboards (files/dashboards/*.json)" }}{{ end -}}
 {{- end -}}
 {{- if and (.Values.settings.archive | default dict).url (not .Values.archive.enabled) }}{{ fail "archive.enabled: is false, but settings.archive.url is given; set it to true" }}{{ end -}}
+{{- $receivers := (.Values.settings.outflow | default dict).receivers -}}
+{{- if and $receivers (not .Values.outflow.enabled) }}{{ fail "outflow.enabled: is false, but settings.outflow.receivers are given, and nobody would tell them; set it to true" }}{{ end -}}
+{{- if and .Values.outflow.enabled (not $receivers) }}{{ fail "settings.outflow.receivers: name a receiver, or set outflow.enabled=false" }}{{ end -}}
 {{- $retry := .Values.settings.retry | default dict -}}
 {{- if lt (float64 ($retry.max_delay | default 300)) (float64 ($retry.first_delay | default 1)) }}{{ fail "settings.retry.max_delay: must not be below settings.retry.first_delay" }}{{ end -}}
 {{- end }}
 
 {{- define "groundwatch.checkImages" -}}
-{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "auditor.image" .Values.auditor.image "replay.image" .Values.replay.image "retention.image" .Values.retention.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
+{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "outflow.image" .Values.outflow.image "auditor.image" .Values.auditor.image "replay.image" .Values.replay.image "retention.image" .Values.retention.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
 {{- range $stage, $at := .Values.stages }}{{ $_ := set $images (printf "stages.%s.image" $stage) $at.image }}{{ end -}}
 {{- range $key, $image := $images -}}
 {{- if and $image (eq (toString $image.tag) "latest") }}{{ fail (printf "%s.tag: `latest` is another image tomorrow; name a version, or a digest" $key) }}{{ end -}}
 {{- end -}}
-{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "auditor" .Values.auditor "replay" .Values.replay "retention" .Values.retention "triton" .Values.triton) .Values.stages -}}
+{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "outflow" .Values.outflow "auditor" .Values.auditor "replay" .Values.replay "retention" .Values.retention "triton" .Values.triton) .Values.stages -}}
 {{- range $at.env -}}
 {{- $place := printf "%s%s.env" (ternary "stages." "" (hasKey $.Values.stages $key)) $key -}}
 {{- if hasPrefix "GROUNDWATCH_" .name }}{{ fail (printf "%s: %s is a setting; put it under `settings`" $place .name) }}{{ end -}}
@@ -71,6 +74,7 @@
 {{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway") | compact -}}
 {{- if $.Values.provisioning.enabled }}{{ $services = append $services "provision" }}{{ end -}}
 {{- if $.Values.archive.enabled }}{{ $services = append $services "archive" }}{{ end -}}
+{{- if $.Values.outflow.enabled }}{{ $services = append $services "outflow" }}{{ end -}}
 {{- if $.Values.auditor.enabled }}{{ $services = append $services "audit" }}{{ end -}}
 {{- if or $.Values.replay.enabled $.Values.gateway.grpc.enabled }}{{ $services = append $services "replay" }}{{ end -}}
 {{- if $.Values.retention.enabled }}{{ $services = append $services "erase" }}{{ end -}}
@@ -159,7 +163,7 @@
 {{- end }}
 
 {{- define "groundwatch.checkResources" -}}
-{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "auditor.resources" .Values.auditor.resources "replay.resources" .Values.replay.resources "retention.resources" .Values.retention.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
+{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "outflow.resources" .Values.outflow.resources "auditor.resources" .Values.auditor.resources "replay.resources" .Values.replay.resources "retention.resources" .Values.retention.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
 {{- range splitList " " (include "groundwatch.stages" .) }}{{ $_ := set $all (printf "stages.%s.resources" .) (include "groundwatch.stageResources" (dict "root" $ "stage" .) | fromJson) }}{{ end -}}
 {{- range $key, $resources := $all -}}
 {{- range $unit := list "cpu" "memory" -}}

@@ -50,6 +50,32 @@
 {{- end }}
 {{- end }}
 
+{{/* Policies know no host names: public addresses, at these ports alone. Takes a list of ports. */}}
+{{- define "groundwatch.publicEgress" -}}
+- to:
+    - ipBlock:
+        cidr: 0.0.0.0/0
+        except: [10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16]
+    - ipBlock:
+        cidr: "::/0"
+        except: ["::1/128", "fc00::/7", "fe80::/10"]
+  ports:
+    {{- range uniq . }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+{{- end }}
+
+{{/* Where the receivers are. */}}
+{{- define "groundwatch.receiverEgress" -}}
+{{- if .Values.networkPolicy.outflowEgress }}
+{{ toYaml .Values.networkPolicy.outflowEgress }}
+{{- else }}
+{{- $ports := list }}
+{{- range (.Values.settings.outflow | default dict).receivers }}{{ $ports = append $ports (include "groundwatch.portOf" (dict "url" .url "default" 443) | int) }}{{ end }}
+{{ include "groundwatch.publicEgress" $ports }}
+{{- end }}
+{{- end }}
+
 {{/* Where a stage's model endpoints and Triton are. Takes (dict "root" $ "stage" "…"). */}}
 {{- define "groundwatch.modelEgress" -}}
 {{- $root := .root -}}
@@ -59,18 +85,7 @@
 {{- else if $endpoints }}
 {{- $ports := list }}
 {{- range $endpoints }}{{ $ports = append $ports (include "groundwatch.portOf" (dict "url" .base_url "default" 443) | int) }}{{ end }}
-# Policies know no host names: public addresses, at these ports alone.
-- to:
-    - ipBlock:
-        cidr: 0.0.0.0/0
-        except: [10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16]
-    - ipBlock:
-        cidr: "::/0"
-        except: ["::1/128", "fc00::/7", "fe80::/10"]
-  ports:
-    {{- range uniq $ports }}
-    - {port: {{ . }}, protocol: TCP}
-    {{- end }}
+{{ include "groundwatch.publicEgress" $ports }}
 {{- end }}
 {{- if include "groundwatch.usesTriton" . }}
 {{- if $root.Values.triton.enabled }}

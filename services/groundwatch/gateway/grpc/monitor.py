@@ -28,7 +28,7 @@ from groundwatch.gateway.intake.results import ANSWER_SECONDS, Refused
 from groundwatch.gateway.live.live import Heartbeat, Missed, Shown
 from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import MAX_TOKEN, is_token
+from groundwatch.topology import HEADER_TRACE, MAX_TOKEN, is_token
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -93,6 +93,9 @@ class Monitor(MonitorServiceServicer):
 
     @_answered
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
+        if (traces := self._core.bus.traces) is not None:
+            given = dict(context.invocation_metadata() or ()).get(HEADER_TRACE, "")
+            traces.received(given if isinstance(given, str) else "")
         read = partial(messages.submission, request.response, self._caller(context), self._bounds)
         ended = await self._leave(self._core.record(read))
         if isinstance(ended, Refused):

@@ -41,6 +41,7 @@ from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
 from groundwatch.runtime.telemetry.metrics import OTHER
 from groundwatch.runtime.telemetry.server import telemetry_routes
+from groundwatch.topology import HEADER_TRACE
 
 NDJSON = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
@@ -141,6 +142,8 @@ class HttpApi:
     async def _record(
         self, request: Request, read: Callable[[bytes, Limits, Caller], Submission | Refused]
     ) -> Response:
+        if (traces := self._core.bus.traces) is not None:
+            traces.received(request.headers.get(HEADER_TRACE, ""))
         body = await body_of(request, self._bounds.line)
         if isinstance(body, TooLarge):
             message = f"the body has more than {body.limit} bytes"

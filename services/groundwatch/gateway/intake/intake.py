@@ -8,11 +8,12 @@ with many gateways and after any restart.
 import asyncio
 import contextlib
 import time
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import nats.js.errors
 
+from groundwatch.conversations.conversation import SPAN_TAG, TRACE_TAG
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
@@ -36,7 +37,8 @@ RETRY_SECONDS = 0.25
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """A response, or a question, that only has to be sent. `digest` is of what the caller said.
 
-    `held` is what it has used of budgets, to be undone if it turns out to be a repeat.
+    `held` is what it has used of budgets, to be undone if it turns out to be a repeat. `span` is that of
+    recording it, where it is traced.
     """
 
     response: ResponseRecorded
@@ -44,6 +46,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     stream: str = RESPONSES
     held: tuple[Held, ...] = ()
+    span: Any = None
 
     def undo(self) -> None:
         for held in self.held:
@@ -101,12 +104,7 @@ class Intake:
             message_id=(key, "asked"),
             headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: said_digest},
         )
-        ready = Ready(
-            response=response,
-            digest=said_digest,
-            stream=ASKED,
-            outgoing=self._bus.begin_trace(outgoing, "gateway ask"),
-        )
+        ready = Ready(response=response, digest=said_digest, stream=ASKED, outgoing=outgoing)
         try:
             async with bounded():
                 taken = await self._bus.holds(RESPONSES, subject_of("recorded", LIVE, key))
@@ -114,6 +112,8 @@ class Intake:
                     return self.refuse(_conflict(ready))
         except TransientError as error:
             return self.refuse(_unavailable(response.id, error))
+        outgoing, span = self._bus.begin_trace(outgoing, "gateway ask")
+        ready = msgspec.structs.replace(ready, outgoing=outgoing, span=span)
         return await self.finish(ready, await self.send(ready))
 
     @property
@@ -165,7 +165,7 @@ class Intake:
         except TransientError as error:
             return _unavailable(response.id, error)
         said = msgspec.structs.replace(response, recorded_at=0.0)
-        said_digest = digest_of(said)
+        said_digest = digest_of(_unspanned(said))
         now = self._budgets.clock()
         if declined:
             decided = Decided(declined=dict.fromkeys(protocols, declined))
@@ -174,12 +174,8 @@ class Intake:
         event = msgspec.structs.replace(
             said, protocols=protocols, declined=decided.declined, drawn=decided.drawn, recorded_at=now
         )
-        return Ready(
-            response=event,
-            digest=said_digest,
-            outgoing=self._bus.begin_trace(recorded(event, said_digest), "gateway record"),
-            held=decided.held,
-        )
+        outgoing, span = self._bus.begin_trace(recorded(event, said_digest), "gateway record")
+        return Ready(response=event, digest=said_digest, outgoing=outgoing, held=decided.held, span=span)
 
     async def send(self, ready: Ready) -> Receipt | Refused:
         """Put it on the wire. What comes back must be given to `finish`."""
@@ -199,6 +195,13 @@ class Intake:
 
         Nothing is sent any more once this has returned.
         """
+        try:
+            return await self._finish(ready, waiting, timeout)
+        finally:
+            if ready.span is not None:
+                ready.span.end()
+
+    async def _finish(self, ready: Ready, waiting: Receipt | Refused, timeout: float) -> Recorded | Refused:
         deadline = time.monotonic() + timeout
         silence = _unconfirmed(ready, "no answer came back")
         unsure: Refused | None = None
@@ -282,6 +285,14 @@ class Intake:
         if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
             return Recorded(id=name, status="duplicate")
         return _conflict(ready)
+
+
+def _unspanned(said: ResponseRecorded) -> ResponseRecorded:
+    """Without the ids of its span: one call may be logged by several spans, and is one response."""
+    if SPAN_TAG not in said.tags:
+        return said
+    tags = {name: value for name, value in said.tags.items() if name not in (TRACE_TAG, SPAN_TAG)}
+    return msgspec.structs.replace(said, tags=tags)
 
 
 def _conflict(ready: Ready) -> Refused:

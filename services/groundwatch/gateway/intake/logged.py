@@ -8,6 +8,10 @@ from typing import Literal
 import msgspec
 
 from groundwatch.conversations.conversation import (
+    ID_LENGTH,
+    RESPONSE_TAG,
+    SPAN_TAG,
+    TRACE_TAG,
     Conversation,
     Image,
     ImageDigest,
@@ -45,6 +49,16 @@ Complete = Callable[[Conversation, str], Awaitable[Conversation | Refused]]
 """`Elsewhere.complete`."""
 
 
+def _tags(conversation: Conversation) -> dict[str, str]:
+    """With the ids of the span, by which the evaluation finds back to it."""
+    ids = {
+        TRACE_TAG: conversation.trace_id,
+        SPAN_TAG: conversation.span_id,
+        RESPONSE_TAG: conversation.response_id[:ID_LENGTH],
+    }
+    return {**conversation.tags, **{name: value for name, value in ids.items() if value}}
+
+
 def submission_of(
     conversation: Conversation,
     caller: Caller,
@@ -60,8 +74,9 @@ def submission_of(
     without them.
     """
     texts = (conversation.id, conversation.model, conversation.prompt, conversation.answer)
+    tags = _tags(conversation)
     try:
-        "".join((*texts, *conversation.tags, *conversation.tags.values())).encode()
+        "".join((*texts, *tags, *tags.values())).encode()
     except UnicodeEncodeError:
         return Refused(reason="malformed", message="contains a lone surrogate, which is no character")
     name = id_of(conversation)
@@ -76,7 +91,7 @@ def submission_of(
         model=conversation.model,
         answer=conversation.answer,
         prompt=conversation.prompt,
-        tags=conversation.tags,
+        tags=tags,
     )
     if wrong := check_record(described, name, conversation.images, bounds):
         return Refused(id=name, reason="invalid", field=wrong.field, message=wrong.message)

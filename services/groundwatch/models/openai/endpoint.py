@@ -23,7 +23,7 @@ import openai
 from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
-from groundwatch.models.asking import CallKind, Calls, Fault, RetryPolicy, retry_after
+from groundwatch.models.asking import CALL_HEADERS, CallKind, Calls, Fault, RetryPolicy, retry_after
 from groundwatch.models.replies import Image, encodable
 from groundwatch.models.settings import ChatSettings, OnCall
 
@@ -268,7 +268,9 @@ class Endpoint:
         async def request() -> T | Fault:
             try:
                 async with asyncio.timeout(self.settings.timeout):
-                    response = await self._client.post(path, cast_to=httpx.Response, body=sent)
+                    response = await self._client.post(
+                        path, cast_to=httpx.Response, body=sent, options={"headers": {**CALL_HEADERS.get()}}
+                    )
                 return read(response.content)
             except (TimeoutError, openai.APIError, ValueError) as error:
                 return fault_of(error, key=self._key, whom=self._whom, wanted=what)

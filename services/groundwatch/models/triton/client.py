@@ -24,7 +24,7 @@ import msgspec
 from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Usage
-from groundwatch.models.asking import CallKind, Calls, Fault, RetryPolicy
+from groundwatch.models.asking import CALL_HEADERS, CallKind, Calls, Fault, RetryPolicy
 from groundwatch.models.replies import Detection, Text, encodable
 from groundwatch.models.settings import OnCall, TritonSettings
 
@@ -248,7 +248,11 @@ class TritonModels:
             # Triton's own deadline, in microseconds, takes it out of the queue when we no longer wait.
             async with asyncio.timeout(seconds + 1.0):
                 result = await self._client().infer(
-                    model, tensors, client_timeout=seconds, timeout=int(seconds * 1_000_000)
+                    model,
+                    tensors,
+                    client_timeout=seconds,
+                    timeout=int(seconds * 1_000_000),
+                    headers={**CALL_HEADERS.get()} or None,
                 )
         except (InferenceServerException, TimeoutError) as error:
             return fault_of(error, whom=self._whom(model))

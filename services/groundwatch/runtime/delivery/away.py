@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, datetime
 from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -29,11 +30,19 @@ class Away(msgspec.Struct):
 
 
 class AwayJudges:
-    """The judges of one stage. `number` is how many different ones its events ask for, each asking one."""
+    """The judges of one stage, or its receivers. `number` is how many different ones its events ask for, each
+    asking one."""
 
-    def __init__(self, stage: str, metrics: Metrics, *, number: int = 1) -> None:
+    def __init__(
+        self, stage: str, metrics: Metrics, *, number: int = 1, what: Literal["judge", "receiver"] = "judge"
+    ) -> None:
         self._stage = stage
-        self._metrics = metrics
+        self._what = what
+        self._gauge = (
+            partial(metrics.judge_away_seconds.labels, stage)
+            if what == "judge"
+            else metrics.receiver_away_seconds.labels
+        )
         self._number = number
         self._away: dict[str, Away] = {}
 
@@ -69,9 +78,9 @@ class AwayJudges:
         found = self._away.get(error.judge)
         if found is None:
             found = self._away[error.judge] = Away(since=time.time(), why="", until=now, waiting=set())
-            logger.warning("judge.away", stage=self._stage, judge=error.judge, error=str(error))
-            gauge = self._metrics.judge_away_seconds.labels(self._stage, error.judge)
-            gauge.set_function(partial(self._seconds, error.judge))
+            named = {self._what: error.judge}
+            logger.warning(f"{self._what}.away", stage=self._stage, error=str(error), **named)
+            self._gauge(error.judge).set_function(partial(self._seconds, error.judge))
         found.why, found.until = str(error), now + max(LAPSE, 2 * (error.retry_after or 0.0))
         if len(found.waiting) < MOST:
             found.waiting.add(event)
@@ -86,15 +95,15 @@ class AwayJudges:
 
     def problems(self) -> list[str]:
         return [
-            f"judge {judge} is away since {datetime.fromtimestamp(found.since, UTC):%Y-%m-%d %H:%M:%S} UTC, "
-            f"events wait in the stream: {found.why}"
+            f"{self._what} {judge} is away since {datetime.fromtimestamp(found.since, UTC):%Y-%m-%d %H:%M:%S}"
+            f" UTC, events wait in the stream: {found.why}"
             for judge, found in self.away.items()
         ]
 
     def _back(self, judge: str) -> None:
         found = self._away.pop(judge)
         seconds = round(time.time() - found.since, 1)
-        logger.info("judge.back", stage=self._stage, judge=judge, seconds=seconds)
+        logger.info(f"{self._what}.back", stage=self._stage, seconds=seconds, **{self._what: judge})
 
     def _seconds(self, judge: str) -> float:
         found = self.away.get(judge)

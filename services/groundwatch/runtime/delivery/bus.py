@@ -4,11 +4,13 @@
 subject, so a redelivered input adds nothing however late it comes.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 import nats.errors
@@ -25,6 +27,9 @@ from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.traces import Traces
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 __all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "wait_acks"]
 
@@ -217,11 +222,12 @@ class Bus:
                 # Whatever it is: what was done over the connection is done.
                 logger.debug("nats.not_closed", service=self._name)
 
-    def begin_trace(self, outgoing: Outgoing, name: str) -> Outgoing:
-        """The event as the first of a trace, where there are traces."""
-        if self.traces is None:
-            return outgoing
-        return outgoing.carrying(self.traces.root(name, outgoing.subject))
+    def begin_trace(self, outgoing: Outgoing, name: str) -> tuple[Outgoing, Span | None]:
+        """The event as the first of a trace, where it is traced, and the span of recording it."""
+        span = self.traces.root(name, outgoing.subject) if self.traces is not None else None
+        if span is None or self.traces is None:
+            return outgoing, None
+        return outgoing.carrying(self.traces.headers(span)), span
 
     async def create(self, outgoing: Outgoing) -> Stored:
         """Publish unless the subject has a message already; return when the stream has it.

@@ -50,9 +50,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetters:
-    """Buries what one stage, or the gateway's intake, could not process."""
+    """Buries what a stage, or the gateway's intake, could not process, or `receiver` could not be told of."""
 
-    def __init__(self, bus: Bus, stage: str, metrics: Metrics) -> None:
+    def __init__(self, bus: Bus, stage: str, metrics: Metrics, receiver: str = "") -> None:
+        self._receiver = receiver
         self._bus = bus
         self._stage = stage
         self._metrics = metrics
@@ -62,13 +63,17 @@ class DeadLetters:
     ) -> None:
         """Write the dead letter, then an unscored outcome for each protocol that failed.
 
-        A question has none yet, nor has what was never recorded: only what is recorded has outcomes.
+        A question has none yet, nor has what was never recorded: only what is recorded has outcomes. An
+        outcome or an alarm on its way out leaves a letter only, and `failed` are receivers.
         `failed` empty means: every protocol of the message. A message whose protocols end one after the other
         leaves a letter for each time. Raises `Unavailable` when the streams cannot be reached.
         """
         address = arrived.address
         run = address.run if address else UNKNOWN
-        response = response_of(event) if event is not None else None
+        told = address is not None and address.kind in ("outcome", "alarm")
+        if told and not failed:
+            failed = arrived.asked or (self._receiver,)
+        response = response_of(event) if event is not None and not told else None
         protocols = (
             failed or arrived.protocols or ((address.protocol,) if address and address.protocol else ())
         )
@@ -96,14 +101,14 @@ class DeadLetters:
         except InputError as too_large:
             where = f"; its bytes stay in {arrived.stream} at sequence {arrived.sequence}"
             headers[HEADER_REASON] = _one_line(f"{_kind(error)}: {error} ({too_large}{where})")
-            told = msgspec.structs.replace(letter, payload=b"", headers=headers)
-            stored = await self._bus.create(told.carrying(arrived.trace))
+            empty = msgspec.structs.replace(letter, payload=b"", headers=headers)
+            stored = await self._bus.create(empty.carrying(arrived.trace))
         if stored is Stored.NEW:
             self._metrics.dead_letters.labels(self._stage, _kind(error)).inc()
             logger.error(
                 "dead_letter", stage=self._stage, subject=arrived.origin, reason=headers[HEADER_REASON]
             )
-        if address is None or not protocols or address.kind in ("asked", "intake"):
+        if address is None or not protocols or told or address.kind in ("asked", "intake"):
             return
         response = response or await self._recorded(address.run, address.key)
         for protocol in protocols:

@@ -60,6 +60,22 @@ async def provision(
     return done
 
 
+async def bind_receiver(js: JetStreamContext, spec: ConsumerSpec, replicas: int) -> None:
+    """Make the consumer of a receiver that is new: it begins with what comes from now on.
+
+    One that is there goes on where it was, whatever waits for it by then.
+    """
+    if await _config(js.consumer_info(spec.stream, spec.name)) is not None:
+        return
+    config = consumer_config(spec, replicas).evolve(
+        name=spec.name,
+        deliver_policy=DeliverPolicy.NEW,
+        filter_subjects=None,
+        filter_subject=spec.filters[0],
+    )
+    await js.add_consumer(spec.stream, config)
+
+
 async def missing(js: JetStreamContext, user: str = "") -> list[str]:
     """Names of declared streams, consumers and buckets that the server lacks: all, or those of one user."""
     streams = streams_of(user) if user else [spec.name for spec in STREAMS]

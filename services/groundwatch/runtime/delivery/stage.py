@@ -71,7 +71,8 @@ class Stage(Generic[E]):
     """One durable consumer with its handler, `concurrency` loops of `batch` messages each.
 
     Several loops on one durable keep a slow message from holding up the others. `timeout` is for the handling
-    of one batch, or of one message of a batch that took longer, in seconds.
+    of one batch, or of one message of a batch that took longer, in seconds. `receiver` is who is told of the
+    events, where they are on their way out.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Stage(Generic[E]):
         concurrency: int,
         timeout: float,
         judges: AwayJudges,
+        receiver: str = "",
     ) -> None:
         self.name = name
         self.consumer = consumer
@@ -96,7 +98,7 @@ class Stage(Generic[E]):
         self._bus = bus
         self._metrics = metrics
         self._retries = retries
-        self._dead = DeadLetters(bus, name, metrics)
+        self._dead = DeadLetters(bus, name, metrics, receiver)
         self._counts = AttemptCounts(bus, consumer.name)
         self._clock = WorkClock(name, metrics, timeout)
         self._judges = judges
@@ -151,7 +153,7 @@ class Stage(Generic[E]):
         if (traces := self._bus.traces) is not None:
             for arrived in arrivals:
                 arrived.span = traces.begin(f"{self.name} process", arrived.origin, arrived.headers)
-                arrived.trace = traces.headers(arrived.span)
+                arrived.trace = traces.headers(arrived.span) if arrived.span is not None else {}
         try:
             with Heartbeat(arrivals, self.consumer.ack_wait / BEATS):
                 works = await self._decode(arrivals)
@@ -207,6 +209,8 @@ class Stage(Generic[E]):
             arrived.handled += 1
             arrived.handled_at = time.monotonic()
         ASKED_FOR.set(arrivals[0].key if len(arrivals) == 1 else "")
+        if self._bus.traces is not None:
+            self._bus.traces.working_at([arrived.span for arrived in arrivals])
         return await self._clock.within(self._handler(works), arrivals)
 
     async def _finalize(

@@ -76,10 +76,10 @@ async def observed(bus: Bus, name: str, settings: Settings, metrics: Metrics) ->
     """
     metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
     bus.broker.add_middleware(broker_metrics(metrics.registry, name))
-    if not settings.telemetry.traces:
+    if not settings.telemetry.traces or not settings.telemetry.traces_share:
         yield
         return
-    bus.traces = Traces(name, settings.telemetry.traces)
+    bus.traces = Traces(name, settings.telemetry.traces, settings.telemetry.traces_share)
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.settings.gateway import GatewaySettings, Hosts, Protocol
 from groundwatch.runtime.settings.judges import ASKING, CASCADE, EMBEDDED, EngineSettings, JudgeSettings
+from groundwatch.runtime.settings.outflow import OutflowSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 from groundwatch.statistics.alarm import Rule
 
@@ -231,7 +232,8 @@ class TelemetrySettings(Section):
     """Where a service answers /metrics, /healthz and /readyz; and how it logs.
 
     `hosts` are the names under which it is reached, as those of the gateway. The first of `version_tags`
-    that a response has is its model's version in the metrics. `traces` is a collector's OTLP/gRPC address.
+    that a response has is its model's version in the metrics. `traces` is a collector's OTLP/gRPC address,
+    and `traces_share` the share (0 to 1) of responses that are traced.
     """
 
     host: str = "127.0.0.1"
@@ -242,6 +244,7 @@ class TelemetrySettings(Section):
     max_labels: AtLeastOne = 100
     version_tags: tuple[str, ...] = ("version", "release")
     traces: str = ""
+    traces_share: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -347,6 +350,7 @@ class Settings(Section):
     telemetry: TelemetrySettings = TelemetrySettings()
     alarm: AlarmSettings = AlarmSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    outflow: OutflowSettings = OutflowSettings()
     cache: CacheSettings = CacheSettings()
     retention: RetentionSettings = RetentionSettings()
     protocols: Section = Field(default_factory=Section)

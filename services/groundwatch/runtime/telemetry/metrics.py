@@ -248,6 +248,10 @@ class Metrics:
     archive_files: Gauge
     archive_bytes: Gauge
     archive_lag: Gauge
+    receiver_events: Counter
+    receiver_seconds: Histogram
+    receiver_away_seconds: Gauge
+    receiver_lag: Gauge
     images: Counter
     fetches: Counter
     logged_calls: Counter

@@ -299,7 +299,8 @@ def telemetry_server(
     host: str,
     port: int,
     hosts: Sequence[str] = (),
+    notes: Callable[[], Sequence[str]] = tuple,
 ) -> HttpServer:
     """A server with nothing but the telemetry, reached under `hosts`."""
-    app = Starlette(routes=telemetry_routes(metrics, problems, fault))
+    app = Starlette(routes=telemetry_routes(metrics, problems, fault, notes))
     return HttpServer(SameOrigin(app, (*hosts, host), setting="telemetry.hosts"), host=host, port=port)

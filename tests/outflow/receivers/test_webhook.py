@@ -1,0 +1,78 @@
+"""What a webhook's receiver gets: a CloudEvent, signed so that the usual libraries can tell."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+
+import pytest
+from tests.outflow.conftest import KEY, QUICK, alarm
+from tests.support.receivers import HttpTarget
+
+from groundwatch.outflow.receivers.webhook import WebhookReceiver, cloud_event, signature
+from groundwatch.runtime.settings.outflow import ReceiverSettings
+from groundwatch.runtime.telemetry.metrics import Metrics
+
+
+def verified(body: bytes, headers: dict[str, str], key: str) -> bool:
+    """As the specification of Standard Webhooks says it is verified."""
+    secret = base64.b64decode(key.removeprefix("whsec_"))
+    signed = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+    expected = base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
+    return f"v1,{expected}" in headers["webhook-signature"].split(" ")
+
+
+def test_a_signature_of_the_specification() -> None:
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    made = signature([key], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+async def test_an_alarm_as_a_signed_cloud_event(http_target: HttpTarget, tmp_path) -> None:
+    old, new = KEY, "whsec_" + base64.b64encode(b"another key of thirty-two bytes!").decode()
+    (tmp_path / "keys").write_text(f"{new}\n{old}\n")
+    settings = ReceiverSettings(
+        **QUICK, kind="webhook", url=http_target.url, secret_file=str(tmp_path / "keys")
+    )
+    receiver = WebhookReceiver("it", settings, Metrics())
+    event = alarm("r-1")
+    assert await receiver.deliver([event]) == [None]
+    assert await receiver.deliver([event]) == [None]
+    await receiver.close()
+    body, headers = http_target.bodies[0], http_target.headers[0]
+    assert headers["content-type"].startswith("application/cloudevents+json")
+    assert verified(body, headers, old) and verified(body, headers, new)
+    assert not verified(body + b" ", headers, old)
+    told = json.loads(body)
+    assert (
+        told.items()
+        >= {
+            "specversion": "1.0",
+            "type": "groundwatch.alarm.raised",
+            "source": "/groundwatch/alarms",
+            "subject": "faithscore/heron-7b/color",
+            "time": "2023-11-14T22:13:20Z",
+            "datacontenttype": "application/json",
+        }.items()
+    )
+    assert told["data"]["after"] == 0.4
+    # Told again, it is the same event.
+    assert http_target.headers[1]["webhook-id"] == headers["webhook-id"] == told["id"]
+
+
+def test_alarms_have_ids_of_their_own() -> None:
+    events = [alarm("a"), alarm("b"), alarm("a", category="size"), alarm("a", raised_response=8)]
+    assert len({cloud_event(one)["id"] for one in events}) == 4
+
+
+@pytest.mark.parametrize("secret", ["short", "whsec_!!!", "whsec_YWJj"])
+async def test_a_key_that_is_none_is_told(http_target: HttpTarget, monkeypatch, secret: str) -> None:
+    monkeypatch.setenv("HOOK", secret)
+    settings = ReceiverSettings(**QUICK, kind="webhook", url=http_target.url, secret_env="HOOK")
+    receiver = WebhookReceiver("it", settings, Metrics())
+    (error,) = await receiver.deliver([alarm()])
+    await receiver.close()
+    assert "openssl rand" in str(error) and secret not in str(error)
+    assert not http_target.bodies
