@@ -56,6 +56,9 @@ def main() -> None:
         answer = text_of(call, reply)
         if answer != call.answer:
             raise SystemExit(f"{name}: {answer!r}")
+    if recorder := named.get("recorder"):
+        # At exit it sends for 2 s at most, which a busy machine may not have.
+        recorder.flush(60)
 
 
 main()

@@ -7,6 +7,9 @@ import shlex
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "connect.md"
+CLIENT = Path(__file__).parents[2] / "clients" / "python"
+"""What `pip install groundwatch-client` installs, from here."""
+
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -31,7 +34,8 @@ def block(section: str, language: str) -> str:
 def packages(section: str) -> tuple[str, ...]:
     """What a section tells one to install."""
     lines = [line for line in block(section, "sh").splitlines() if line.startswith("pip install ")]
-    return tuple(name for line in lines for name in shlex.split(line)[2:])
+    names = [name for line in lines for name in shlex.split(line)[2:]]
+    return tuple(str(CLIENT) if name == "groundwatch-client" else name for name in names)
 
 
 def commands(section: str) -> str:

@@ -83,7 +83,7 @@ def type_section(
     like `without` are forgotten.
     """
     with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "setup.py").write_text(_typed(page.block(section, "python"), {}, without))
+        (Path(place) / "setup.py").write_text(_typed(page.block(section, "python"), addresses, without))
         (Path(place) / "application.py").write_text(
             f"import runpy, sys\n"
             f"sys.argv = ['application.py', 'setup.py', *{calls!r}]\n"

@@ -29,6 +29,10 @@ class Connection:
 
     def __init__(self, address: str, token: str) -> None:
         """Raises `ValueError` for what is no address or no token."""
+        # Here, where the application makes its recorder: OpenAI's client looks for httpx among the modules
+        # at each call, and fails where another thread is half way through importing it.
+        import httpx  # noqa: F401
+
         parts = urllib.parse.urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
