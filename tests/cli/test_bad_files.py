@@ -12,6 +12,8 @@ FILES = {
     "deep keys": b'{"a":' * 100_000 + b"\n",
     "bytes": b'{"id":"\xff\xfe","model":"m","answer":"x"}\n',
     "nul": b"\x00\x00\x00",
+    "parquet": b"PAR1" + bytes(20) + b"PAR1",
+    "table": b'id,model,answer,images\n1,m,"x\n',
     "digits": b'{"id":"a","model":"m","answer":"x","recorded_at":' + b"9" * 5_000 + b"}\n",
     "infinite": b'{"id":"a","model":"m","answer":"x","recorded_at":1e999}\n',
 }

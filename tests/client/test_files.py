@@ -252,6 +252,43 @@ def test_one_long_value_for_many_rows_stays_small(tmp_path: Path) -> None:
     assert most < 300_000_000 and held < 300_000_000
 
 
+def test_a_value_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    large = pa.array([bytes(300 * 1024 * 1024)])
+    pq.write_table(
+        pa.table({"id": ["1"], "answer": ["x"], "image": large}),
+        path,
+        compression="zstd",
+        use_dictionary=False,
+    )
+    del large
+    assert path.stat().st_size < 1_000_000
+    before = pa.total_allocated_bytes()
+    assert "column 'image' has values of 3" in complaint(path)
+    assert pa.total_allocated_bytes() - before < 10_000_000
+
+
+def test_rows_of_parquet_are_counted_by_its_footer(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", [ROW | {"image": png()}] * 40)
+    assert AnswerFile(path).count() == 40
+    path.write_bytes(b"PAR1")
+    with pytest.raises(FileFormatError, match="no Parquet"):
+        AnswerFile(path).count()
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        AnswerFile(tmp_path / "none").count()
+
+
+def test_traces_of_langfuse_name_no_model(tmp_path: Path) -> None:
+    trace = {"id": "t", "timestamp": "", "bookmarked": False, "input": "x", "output": "y"}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([trace]))
+    for made in (path, table(tmp_path / "a.csv", [trace]), parquet(tmp_path / "a.parquet", [trace])):
+        assert (
+            "traces of Langfuse, which do not say which model answered: export its observations"
+            in complaint(made)
+        )
+
+
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = parquet(tmp_path / "a.parquet", [ROW])
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -138,6 +138,8 @@ def score(
         if by or published:
             option, one = "--by" if by else "--published", method.protocols[0].name
             raise UsageError(f"{option} needs one of the protocols of {protocol}, such as {one}")
+        if model:
+            raise UsageError(f"--model: {protocol} has a file format of its own, which names its models")
         judge_files = load(method.file_judge)
         with bars() as tell:
             result = run(

@@ -101,6 +101,12 @@ class Responses:
         path = Path(self._held.name, image)
         return path if path.exists() else None
 
+    def close(self) -> None:
+        """Let go of the images that the file itself holds."""
+        if self._held is not None:
+            self._held.cleanup()
+            self._held = None
+
     def _read(self, *, keep: bool) -> Iterator[ResponseRecorded]:
         for number, record in self._file:
             found = self._response(record, keep=keep)
@@ -274,6 +280,8 @@ async def judge_file(
                 progress(done, len(responses))
     finally:
         await pipeline.close()
+        if isinstance(responses, Responses):
+            responses.close()
 
 
 async def compare_verdicts(

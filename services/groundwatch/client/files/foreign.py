@@ -21,11 +21,16 @@ _CALLED = "{'index': 'id', 'question': 'prompt', 'prediction': 'answer'}"
 
 
 class _Foreign(msgspec.Struct, frozen=True):
-    """Another program's records: keys that tell them, what they are, and one of them as ours, for jq."""
+    """Another program's records: keys that tell them, what they are, and one of them as ours, for jq.
+
+    `advice` stands where that is not to be had; `table`: it is a table whose columns pandas can rename.
+    """
 
     keys: frozenset[str]
     what: str
-    jq: str
+    jq: str = ""
+    advice: str = ""
+    table: bool = False
 
 
 _FOREIGN = msgspec.toml.decode(
@@ -49,14 +54,20 @@ def refuse_record(path: Path, record: Mapping[str, Any], *, array: bool) -> None
         return
     for one in _FOREIGN:
         if one.keys <= record.keys():
+            if one.advice:
+                raise FileFormatError(path, f"holds {one.what}: {one.advice}")
             command = f"jq -c {shlex.quote(('.[] | ' if array else '') + one.jq)} {shlex.quote(str(path))}"
             raise FileFormatError(path, f"holds {one.what}. To convert it: {command} > answers.jsonl")
 
 
 def refuse_table(path: Path, columns: Collection[str], reading: str) -> None:
     """`reading` is how pandas reads it, such as `read_csv({path!r})`."""
-    if {"index", "question", "prediction"} <= set(columns) and not {"id", "answer"} <= set(columns):
-        raise FileFormatError(path, f"holds {_FOREIGN[-1].what}. {_by_pandas(path, reading)}")
+    if {"id", "answer"} <= set(columns):
+        return
+    for one in _FOREIGN:
+        if one.keys <= set(columns) and (one.advice or one.table):
+            advice = f": {one.advice}" if one.advice else f". {_by_pandas(path, reading)}"
+            raise FileFormatError(path, f"holds {one.what}{advice}")
 
 
 def _by_pandas(path: Path, reading: str) -> str:

@@ -13,6 +13,9 @@ MAGIC = b"PAR1"
 AT_ONCE = 16
 """Rows in memory: a column may name one long value for each of a million rows in a few bytes."""
 
+MOST_BYTES = 256 * 1024 * 1024
+"""Of one column in one row, on the average of a row group: an answer's images together are smaller."""
+
 _BUFFER = 1024 * 1024
 
 
@@ -45,6 +48,7 @@ class ParquetTable:
 
     def rows(self, columns: Collection[str]) -> Iterator[tuple[int, dict[str, Any] | Refusal]]:
         """The cells of these columns by row, counted from 1. Times are seconds since the epoch."""
+        self._check(columns)
         number = 0
         with self._told():
             for batch in self._file.iter_batches(AT_ONCE, columns=list(columns), use_threads=False):
@@ -57,6 +61,19 @@ class ParquetTable:
                 for row in range(batch.num_rows):
                     number += 1
                     yield number, self._cells(wanted, row)
+
+    def _check(self, columns: Collection[str]) -> None:
+        """A value is decompressed as a whole, so that one of a gigabyte is refused before."""
+        metadata = self._file.metadata
+        for at in range(metadata.num_row_groups):
+            group = metadata.row_group(at)
+            for index in range(group.num_columns):
+                column = group.column(index)
+                name = next((one for one in columns if f"{column.path_in_schema}.".startswith(f"{one}.")), "")
+                size = column.total_uncompressed_size // max(group.num_rows, 1)
+                if name and size > MOST_BYTES:
+                    message = f"column '{name}' has values of {size} bytes; at most {MOST_BYTES} are read"
+                    raise FileFormatError(self._path, message)
 
     def _cells(self, columns: list[tuple[str, Any]], row: int) -> dict[str, Any] | Refusal:
         cells: dict[str, Any] = {}

@@ -5,6 +5,7 @@ logged. What is only alike is told how to convert.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,11 @@ class AnswerFile:
         """What was not there, as far as the file was read."""
 
     def count(self) -> int:
-        """How many records there are."""
+        """How many records there are. Of Parquet with responses of ours only its footer is read."""
+        if self._published is None and self._begins().startswith(MAGIC):
+            with ParquetTable(self.path) as table:
+                if exports.export_of(dict.fromkeys(table.names, "")) is None:
+                    return len(table)
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
@@ -69,6 +74,18 @@ class AnswerFile:
         if self.told.others and not found:
             number = self.told.others.total()
             raise FileFormatError(self.path, f"has no answer of a model among its {number} records")
+
+    def _begins(self) -> bytes:
+        with self._told(), self.path.open("rb") as stream:
+            return stream.read(len(MAGIC))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise FileFormatError(self.path, f"cannot be read ({why})") from error
 
     def _complete(self, record: Record) -> Record:
         """Give a record what the command line knows of it."""
@@ -87,14 +104,10 @@ class AnswerFile:
     def _records(self) -> Iterator[tuple[int, Record]]:
         if self._published is not None:
             return enumerate(map(self._of_published, self._published), start=1)
-        try:
-            with self.path.open("rb") as stream:
-                begins = stream.readline(self._max_line).removeprefix(json_files.BOM)
-                foreign.refuse_binary(self.path, begins)
-                first = next((line for line in chain([begins], stream) if line.strip()), b"").strip()
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise FileFormatError(self.path, f"cannot be read ({why})") from error
+        with self._told(), self.path.open("rb") as stream:
+            begins = stream.readline(self._max_line).removeprefix(json_files.BOM)
+            foreign.refuse_binary(self.path, begins)
+            first = next((line for line in chain([begins], stream) if line.strip()), b"").strip()
         if begins.startswith(MAGIC):
             return self._of_parquet()
         if first.startswith(b"["):
