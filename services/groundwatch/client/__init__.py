@@ -4,5 +4,6 @@ It needs httpx and msgspec, and imports neither httpx nor anything else of weigh
 """
 
 from groundwatch.client.recorder import Recorder
+from groundwatch.client.wrapping import wrap_openai
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "wrap_openai"]

@@ -242,6 +242,7 @@ class Recorder:
         while worker is not None and not worker.finished:
             left = deadline - time.monotonic()
             if left <= 0:
+                worker.abandon()
                 return
             await asyncio.sleep(min(LOOK, left))
 
@@ -299,7 +300,11 @@ def _close_all() -> None:
 
 
 def _wait(worker: Worker | None, deadline: float) -> None:
-    while worker is not None and not worker.finished and (left := deadline - time.monotonic()) > 0:
+    while worker is not None and not worker.finished:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            worker.abandon()
+            return
         time.sleep(min(LOOK, left))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import urllib.parse
-import urllib.request
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +82,8 @@ class Connection:
             transport.close()
 
     def _proxy(self) -> Any:
+        import urllib.request
+
         if urllib.request.proxy_bypass(self._host):
             return None
         return urllib.request.getproxies().get("https" if self._secure else "http")

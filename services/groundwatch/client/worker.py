@@ -76,6 +76,11 @@ class Worker:
         self._ends_at = deadline
         self._signals.put(None)
 
+    def abandon(self) -> None:
+        """Say what is not sent, since nobody waits for this thread any more."""
+        if number := self._buffer.put_in - self._buffer.taken_out:
+            logger.warning("groundwatch: %d responses were not sent in time", number)
+
     @property
     def settled(self) -> bool:
         """Whether the gateway knows of everything that was lost."""
@@ -134,8 +139,11 @@ class Worker:
                 self._buffer.lose("unreadable")
                 self._warn("unreadable", f"a response cannot be read: {error!r}")
             else:
-                self._lines.append(msgspec.structs.replace(line, size=size))
-                length += line.length
+                if line is None:
+                    self._buffer.done(size)
+                else:
+                    self._lines.append(msgspec.structs.replace(line, size=size))
+                    length += line.length
             breathe()
 
     def _send(self, lines: Sequence[Line]) -> None:

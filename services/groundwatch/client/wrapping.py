@@ -1,0 +1,294 @@
+"""`wrap_openai`: a client of OpenAI's API that records what it asks and what it is answered.
+
+The client stays the same object, and what its methods return is what they returned. Of a stream the bytes are
+kept as the caller reads them, so it is never read for its own sake: one that the caller leaves is recorded as
+far as it was read, with the tag `finish_reason` saying `incomplete`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from groundwatch.client.buffer import OVERHEAD
+from groundwatch.client.copying import copied, packed
+from groundwatch.client.exchanges import exchange_line, parsed_line, stream_line
+from groundwatch.client.recorder import Recorder
+
+C = TypeVar("C")
+
+ASKED = ("model", "messages", "input", "instructions", "stream")
+"""What of a call is kept."""
+
+MAX_STREAM = 8 * 1024 * 1024
+"""Bytes of one stream that are kept."""
+
+MARK = "_groundwatch_recorded"
+
+
+def wrap_openai(client: C, recorder: Recorder, *, tags: Mapping[str, str] | None = None) -> C:
+    """Record every chat completion and every response that is made by `client`, an `OpenAI`, `AsyncOpenAI` or
+    one of Azure; also by what `client.with_options` makes of it. Returns the client.
+
+    `tags` go with every response. Raises `TypeError` for what is no such client.
+    """
+    given = dict(tags or {})
+    wrapped = False
+    for path in (("chat", "completions"), ("responses",)):
+        resource = _at(client, path)
+        for method in ("create", "parse"):
+            if callable(getattr(resource, method, None)):
+                _wrap(resource, method, recorder, given)
+                wrapped = True
+        # Made from the methods as they were.
+        for made in ("with_raw_response", "with_streaming_response"):
+            getattr(resource, "__dict__", {}).pop(made, None)
+    if not wrapped:
+        raise TypeError(f"{type(client).__name__} is no client of OpenAI's API")
+    for copying in ("copy", "with_options"):
+        _wrap_copies(client, copying, recorder, given)
+    return client
+
+
+def _at(client: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        client = getattr(client, name, None)
+    return client
+
+
+def _wrap_copies(client: Any, method: str, recorder: Recorder, tags: dict[str, str]) -> None:
+    original = getattr(client, method, None)
+    if original is None or hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        return wrap_openai(original(*arguments, **named), recorder, tags=tags)
+
+    setattr(wrapped, MARK, True)
+    setattr(client, method, wrapped)
+
+
+def _wrap(resource: Any, method: str, recorder: Recorder, tags: dict[str, str]) -> None:
+    original: Callable[..., Any] = getattr(resource, method)
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def recorded(*arguments: Any, **named: Any) -> Any:
+        asked = _asked(recorder, named)
+        result = original(*arguments, **named)
+        _record(recorder, asked, result, tags)
+        return result
+
+    @functools.wraps(original)
+    async def recorded_later(*arguments: Any, **named: Any) -> Any:
+        asked = _asked(recorder, named)
+        result = await original(*arguments, **named)
+        _record(recorder, asked, result, tags)
+        return result
+
+    # OpenAI's own decorators hide that a method is a coroutine.
+    later = inspect.iscoroutinefunction(inspect.unwrap(original)) or type(resource).__name__.startswith(
+        "Async"
+    )
+    wrapper = recorded_later if later else recorded
+    setattr(wrapper, MARK, True)
+    setattr(resource, method, wrapper)
+
+
+Asked = tuple[dict[str, Any], int]
+"""What was asked, and its size in bytes."""
+
+
+def _asked(recorder: Recorder, named: dict[str, Any]) -> Asked | None:
+    """What is asked, before anybody can change it; None when it cannot be kept."""
+    try:
+        return copied({key: named[key] for key in ASKED if key in named})
+    except Exception:
+        recorder.lose("unreadable")
+        return None
+
+
+def _record(recorder: Recorder, asked: Asked | None, result: Any, tags: dict[str, str]) -> None:
+    if asked is None:
+        return
+    try:
+        request, size = asked
+        response = _http_response(result)
+        if response is None:
+            content, read = packed(result), parsed_line
+        elif (whole := _content(response)) is None:
+            Capture(recorder, request, size, tags).hook(response)
+            return
+        else:
+            content, read = whole, exchange_line
+        arguments = (recorder, request, content, tags, recorder.new_id(), time.time())
+        recorder.take(size + len(content), read, arguments)
+    except Exception:
+        recorder.lose("unreadable")
+
+
+def _http_response(result: Any) -> Any:
+    """The response that a stream, or a raw response, reads from; None for a parsed result."""
+    if hasattr(result, "__pydantic_fields_set__"):
+        return None
+    for name in ("http_response", "response"):
+        response = getattr(result, name, None)
+        if hasattr(response, "iter_bytes"):
+            return response
+    raise TypeError(f"{type(result).__name__} is no result of a call")
+
+
+def _content(response: Any) -> bytes | None:
+    """What was read of it as a whole already; None while nothing was."""
+    try:
+        content = response.content
+    except Exception:
+        return None
+    return content if isinstance(content, bytes) else None
+
+
+class Capture:
+    """The bytes of one stream, as its caller reads them: within the recorder's bound, and `MAX_STREAM`.
+
+    It ends with the stream, with the response's being closed, or with nobody's holding the stream any more.
+    """
+
+    def __init__(self, recorder: Recorder, request: dict[str, Any], size: int, tags: dict[str, str]) -> None:
+        self._recorder = recorder
+        self._buffer = recorder.buffer
+        self._request = request
+        self._tags = tags
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._response: Any = None
+        self._over = not self._reserve(size + OVERHEAD)
+
+    def hook(self, response: Any) -> None:
+        """Read along. What the response was is what it is again when this is over."""
+        if self._over:
+            return
+        self._response = response
+        for name, tee in (("iter_bytes", _Tee), ("aiter_bytes", _AsyncTee)):
+            setattr(response, name, self._reading(getattr(response, name), tee))
+        response.close = self._closing(response.close)
+        response.aclose = self._closing_later(response.aclose)
+
+    def add(self, chunk: bytes) -> None:
+        if self._over:
+            return
+        if self._held + len(chunk) > MAX_STREAM:
+            self._give_up("too_large")
+        elif self._reserve(len(chunk)):
+            self._chunks.append(chunk)
+
+    def finish(self) -> None:
+        """Hand over what was read; of a stream that nobody read there is nothing to record."""
+        if self._over:
+            return
+        self._end()
+        if not self._chunks:
+            self._buffer.give_back(self._held)
+            return
+        name = self._recorder.new_id()
+        arguments = (self._recorder, self._request, self._chunks, self._tags, name, time.time())
+        self._recorder.take_reserved(self._buffer, self._held, stream_line, arguments)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.finish()
+
+    def _reserve(self, size: int) -> bool:
+        if self._buffer.reserve(size):
+            self._held += size
+            return True
+        self._give_up("full")
+        return False
+
+    def _give_up(self, reason: str) -> None:
+        self._end()
+        self._chunks = []
+        self._buffer.give_back(self._held)
+        self._recorder.lose(reason)
+
+    def _end(self) -> None:
+        self._over = True
+        response, self._response = self._response, None
+        if response is not None:
+            for name in ("iter_bytes", "aiter_bytes", "close", "aclose"):
+                response.__dict__.pop(name, None)
+
+    def _reading(self, original: Callable[..., Any], tee: type[_Tee] | type[_AsyncTee]) -> Callable[..., Any]:
+        def reading(*arguments: Any, **named: Any) -> Any:
+            return tee(original(*arguments, **named), self)
+
+        return reading
+
+    def _closing(self, original: Callable[[], None]) -> Callable[[], None]:
+        def closing() -> None:
+            try:
+                original()
+            finally:
+                self.finish()
+
+        return closing
+
+    def _closing_later(self, original: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def closing() -> None:
+            try:
+                await original()
+            finally:
+                self.finish()
+
+        return closing
+
+
+class _Tee:
+    def __init__(self, inner: Iterator[bytes], capture: Capture) -> None:
+        self._inner = inner
+        self._capture = capture
+
+    def __iter__(self) -> _Tee:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            chunk = next(self._inner)
+        except BaseException:
+            self._capture.finish()
+            raise
+        self._capture.add(chunk)
+        return chunk
+
+    def close(self) -> None:
+        self._capture.finish()
+        if (close := getattr(self._inner, "close", None)) is not None:
+            close()
+
+
+class _AsyncTee:
+    def __init__(self, inner: AsyncIterator[bytes], capture: Capture) -> None:
+        self._inner = inner
+        self._capture = capture
+
+    def __aiter__(self) -> _AsyncTee:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await anext(self._inner)
+        except BaseException:
+            self._capture.finish()
+            raise
+        self._capture.add(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        self._capture.finish()
+        if (close := getattr(self._inner, "aclose", None)) is not None:
+            await close()
