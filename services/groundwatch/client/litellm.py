@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from groundwatch.client.copying import copied
 from groundwatch.client.exchanges import call_line
 from groundwatch.client.recorder import Recorder
 
