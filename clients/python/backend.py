@@ -1,8 +1,8 @@
 """Builds the wheel `groundwatch-client` (PEP 517), from the modules of `groundwatch` that it needs.
 
 Its files lie in a folder of its own, `groundwatch_client/groundwatch`, which a `.pth` file puts at the end of
-the path. So where `groundwatch` itself is installed too, that one is found first; neither overwrites a file of
-the other, and removing one leaves the other whole.
+the path. So where `groundwatch` itself is installed too, that one is found first; neither overwrites a file
+of the other, and removing one leaves the other whole.
 """
 
 from __future__ import annotations

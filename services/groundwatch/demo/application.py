@@ -4,13 +4,12 @@ It is written as its user would write it. Of groundwatch's services it knows one
 address; what is in the pictures it never tells.
 """
 
-import base64
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-import httpx
 import msgspec
 
+from groundwatch.client import Recorder
 from groundwatch.demo.shared import tasks
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.miniature.language import PROMPTS
@@ -28,9 +27,12 @@ AT_ONCE = 24
 
 MAX_TOKENS = 128
 
+PATIENCE = 60.0
+"""Seconds until the gateway must have taken what was recorded."""
+
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer as it was sent to the gateway; `shown` is what the picture was made from."""
+    """An answer as it was recorded at the gateway; `shown` is what the picture was made from."""
 
     id: str
     product: str
@@ -47,26 +49,40 @@ class Application:
         self.deployed = dict.fromkeys(PRODUCTS, "1")
         self.sent: dict[str, Sent] = {}
         self._models = models
-        self._gateway = gateway
+        self._recorder = Recorder(gateway, sender="demo")
 
     async def serve(self, questions: Iterator[tuple[int, Scene]], told: Callable[[Sent], None]) -> None:
-        """Ask all questions, products in turn, and `told` of each answer that the gateway has taken.
+        """Ask all questions, products in turn, `told` of each answer; it ends when the gateway has them all.
 
-        Raises `UsageError` when the gateway refuses one, and what the models raise.
+        Raises `UsageError` when the gateway has not taken all of them, and what the models raise.
         """
-        async with httpx.AsyncClient(base_url=self._gateway, timeout=60) as http, tasks() as group:
+        async with tasks() as group:
             for _ in range(AT_ONCE):
-                group.create_task(self._worker(http, questions, told))
+                group.create_task(self._worker(questions, told))
+        whole = await self._recorder.aflush(PATIENCE)
+        if lost := self._recorder.lost:
+            why = ", ".join(f"{number} {reason}" for reason, number in lost.items())
+            raise UsageError(f"the gateway has not taken all answers: {why}")
+        if not whole:
+            raise TransientError(f"the gateway has not taken all answers in {PATIENCE:.0f} s")
 
-    async def _worker(
-        self, http: httpx.AsyncClient, questions: Iterator[tuple[int, Scene]], told: Callable[[Sent], None]
-    ) -> None:
+    async def close(self) -> None:
+        await self._recorder.aclose()
+
+    async def _worker(self, questions: Iterator[tuple[int, Scene]], told: Callable[[Sent], None]) -> None:
         # Asking for the next one is no await, so no two workers get the same.
         for number, shown in questions:
             product = PRODUCTS[number % len(PRODUCTS)]
             picture = png(shown)
             sent = await self._ask(number, product, self.deployed[product], shown, picture)
-            await _send(http, sent, picture)
+            self._recorder.record(
+                id=sent.id,
+                model=sent.product,
+                prompt=sent.prompt,
+                answer=sent.answer,
+                images=[picture],
+                tags={"version": sent.version},
+            )
             self.sent[sent.id] = sent
             told(sent)
 
@@ -83,23 +99,6 @@ class Application:
             answer=said.text,
             shown=shown,
         )
-
-
-async def _send(http: httpx.AsyncClient, sent: Sent, picture: bytes) -> None:
-    body = {
-        "id": sent.id,
-        "model": sent.product,
-        "prompt": sent.prompt,
-        "answer": sent.answer,
-        "images": [f"data:image/png;base64,{base64.b64encode(picture).decode()}"],
-        "tags": {"version": sent.version},
-    }
-    try:
-        reply = await http.post("/v1/responses", json=body)
-    except httpx.HTTPError as error:
-        raise TransientError(f"the gateway does not answer: {error!r}") from error
-    if reply.status_code not in (200, 202):
-        raise UsageError(f"the gateway refused answer {sent.id}: {reply.text[:300]}")
 
 
 def served_name(product: str, version: str) -> str:

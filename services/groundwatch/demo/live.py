@@ -127,6 +127,7 @@ async def run_live(
         client = TritonModels(TritonSettings(url=system.triton.url, timeout=120, patience=120))
         stack.push_async_callback(client.close)
         application = Application(client, system.gateway_url)
+        stack.push_async_callback(application.close)
         view = DemoView()
         async with screen.live(view), tasks() as group:
             traffic = group.create_task(_traffic(application, system.triton, number, view))

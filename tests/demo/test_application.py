@@ -1,0 +1,45 @@
+"""The demo's application sends by the client, as its user would: each answer with its picture, in order."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from groundwatch.demo.application import Application, Sent, asked_about
+from groundwatch.errors import UsageError
+
+
+class Models:
+    """Answers at once, in the place of served models."""
+
+    def __init__(self, text: str = "There is a red ball.") -> None:
+        self._text = text
+
+    async def lvlm(self, images: Any, prompt: str, **options: Any) -> Any:
+        return SimpleNamespace(text=self._text)
+
+
+async def test_every_answer_is_recorded_with_its_picture(gateway: Any) -> None:
+    application = Application(Models(), gateway.service.url)  # type: ignore[arg-type]
+    told: list[Sent] = []
+    questions = asked_about(12)
+    await application.serve(iter(questions[:6]), told.append)
+    events = await gateway.events()
+    assert sorted(event.id for event in events) == sorted(one.id for one in told)
+    application.deployed["osprey"] = "2"
+    await application.serve(iter(questions[6:]), told.append)
+    await application.close()
+    events = await gateway.events()
+    assert {event.id for event in events} == {one.id for one in told} == application.sent.keys()
+    assert all(len(event.images) == 1 and event.answer == "There is a red ball." for event in events)
+    assert [event.tags["version"] for event in events if event.model == "osprey"] == ["1"] * 3 + ["2"] * 3
+
+
+async def test_an_answer_that_the_gateway_refuses_is_told(gateway_factory: Any) -> None:
+    gateway = await gateway_factory(intake={"max_answer": 5})
+    application = Application(Models(), gateway.service.url)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the gateway has not taken all answers: 2 refused"):
+        await application.serve(iter(asked_about(2)), lambda sent: None)
+    await application.close()
