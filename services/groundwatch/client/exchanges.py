@@ -54,7 +54,7 @@ def call_line(recorder: Recorder, record: dict[str, Any], tags: Mapping[str, str
 def conversation_line(
     recorder: Recorder, conversation: Conversation | Unreadable | None, tags: Mapping[str, str], name: str
 ) -> Line | None:
-    from groundwatch.conversations.conversation import ImageText, ImageUrl, Unreadable
+    from groundwatch.conversations.conversation import ImageDigest, ImageText, ImageUrl, Unreadable
 
     if conversation is None:
         return None
@@ -71,6 +71,8 @@ def conversation_line(
                 images.append(f"data:;base64,{image.base64}")
             case ImageUrl():
                 images.append(image.url)
+            case ImageDigest():
+                images.append(image.sha256)
             case _:
                 images.append(image)
     return recorder.line(

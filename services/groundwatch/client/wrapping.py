@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from groundwatch.client.buffer import OVERHEAD
+from groundwatch.client.buffer import OVERHEAD, Read
 from groundwatch.client.copying import copied, packed
 from groundwatch.client.exchanges import exchange_line, parsed_line, stream_line
 from groundwatch.client.recorder import Recorder
@@ -120,13 +120,14 @@ def _record(recorder: Recorder, asked: Asked | None, result: Any, tags: dict[str
     try:
         request, size = asked
         response = _http_response(result)
+        read: Read = exchange_line
         if response is None:
             content, read = packed(result), parsed_line
         elif (whole := _content(response)) is None:
             Capture(recorder, request, size, tags).hook(response)
             return
         else:
-            content, read = whole, exchange_line
+            content = whole
         arguments = (recorder, request, content, tags, recorder.new_id(), time.time())
         recorder.take(size + len(content), read, arguments)
     except Exception:
