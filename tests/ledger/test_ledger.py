@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import re
 import time
 from typing import Any
 
@@ -10,8 +12,9 @@ import msgspec
 import pytest
 from tests.runtime.conftest import eventually, record, response
 
+from groundwatch.cli.ledger import show_ledger
 from groundwatch.errors import UsageError
-from groundwatch.events import OutcomeKind, ResponseRecorded
+from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
@@ -22,7 +25,8 @@ from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
-from groundwatch.topology import RESPONSES
+from groundwatch.terminal import Console
+from groundwatch.topology import ASKED, HEADER_ORIGIN, INTAKE, RESPONSES, subject_of
 from groundwatch.verification.engines.base import NoopVerificationEngine
 from groundwatch.verification.service import VerificationService
 
@@ -187,6 +191,36 @@ async def eventually_pending(bus: Bus, number: int) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError(info)
+
+
+async def test_what_waits_at_intake_is_shown_apart(bus: Bus, clean_streams: None) -> None:
+    for _ in range(3):
+        await bus.js.publish("gw.intake.acme", b"{}")
+    ledger = await audit(bus.js)
+    assert (ledger.waiting_at_intake, ledger.recorded, ledger.balanced) == (3, 0, True)
+    shown = io.StringIO()
+    show_ledger(ledger, Console(file=shown, width=200))
+    assert re.search(r"\b3\W+waiting at intake", shown.getvalue())
+    subscription = await bus.js.pull_subscribe_bind(consumer="gateway", stream=INTAKE)
+    first, _ = await subscription.fetch(2)
+    await first.ack_sync()
+    # What a gateway holds waits like what it has not fetched.
+    assert (await audit(bus.js)).waiting_at_intake == 2
+
+
+async def test_a_question_that_is_sent_again_waits_in_the_work_queue(bus: Bus, clean_streams: None) -> None:
+    """The server takes no second consumer of a work queue: it is read without one."""
+    asked = subject_of("asked", LIVE, "captioning", "0" * 32)
+    await bus.js.publish(asked, b"{}")
+    subscription = await bus.js.pull_subscribe_bind(consumer="captioning", stream=ASKED)
+    [message] = await subscription.fetch(1)
+    await message.ack_sync()
+    ledger = await audit(bus.js)
+    assert (ledger.questions, ledger.questions_lost) == (0, 1)
+    again = subject_of("retry", "captioning", LIVE, "0" * 32)
+    await bus.js.publish(again, b"{}", headers={HEADER_ORIGIN: asked})
+    ledger = await audit(bus.js)
+    assert (ledger.questions, ledger.questions_lost) == (1, 0)
 
 
 async def test_an_outcome_of_no_response_is_an_orphan(bus: Bus, clean_streams: None) -> None:

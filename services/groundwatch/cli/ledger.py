@@ -109,6 +109,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         (ledger.expired, "outcomes whose responses retention has removed"),
         (ledger.erased, "responses erased, with their outcomes (all runs)"),
         (ledger.foreign, "foreign messages in the source stream"),
+        (ledger.waiting_at_intake, "waiting at intake: published over NATS, not recorded yet"),
         (ledger.dead_letters, "dead letters (groundwatch admin dead list)"),
     ):
         if count:

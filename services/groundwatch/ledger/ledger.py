@@ -32,6 +32,7 @@ from groundwatch.topology import (
     CONSUMERS,
     DEAD,
     EXTRACTED,
+    GATEWAY,
     HEADER_ORIGIN,
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
@@ -66,6 +67,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     `unaccounted` is what is known to be missing or too many. `erased` are responses, of all runs, that
     erasures have removed with their outcomes. `lost_before_intake` are responses that their senders dropped,
     as they say themselves, by sender and reason: no gateway has seen them, and they are in no balance.
+    `waiting_at_intake` were published over NATS and wait for a gateway: they are in no balance either yet.
     """
 
     run: str
@@ -88,6 +90,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     erased: int = 0
     unsettled: int = 0
     lost_before_intake: dict[str, dict[str, int]] = {}
+    waiting_at_intake: int = 0
 
     @property
     def unaccounted(self) -> int:
@@ -253,16 +256,18 @@ async def _audit(js: JetStreamContext, last_sequence: int) -> Ledger:
         unsettled=unsettled,
         erased=sum(stone.counts.get(RESPONSES, 0) for stone in gone.values()),
         lost_before_intake=await losses_by_sender(js),
+        waiting_at_intake=sum(positions[spec.name].waiting for spec in CONSUMERS if spec.service == GATEWAY),
     )
 
 
 class _Position(msgspec.Struct, frozen=True):
     """How far a consumer is: everything up to `floor` is acknowledged, nothing behind `delivered` was given
-    out, and of those between them `pending` are held by somebody."""
+    out, and of those between them `pending` are held by somebody. `waiting` are these and what is behind."""
 
     floor: int
     delivered: int
     pending: int
+    waiting: int
 
     def unsettled(self, missing: int) -> int:
         """How many at most of so many events without a result, between floor and delivered, were let go of.
@@ -278,7 +283,8 @@ async def _position(js: JetStreamContext, stream: str, consumer: str) -> _Positi
     floor = int(info.ack_floor.stream_seq) if info.ack_floor else 0
     delivered = max(floor, int(info.delivered.stream_seq) if info.delivered else 0)
     pending = info.num_ack_pending or 0
-    return _Position(floor if pending else delivered, delivered, pending)
+    waiting = pending + (info.num_pending or 0)
+    return _Position(floor if pending else delivered, delivered, pending, waiting)
 
 
 async def _oldest_time(js: JetStreamContext) -> float:
