@@ -304,6 +304,7 @@ def values_schema() -> Schema:
                     "tritonEgress": EGRESS,
                     "archiveEgress": EGRESS,
                     "outflowEgress": EGRESS,
+                    "fetchEgress": EGRESS,
                     "modelHubEgress": EGRESS,
                 }
             ),

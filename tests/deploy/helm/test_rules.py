@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.deploy.helm.charts import CASES, Object, containers, named, of_kind, pods, rendered
+import yaml
+from tests.deploy.helm.charts import CASES, LLM, Object, containers, named, of_kind, pods, rendered, template
 
 from groundwatch.runtime.services.run import DRAIN_SECONDS
 from groundwatch.runtime.settings.reading import load
@@ -298,6 +299,19 @@ def test_the_outflow_reaches_its_receivers_alone() -> None:
     )
     assert public["ports"] == [{"port": 4318, "protocol": "TCP"}]
     assert named(objects, "Deployment", "outflow")["spec"]["replicas"] == 2
+
+
+def test_the_gateway_reaches_images_at_an_address_where_it_may_fetch_them() -> None:
+    rule = {"ports": [{"port": 443, "protocol": "TCP"}]}
+    fetching = LLM | {"settings": {"gateway": {"fetch": {"allow": ["https://images.example.com/"]}}}}
+    for values, expected in ((LLM, set()), (fetching, {"gateway"})):
+        done = template((), values)
+        policies = of_kind(list(filter(None, yaml.safe_load_all(done.stdout))), "NetworkPolicy")
+        assert {
+            one["metadata"]["name"].removeprefix("gw-groundwatch-")
+            for one in policies
+            if rule in one["spec"]["egress"]
+        } == expected
 
 
 def test_the_auditor_is_a_user_of_its_own_and_is_scraped() -> None:
