@@ -33,5 +33,7 @@ EMITTERS = {
     "openllmetry": Emitter(package="opentelemetry-instrumentation-openai", section="OpenLLMetry"),
     "litellm": Emitter(package="litellm", section="LiteLLM with OpenTelemetry", more=("litellm[proxy]",)),
     "langfuse": Emitter(package="langfuse", section="Langfuse SDK"),
+    "openai-client": Emitter(package="openai", section="OpenAI client"),
+    "litellm-library": Emitter(package="litellm", section="LiteLLM library"),
     "openai": Emitter(package="openai", more=("openai",)),
 }

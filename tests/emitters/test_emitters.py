@@ -27,6 +27,9 @@ KEEPING = {
     "openllmetry": BOTH,
     "langfuse": BOTH,
     "litellm": BOTH,
+    # What LiteLLM installs by itself makes no calls of the responses API.
+    "litellm-library": ("data", "stream", "text", "large"),
+    "openai-client": ("data", "stream", "text", "large", "responses", "responses-stream"),
 }
 """What is recorded with its image when the page is followed."""
 
