@@ -33,6 +33,8 @@ KEEPING = {
 }
 """What is recorded with its image when the page is followed."""
 
+NOT_YET = {"openai-v2": [pytest.mark.xfail(reason="log records are not joined to their span yet")]}
+
 CUTTING = {
     "genai-openai": ("export OTEL_INSTRUMENTATION_GENAI_CAPTURE", "genai_no_content"),
     "openai-v2": ("export OTEL_INSTRUMENTATION_GENAI_CAPTURE", "openai_v2_no_content"),
@@ -45,7 +47,10 @@ CUTTING = {
 
 def each(names: Any) -> list[Any]:
     """One group for each emitter, so that its environment is made once and they are made side by side."""
-    return [pytest.param(name, marks=pytest.mark.xdist_group(f"emitter-{name}")) for name in names]
+    return [
+        pytest.param(name, marks=[pytest.mark.xdist_group(f"emitter-{name}"), *NOT_YET.get(name, ())])
+        for name in names
+    ]
 
 
 def digest(name: str) -> str:
@@ -104,13 +109,8 @@ def check(by_answer: dict[str, Any], calls: tuple[str, ...]) -> None:
             assert not event.declined
 
 
-NOT_YET = {"openai-v2": "log records are not joined to their span yet"}
-
-
 @pytest.mark.parametrize("name", each(KEEPING))
 async def test_what_the_page_says_records_the_image(name: str, environments, receiving) -> None:
-    if name in NOT_YET:
-        pytest.xfail(NOT_YET[name])
     folder = environments.make(name, EMITTERS[name].packages)
     with StandIn() as model:
         environment = base_environment(folder, model.url, GROUNDWATCH_TOKEN=TOKEN)
