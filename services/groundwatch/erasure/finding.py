@@ -47,6 +47,8 @@ OF_A_KEY = {
 
 NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.INTAKE, topology.DEAD, topology.RETRY)
 
+HALVES = f"KV_{topology.HALVES_BUCKET}"
+
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _NESTED = ("response", "extracted")
 _DEFAULT_TENANT = "default"
@@ -171,6 +173,8 @@ async def find(js: JetStreamContext, subject: Subject) -> AsyncIterator[Found]:
                     if stream in OF_A_KEY:
                         keys.add(key)
                     yield _found(stream, read, key)
+    async for read in _halves(js, subject):
+        yield _found(HALVES, read, read.subject.split(".")[2])
     for subjects in channels_of(topology.ALARMS):
         async for read in read_stream(js, topology.ALARMS, subjects=(subjects,)):
             try:
@@ -180,6 +184,18 @@ async def find(js: JetStreamContext, subject: Subject) -> AsyncIterator[Found]:
             key = response_key(alarm.tenant, alarm.response_id)
             if key in keys or (tenant is not None and alarm.tenant == tenant):
                 yield _found(topology.ALARMS, read, key)
+
+
+async def _halves(js: JetStreamContext, subject: Subject) -> AsyncIterator[Read]:
+    """What waits to be joined, of a response or of a tenant."""
+    family = f"$KV.{topology.HALVES_BUCKET}"
+    async for read in read_stream(js, HALVES, subjects=(f"{family}.>",)):
+        if subject.kind == "response":
+            if read.subject.split(".")[2] == subject.key:
+                yield read
+        # The first line says whose it is, the rest is as it was logged.
+        elif tenant_of(read.data.partition(b"\n")[0]) == subject.tenant:
+            yield read
 
 
 def images_in(data: bytes) -> set[str]:

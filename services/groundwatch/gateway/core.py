@@ -1,7 +1,7 @@
 """What HTTP and gRPC are translations of: everything that a call may need, made once for both."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -59,10 +59,15 @@ class GatewayCore:
         self.logged = LoggedCalls(
             self.settings.logged_calls, self.bounds, metrics, self.record, self._complete
         )
+        self.telling: list[Callable[[], Sequence[str]]] = [lambda: self.logged.notes]
         self.gauges = StreamGauges(bus, metrics)
         most = settings.telemetry.max_labels
         alarms = AlarmPublisher(settings.alarm, bus, metrics, most)
         self.live = Live(bus, alarms, self.budgets, metrics, most)
+
+    def notes(self) -> list[str]:
+        """What somebody should know although nothing is wrong here."""
+        return [note for tell in self.telling for note in tell()]
 
     async def record(self, read: Callable[[], Submission | Refused]) -> Recorded | Refused:
         """Record, or ask, the one response of a request, if it may be: nobody waits for a full backlog."""

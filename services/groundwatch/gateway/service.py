@@ -10,6 +10,8 @@ from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.live.backlog import Gauges
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.replays import Replays
+from groundwatch.gateway.serving.halves import Halves
+from groundwatch.gateway.serving.http import CloudEventRoutes
 from groundwatch.gateway.serving.subject import SubjectIntake
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
@@ -42,6 +44,7 @@ class GatewayService:
         self._server: HttpServer | None = None
         self._grpc: GrpcServer | None = None
         self._subject: SubjectIntake | None = None
+        self._halves: Halves | None = None
         self.core: GatewayCore | None = None
         self.port = 0
         self.grpc_port = 0
@@ -77,7 +80,8 @@ class GatewayService:
         for part in (core.backlog, core.gauges, self._run_gauges, core.live):
             if part is not None:
                 part.start()
-        app = HttpApi(core, receiver).app()
+        self._halves = halves = Halves(core)
+        app = HttpApi(core, receiver, CloudEventRoutes(core, halves).routes()).app()
         server = HttpServer(app, host=settings.host, port=settings.port, limits=settings.http)
         await server.start()
         self._server, self.port = server, server.port
@@ -86,6 +90,7 @@ class GatewayService:
             self.grpc_port = self._grpc.port
         self._subject = SubjectIntake(core)
         await self._subject.start()
+        halves.start()
         logger.info("gateway.listening", url=self.url)
 
     async def drain(self, timeout: float) -> None:
@@ -105,7 +110,7 @@ class GatewayService:
         if self._replays is not None:
             await self._replays.close()
         parts = (core.backlog, core.gauges, core.live, core.budgets, core.erased) if core is not None else ()
-        for part in (self._run_gauges, *parts):
+        for part in (self._run_gauges, self._halves, *parts):
             if part is not None:
                 await part.stop()
 
@@ -117,7 +122,7 @@ class GatewayService:
         if core is not None and (refusal := core.backlog.refusal()):
             found.append(refusal.message)
         parts = (core.erased, core.backlog, core.live, core.budgets, core.gauges) if core is not None else ()
-        for part in (*parts, self._run_gauges, self._grpc, self._subject):
+        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._halves):
             if part is not None and part.problem:
                 found.append(part.problem)
         return [f"{self.name}: {why}" for why in found]

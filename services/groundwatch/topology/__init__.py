@@ -64,6 +64,7 @@ EXPORTS_BUCKET = "gw-exports"
 TOMBSTONES_BUCKET = "gw-tombstones"
 CACHE_BUCKET = "gw-cache"
 ATTEMPTS_BUCKET = "gw-attempts"
+HALVES_BUCKET = "gw-halves"
 LOSSES_BUCKET = "gw-losses"
 
 DAY = 86_400.0
@@ -144,7 +145,8 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `writers` may read as well, and replace or erase what others wrote; `readers` may also watch.
     `drop_old`: what is oldest makes room for what is new, within `max_age` seconds and `max_bytes`; 0: what
-    settings say for the cache. Only for what can be had again, or is of no use later.
+    settings say for the cache. Only for what can be had again, or is of no use later. Without it, what is
+    beyond `max_bytes` is refused.
     """
 
     name: str
@@ -312,8 +314,8 @@ def _reading(stream: str, family: str) -> Iterator[str]:
 
 
 OTHERWISE: dict[str, tuple[str, ...]] = {
-    # How many dead letters there are: `gateway.gauges`.
-    GATEWAY: (f"{API}.STREAM.INFO.{DEAD}",),
+    # How many dead letters there are: `gateway.gauges`; and halves that were joined leave their bucket.
+    GATEWAY: (f"{API}.STREAM.INFO.{DEAD}", f"{API}.STREAM.MSG.DELETE.KV_{HALVES_BUCKET}"),
     # Its receivers are named in settings, so their consumers are not declared.
     OUTFLOW: tuple(f"{ACK}.{name}.*.>" for name in (OUTCOMES, ALARMS)),
     # A dead letter that was sent again leaves the dead letters.

@@ -1,6 +1,6 @@
 """The gateway's HTTP API: thin translations between requests and what `Intake` and `Live` do."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -73,9 +73,11 @@ class _Watching(StreamingResponse):
 
 
 class HttpApi:
-    def __init__(self, core: GatewayCore, receiver: Receiver) -> None:
+    def __init__(self, core: GatewayCore, receiver: Receiver, more: Sequence[Route] = ()) -> None:
+        """`more` are routes of others."""
         self._core = core
         self._receiver = receiver
+        self._more = more
         self._bounds = core.bounds
         self._watching = 0
         self._page = Page()
@@ -92,6 +94,7 @@ class HttpApi:
                 Route("/v1/losses", self.post_losses, methods=["POST"]),
                 *LiteLlmRoutes(self._core).routes(),
                 *OtlpRoutes(self._core, self._receiver).routes(),
+                *self._more,
                 Route("/v1/scores", self.scores),
                 Route("/v1/report", self.report),
                 Route("/v1/alarms", self.alarms),
@@ -99,7 +102,7 @@ class HttpApi:
                     self._core.metrics,
                     self._core.problems,
                     lambda: self._core.bus.lost,
-                    lambda: self._core.logged.notes,
+                    self._core.notes,
                 ),
             ],
             exception_handlers={

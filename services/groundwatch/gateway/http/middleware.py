@@ -24,6 +24,9 @@ FOR_ALL = {
 LANGFUSE = "/api/public/"
 """Where Langfuse's SDK sends: with a key as name and a token as password. No browser sends that by itself."""
 
+WITH_PASSWORD = (LANGFUSE, "/v1/cloudevents")
+"""The same of those who can only set an address, and put the token there."""
+
 READING = frozenset({"GET", "HEAD"})
 BEARER = 'Bearer realm="groundwatch"'
 BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
@@ -56,7 +59,7 @@ class AuthMiddleware:
 
     def _caller(self, scope: Scope) -> Caller:
         said = Headers(scope=scope).get("authorization")
-        if said is not None and (scope["method"] in READING or scope["path"].startswith(LANGFUSE)):
+        if said is not None and (scope["method"] in READING or scope["path"].startswith(WITH_PASSWORD)):
             kind, _, rest = said.partition(" ")
             if kind.lower() == "basic":
                 return self._tokens.caller(_password(rest))

@@ -38,8 +38,9 @@ TOGETHER = 16
 Source = Literal["otlp", "litellm", "kserve", "dynamo", "nats"]
 """By which way a logged call came: bounded, since it is a metric's label."""
 
-Result = Literal["recorded", "without_image", "duplicate", "refused", "unreadable", "ignored"]
-"""`without_image`: recorded, although the library left an image out. `ignored`: no call of a model."""
+Result = Literal["recorded", "without_image", "duplicate", "refused", "unreadable", "ignored", "incomplete"]
+"""`without_image`: recorded, although the library left an image out. `ignored`: no call of a model.
+`incomplete`: a part of it never came, or was left out by who logged it."""
 
 Record = Callable[[Callable[[], Submission | Refused]], Awaitable[Recorded | Refused]]
 """`GatewayCore.record`."""

@@ -207,20 +207,20 @@ async def _put_bucket(
     js: JetStreamContext, spec: BucketSpec, replicas: int, cache: CacheSettings
 ) -> Provisioned:
     found = await _config(js.stream_info(spec.stream))
-    if spec.drop_old:
-        # The client library's own refuse when they are full.
-        max_age = spec.max_age or cache.ttl
+    if spec.drop_old or spec.max_bytes:
+        # The client library's own have no bound, and refuse when they are full.
+        max_age = spec.max_age or (cache.ttl if spec.drop_old else 0.0)
         wanted = StreamConfig(
             name=spec.stream,
             description=spec.description,
             subjects=[f"$KV.{spec.name}.>"],
             storage=StorageType.FILE,
-            discard=DiscardPolicy.OLD,
-            max_age=max_age,
+            discard=DiscardPolicy.OLD if spec.drop_old else DiscardPolicy.NEW,
+            max_age=max_age or None,
             max_bytes=spec.max_bytes or cache.max_bytes,
             max_msgs=-1,
             max_msgs_per_subject=1,
-            duplicate_window=min(120.0, max_age),
+            duplicate_window=min(120.0, max_age or 120.0),
             num_replicas=replicas,
             allow_direct=True,
             allow_rollup_hdrs=True,

@@ -144,6 +144,12 @@ class FetchSettings(Section):
     at_once: AtLeastOne = 8
 
 
+class CloudEventsSettings(Section):
+    """Requests and responses that KServe logs apart. `wait` is how many seconds one waits for the other."""
+
+    wait: Annotated[float, Field(ge=1)] = 600.0
+
+
 class GatewaySettings(Section):
     """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
 
@@ -164,6 +170,7 @@ class GatewaySettings(Section):
     intake: IntakeSettings = IntakeSettings()
     fetch: FetchSettings = FetchSettings()
     logged_calls: LoggedCallsSettings = LoggedCallsSettings()
+    cloud_events: CloudEventsSettings = CloudEventsSettings()
     sampling: tuple[SamplingRule, ...] = ()
 
     @model_validator(mode="after")

@@ -1,0 +1,61 @@
+"""`POST /v1/cloudevents`: where KServe's logger sends requests and responses."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.replies import json, media_type, one_line, problem, refused
+from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.serving.events import BATCH, read_events
+from groundwatch.gateway.serving.halves import Ended, Halves
+
+
+class CloudEventRoutes:
+    def __init__(self, core: GatewayCore, halves: Halves) -> None:
+        self._core = core
+        self._halves = halves
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/cloudevents", self.post_events, methods=["POST"])]
+
+    async def post_events(self, request: Request) -> Response:
+        """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
+        if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
+            return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
+        body = await body_of(request, self._core.bounds.line)
+        if isinstance(body, TooLarge):
+            return self._refused(
+                Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
+            )
+        kind = media_type(request)
+        events = read_events(kind, request.headers, body)
+        if isinstance(events, Refused):
+            return self._refused(events)
+        caller, tenant = caller_of(request), request.query_params.get("tenant", "")
+        ended: list[Ended] = []
+        for event in events:
+            if isinstance(event, Refused):
+                self._core.logged.count("kserve", "refused")
+                ended.append(self._core.intake.refuse(event))
+            else:
+                ended.append(await self._halves.take(event, caller, tenant))
+        if kind == BATCH:
+            return json([_told(one) for one in ended])
+        [one] = ended
+        return refused(one) if isinstance(one, Refused) else json(one)
+
+    def _refused(self, refusal: Refused) -> Response:
+        self._core.logged.count("kserve", "refused")
+        return refused(self._core.intake.refuse(refusal))
+
+
+def _told(ended: Ended) -> Any:
+    if not isinstance(ended, Refused):
+        return ended
+    told = {"id": ended.id, "status": "refused", "reason": ended.reason, "field": ended.field}
+    return {name: value for name, value in told.items() if value} | {"error": one_line(ended.message)}
