@@ -10,6 +10,7 @@ from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.live.backlog import Gauges
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.replays import Replays
+from groundwatch.gateway.serving.dynamo import Dynamo
 from groundwatch.gateway.serving.halves import Halves
 from groundwatch.gateway.serving.http import CloudEventRoutes
 from groundwatch.gateway.serving.subject import SubjectIntake
@@ -45,6 +46,7 @@ class GatewayService:
         self._grpc: GrpcServer | None = None
         self._subject: SubjectIntake | None = None
         self._halves: Halves | None = None
+        self._dynamo: Dynamo | None = None
         self.core: GatewayCore | None = None
         self.port = 0
         self.grpc_port = 0
@@ -91,6 +93,9 @@ class GatewayService:
         self._subject = SubjectIntake(core)
         await self._subject.start()
         halves.start()
+        if settings.dynamo.stream:
+            self._dynamo = Dynamo(core, settings.dynamo, self._settings.nats)
+            self._dynamo.start()
         logger.info("gateway.listening", url=self.url)
 
     async def drain(self, timeout: float) -> None:
@@ -103,8 +108,9 @@ class GatewayService:
             for server in (self._server, self._grpc):
                 if server is not None:
                     stopping.create_task(server.stop(timeout))
-            if self._subject is not None:
-                stopping.create_task(self._subject.drain(timeout))
+            for consuming in (self._subject, self._dynamo):
+                if consuming is not None:
+                    stopping.create_task(consuming.drain(timeout))
         if core is not None:
             await core.intake.attachments.close()
         if self._replays is not None:

@@ -150,6 +150,21 @@ class CloudEventsSettings(Section):
     wait: Annotated[float, Field(ge=1)] = 600.0
 
 
+class DynamoSettings(Section):
+    """NVIDIA Dynamo's request trace; nothing is read without a `stream`.
+
+    Empty `url`: the stream is on the NATS server of `nats`. `durable` is the consumer's name, shared by all
+    gateways; it is made where there is none.
+    """
+
+    url: str = ""
+    credentials: str = ""
+    stream: str = ""
+    subject: str = "dynamo.request_trace.v1"
+    durable: str = "groundwatch"
+    tenant: str = ""
+
+
 class GatewaySettings(Section):
     """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
 
@@ -171,6 +186,7 @@ class GatewaySettings(Section):
     fetch: FetchSettings = FetchSettings()
     logged_calls: LoggedCallsSettings = LoggedCallsSettings()
     cloud_events: CloudEventsSettings = CloudEventsSettings()
+    dynamo: DynamoSettings = DynamoSettings()
     sampling: tuple[SamplingRule, ...] = ()
 
     @model_validator(mode="after")
