@@ -47,6 +47,7 @@ class GatewayService:
         self._subject: SubjectIntake | None = None
         self._halves: Halves | None = None
         self._dynamo: Dynamo | None = None
+        self._receiver: Receiver | None = None
         self.core: GatewayCore | None = None
         self.port = 0
         self.grpc_port = 0
@@ -70,7 +71,7 @@ class GatewayService:
         settings = self._settings.gateway
         problems = self.problems
         self.core = core = GatewayCore(self._settings, self._bus, self._metrics, self._replays, problems)
-        receiver = Receiver(core.logged)
+        self._receiver = receiver = Receiver(core)
         await core.erased.start()
         if settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
@@ -96,6 +97,7 @@ class GatewayService:
         if settings.dynamo.stream:
             self._dynamo = Dynamo(core, settings.dynamo, self._settings.nats)
             self._dynamo.start()
+        receiver.joining.start()
         logger.info("gateway.listening", url=self.url)
 
     async def drain(self, timeout: float) -> None:
@@ -116,7 +118,8 @@ class GatewayService:
         if self._replays is not None:
             await self._replays.close()
         parts = (core.backlog, core.gauges, core.live, core.budgets, core.erased) if core is not None else ()
-        for part in (self._run_gauges, self._halves, *parts):
+        joining = self._receiver.joining if self._receiver is not None else None
+        for part in (self._run_gauges, self._halves, joining, *parts):
             if part is not None:
                 await part.stop()
 
@@ -128,7 +131,8 @@ class GatewayService:
         if core is not None and (refusal := core.backlog.refusal()):
             found.append(refusal.message)
         parts = (core.erased, core.backlog, core.live, core.budgets, core.gauges) if core is not None else ()
-        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._halves):
+        joining = self._receiver.joining if self._receiver is not None else None
+        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._halves, joining):
             if part is not None and part.problem:
                 found.append(part.problem)
         return [f"{self.name}: {why}" for why in found]

@@ -121,10 +121,14 @@ class LoggedCallsSettings(Section):
 
     `without_image` says what becomes of a call whose image the logging library left out: `decline` records it
     with every protocol declined, its reason that of the library; `record` judges what can be judged.
+    A span without messages waits `join_wait` for the log records that may have them, and these wait
+    `join_timeout` for their span.
     """
 
     without_image: Literal["decline", "record"] = "decline"
     max_batch: AtLeastOne = 64 * 1024 * 1024
+    join_wait: Positive = 10.0
+    join_timeout: Positive = 600.0
 
 
 class FetchSettings(Section):
