@@ -122,10 +122,9 @@ class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A family of subjects: what is on it, and who puts it there.
 
     `address` has the variable tokens in braces. `events` are their names; none means the bytes of another
-    channel's event as they came, decodable or not. `publishers` are services; none means users of tenants.
-    `readers` look without a durable consumer; those with one are in `CONSUMERS`. `lookups` ask for single
-    messages by their subjects: a reader that is among them does nothing else. Every message carries
-    `headers`, some carry `optional_headers`.
+    channel's event as they came, decodable or not. No `publishers` means users of tenants. `readers` look
+    without a durable consumer; those with one are in `CONSUMERS`. `lookups` ask for single messages by their
+    subjects, and do nothing else. Every message carries `headers`, some carry `optional_headers`.
     """
 
     name: str
@@ -252,10 +251,7 @@ def run_subjects(kind: str, run: str | None, *tokens: str) -> str:
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a subject says: readable even when the event under it is not.
-
-    What a tenant has published has no key: nobody has looked into it yet.
-    """
+    """What a subject says: readable even when the event under it is not. What tenants publish has no key."""
 
     kind: str
     run: str

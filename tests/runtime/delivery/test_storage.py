@@ -56,7 +56,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mounting = subprocess.run(
-        ("mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", str(place)), capture_output=True
+        ("mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", str(place)), capture_output=True
     )
     if mounting.returncode:
         pytest.skip(f"needs the right to mount: {mounting.stderr.decode().strip()}")
