@@ -95,7 +95,7 @@ async def test_a_full_disk_is_told_and_mended_when_there_is_room(
     before = server.pid
     await asyncio.sleep(1.0)
     assert server.pid == before, "there is no room yet"
-    resize(disk, "1g")
+    resize(disk, "4g")
     await eventually(lambda: server.pid not in (None, before) and bus.connected)
     await eventually(lambda: not bus.problems())
     async with asyncio.timeout(20):

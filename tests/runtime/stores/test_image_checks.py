@@ -83,6 +83,15 @@ async def test_a_process_that_dies_is_told_and_replaced(make, number, error):
     assert (await checks.check(encoded(), "a")).width == 64
 
 
+async def test_an_idle_process_whose_pipe_is_closed_is_not_asked(make):
+    checks = make()
+    await checks.check(encoded(), "a")
+    (worker,) = checks._idle
+    worker.stdin.close()
+    assert worker.returncode is None
+    assert (await checks.check(encoded(), "a")).width == 64
+
+
 async def test_who_goes_away_leaves_no_process_in_the_middle(make):
     checks = make()
     await checks.check(encoded(), "a")

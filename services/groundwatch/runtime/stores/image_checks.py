@@ -184,7 +184,8 @@ class ImageChecks:
     async def _worker(self) -> asyncio.subprocess.Process:
         while self._idle:
             worker = self._idle.pop()
-            if worker.returncode is None:
+            # One that has just died is known by its closed pipe first, its status comes a moment later.
+            if worker.returncode is None and worker.stdin is not None and not worker.stdin.is_closing():
                 return worker
             self._workers.discard(worker)
         if self._closed:
