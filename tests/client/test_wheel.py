@@ -22,6 +22,7 @@ import groundwatch.client
 from groundwatch.client import Recorder
 from groundwatch.client.exchanges import exchange_line
 import groundwatch.client.litellm
+import groundwatch.client.vllm_router
 
 installed = groundwatch.client.__file__
 assert "groundwatch_client" in installed, installed

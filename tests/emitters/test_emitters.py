@@ -33,8 +33,6 @@ KEEPING = {
 }
 """What is recorded with its image when the page is followed."""
 
-NOT_YET = {"openai-v2": [pytest.mark.xfail(reason="log records are not joined to their span yet")]}
-
 CUTTING = {
     "genai-openai": ("export OTEL_INSTRUMENTATION_GENAI_CAPTURE", "genai_no_content"),
     "openai-v2": ("export OTEL_INSTRUMENTATION_GENAI_CAPTURE", "openai_v2_no_content"),
@@ -47,10 +45,7 @@ CUTTING = {
 
 def each(names: Any) -> list[Any]:
     """One group for each emitter, so that its environment is made once and they are made side by side."""
-    return [
-        pytest.param(name, marks=[pytest.mark.xdist_group(f"emitter-{name}"), *NOT_YET.get(name, ())])
-        for name in names
-    ]
+    return [pytest.param(name, marks=pytest.mark.xdist_group(f"emitter-{name}")) for name in names]
 
 
 def digest(name: str) -> str:

@@ -17,9 +17,12 @@ NO_ANSWER = frozenset({"tool_call", "no_answer", "failed"})
 
 
 def exchange_line(
-    recorder: Recorder, request: dict[str, Any], response: Any, tags: Mapping[str, str], name: str, at: float
+    recorder: Recorder, request: Any, response: Any, tags: Mapping[str, str], name: str, at: float
 ) -> Line | None:
-    """None for a call without an answer. Raises `CannotSend` for what cannot be read."""
+    """None for a call without an answer. Raises `CannotSend` for what cannot be read.
+
+    Request and response are decoded, or the bytes of their bodies.
+    """
     from groundwatch.conversations.openai import read_exchange
 
     return conversation_line(recorder, read_exchange(request, response, at=at), tags, name)

@@ -34,6 +34,9 @@ FILE_VARIABLE = "GROUNDWATCH_CONFIG"
 TOKEN_VARIABLE = "GROUNDWATCH_TOKEN"
 """Says to a gateway who a command is: a credential, not a setting."""
 
+URL_VARIABLE = "GROUNDWATCH_URL"
+"""Says to the client's callbacks where the gateway is."""
+
 JUDGING = (
     "extraction",
     "verification",
@@ -177,7 +180,7 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Reading:
 
 def _sets(variable: str) -> bool:
     """Whether a variable of the environment is meant to set something here."""
-    if not variable.startswith(ENVIRONMENT_PREFIX) or variable in (FILE_VARIABLE, TOKEN_VARIABLE):
+    if not variable.startswith(ENVIRONMENT_PREFIX) or variable in (FILE_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE):
         return False
     return "__" in variable or not _SERVICE_LINK.fullmatch(variable)
 
