@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 import pytest
-from tests.gateway.conftest import gateway, gateway_factory, pictures
+from tests.gateway.conftest import gateway, gateway_factory, image_server, pictures
 
-__all__ = ["BadGateway", "bad_gateway", "gateway", "gateway_factory", "pictures"]
+__all__ = ["BadGateway", "bad_gateway", "gateway", "gateway_factory", "image_server", "pictures"]
 
 
 class BadGateway:

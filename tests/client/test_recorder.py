@@ -33,6 +33,22 @@ async def test_a_response_is_recorded_with_its_images(gateway: Any, pictures: An
     assert recorder.lost == {}
 
 
+async def test_an_image_at_an_address_is_fetched_where_that_is_allowed(
+    gateway_factory: Any, image_server: Any, pictures: Any
+) -> None:
+    png = pictures.encoded("PNG")
+    image_server.reply("/images/a.png", png)
+    folder = f"http://127.0.0.1:{image_server.port}/images/"
+    gateway = await gateway_factory(fetch={"allow": (folder,), "networks": ("127.0.0.1",)})
+    async with Recorder(gateway.service.url) as recorder:
+        recorder.record(model="m", answer="A dog.", images=[png, f"{folder}a.png"])
+        recorder.record(model="m", answer="A cat.", images=f"{folder}none.png")
+        assert await recorder.aflush(20)
+    (event,) = await gateway.events()
+    assert event.images == (hashlib.sha256(png).hexdigest(),) * 2
+    assert recorder.lost == {"refused": 1}
+
+
 async def test_many_come_once_each(gateway: Any) -> None:
     recorder = Recorder(gateway.service.url)
     names = [recorder.record(model="m", answer=f"Answer {number}.") for number in range(500)]

@@ -17,6 +17,9 @@ import msgspec
 SLICE = 48 * 1024
 """Bytes of an image that are encoded at once; a multiple of three, as base64 needs."""
 
+LONGEST_SCHEME = 16
+"""Characters in which an address has its `://`; no data URL and no hash has one."""
+
 MAX_FILE = 20 * 1024 * 1024
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
@@ -98,8 +101,8 @@ def _pieces(line: Line) -> Iterator[bytes]:
     yield line.head[:-1] + b',"images":['
     for number, image in enumerate(line.images):
         comma = b"," if number else b""
-        is_text = isinstance(image, str)
-        yield comma + (b'"' if is_text else b'{"base64":"')
+        opening, closing = _around(image)
+        yield comma + opening
         for start in range(0, len(image), SLICE):
             part = image[start : start + SLICE]
             if isinstance(part, str):
@@ -107,8 +110,15 @@ def _pieces(line: Line) -> Iterator[bytes]:
             else:
                 yield binascii.b2a_base64(part, newline=False)
             breathe()
-        yield b'"' if is_text else b'"}'
+        yield closing
     yield b"]}\n"
+
+
+def _around(image: str | bytes) -> tuple[bytes, bytes]:
+    """What stands before and behind an image in JSON: a data URL and a hash are texts of their own."""
+    if isinstance(image, bytes):
+        return b'{"base64":"', b'"}'
+    return (b'{"url":"', b'"}') if "://" in image[:LONGEST_SCHEME] else (b'"', b'"')
 
 
 def _encoded(record: dict[str, Any]) -> bytes:

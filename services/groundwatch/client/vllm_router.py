@@ -24,7 +24,7 @@ RECORDED = ("/chat/completions", "/responses")
 """How the paths end whose answers are recorded; the router serves embeddings and more besides."""
 
 ANSWERING = (b'"choices"', b'"output"')
-"""One of these is in every answer. The router tells no status, and a body without them is that of a failure."""
+"""One of these is in every answer. The router tells no status; a body without them is that of a failure."""
 
 
 class Request(Protocol):

@@ -55,6 +55,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
 
 def test_a_commands_token_is_no_setting() -> None:
     assert load(environment={"GROUNDWATCH_TOKEN": "acme-token-0123456789"}) == Settings()
+    assert load(environment={"GROUNDWATCH_URL": "http://gateway:8787"}) == Settings()
 
 
 @pytest.mark.parametrize(

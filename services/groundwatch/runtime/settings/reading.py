@@ -180,7 +180,11 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Reading:
 
 def _sets(variable: str) -> bool:
     """Whether a variable of the environment is meant to set something here."""
-    if not variable.startswith(ENVIRONMENT_PREFIX) or variable in (FILE_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE):
+    if not variable.startswith(ENVIRONMENT_PREFIX) or variable in (
+        FILE_VARIABLE,
+        TOKEN_VARIABLE,
+        URL_VARIABLE,
+    ):
         return False
     return "__" in variable or not _SERVICE_LINK.fullmatch(variable)
 
