@@ -38,6 +38,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.5)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent before `flush` asks, so that the first batch has all that was recorded until then."""
+    monkeypatch.setattr("groundwatch.client.recorder.INTERVAL", LONG)
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     "fault", ["500", "502", "503:0", "503", "429:0", "408", "404", "302", "close", "junk", "hang", "slow:0.3"]
@@ -76,7 +82,7 @@ def test_flush_is_bounded_and_says_whether_all_is_sent(bad_gateway: Any) -> None
     recorder.close(0.0)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "patient")
 def test_a_response_that_the_gateway_dies_of_is_given_up_and_the_others_pass(
     bad_gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +96,7 @@ def test_a_response_that_the_gateway_dies_of_is_given_up_and_the_others_pass(
     recorder.close()
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "patient")
 def test_a_body_too_large_for_a_proxy_is_sent_in_parts(bad_gateway: Any) -> None:
     gateway = bad_gateway("413", "ok", "413", "413", "413", "ok")
     recorder = Recorder(gateway.url)

@@ -174,7 +174,7 @@ async def find(js: JetStreamContext, subject: Subject) -> AsyncIterator[Found]:
                         keys.add(key)
                     yield _found(stream, read, key)
     async for read in _halves(js, subject):
-        yield _found(HALVES, read, read.subject.split(".")[2])
+        yield _found(HALVES, read, read.subject.split(".")[3])
     for subjects in channels_of(topology.ALARMS):
         async for read in read_stream(js, topology.ALARMS, subjects=(subjects,)):
             try:
@@ -187,11 +187,11 @@ async def find(js: JetStreamContext, subject: Subject) -> AsyncIterator[Found]:
 
 
 async def _halves(js: JetStreamContext, subject: Subject) -> AsyncIterator[Read]:
-    """What waits to be joined, of a response or of a tenant."""
+    """What waits to be joined: of a tenant, or of a response where halves name it (those of OTLP do not)."""
     family = f"$KV.{topology.HALVES_BUCKET}"
     async for read in read_stream(js, HALVES, subjects=(f"{family}.>",)):
         if subject.kind == "response":
-            if read.subject.split(".")[2] == subject.key:
+            if read.subject.split(".")[3] == subject.key:
                 yield read
         # The first line says whose it is, the rest is as it was logged.
         elif tenant_of(read.data.partition(b"\n")[0]) == subject.tenant:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.gateway.otlp.made import PROTOBUF, calls, logs, record, recorded, span, traces
 
+from groundwatch.gateway.halves import STREAM
+
 CALL = {
     "gen_ai.operation.name": "chat",
     "gen_ai.request.model": "heron-7b",
@@ -92,3 +94,21 @@ async def test_a_half_whose_other_never_comes_is_told(gateway_factory):
         await asyncio.sleep(0.1)
     assert told() == [1, 1]
     assert await gateway.events() == []
+
+
+async def test_erasing_a_tenant_takes_what_waits_along(gateway_factory, bus, tmp_path):
+    from groundwatch.erasure.erasing import Eraser
+    from groundwatch.erasure.finding import Stores, subject
+
+    tokens = {"acme": "an-acme-token-of-length", "other": "another-token-of-length"}
+    file = tmp_path / "tokens"
+    file.write_text("".join(f"{tenant} {token}\n" for tenant, token in tokens.items()))
+    gateway = await gateway_factory(tokens_file=str(file), logged_calls={"join_wait": 3600.0})
+    for token in tokens.values():
+        headers = PROTOBUF | {"Authorization": f"Bearer {token}"}
+        body = traces(span(CALL)).SerializeToString()
+        reply = await gateway.http.post("/v1/traces", content=body, headers=headers)
+        assert (reply.status_code, reply.content) == (200, b"")
+    done = await Eraser(bus.js, subject(None, "acme", None), Stores(), wait=1).erase()
+    assert done.counts == {STREAM: 1}
+    assert (await bus.js.stream_info(STREAM)).state.messages == 1

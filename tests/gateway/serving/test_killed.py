@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import msgspec
 import pytest
+from tests.gateway.otlp.made import PROTOBUF, span, traces
+from tests.gateway.otlp.test_joining import CALL, messages
 from tests.gateway.serving.test_kserve import answered, asked, kept, log
 from tests.runtime.conftest import eventually
 
@@ -82,7 +84,7 @@ async def test_killed_after_both_halves_were_kept(other: Other, gateway_factory,
     assert (await log(other, "request", asked())).json()["status"] == "waiting"  # type: ignore[arg-type]
     other.kill()
     head = msgspec.json.encode(Kept("default", "ce-1"))
-    subject = f"$KV.gw-halves.{response_key('default', 'ce-1')}.response"
+    subject = f"$KV.gw-halves.kserve.{response_key('default', 'ce-1')}.response"
     await bus.js.publish(subject, head + b"\n" + msgspec.json.encode(answered()))
     gateway = await gateway_factory(cloud_events={"wait": 2.0})
 
@@ -90,6 +92,20 @@ async def test_killed_after_both_halves_were_kept(other: Other, gateway_factory,
         return [one.id for one in await gateway.events()] == ["ce-1"]
 
     await eventually(joined, within=30)
+
+
+async def test_killed_before_a_span_is_joined_to_its_logs(other: Other, gateway_factory):
+    for path, request in (("/v1/logs", messages()), ("/v1/traces", traces(span(CALL)))):
+        reply = await other.http.post(path, content=request.SerializeToString(), headers=PROTOBUF)
+        assert (reply.status_code, reply.content) == (200, b"")
+    other.kill()
+    gateway = await gateway_factory(logged_calls={"join_wait": 0.2})
+
+    async def joined() -> bool:
+        return [one.answer for one in await gateway.events()] == ["A dog."]
+
+    await eventually(joined, within=30)
+    assert await kept(gateway) == 0
 
 
 async def test_killed_while_it_records_what_was_published(other: Other, gateway_factory, bus, response):

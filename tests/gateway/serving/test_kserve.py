@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.gateway.conftest import Running
 from tests.runtime.conftest import eventually
 
+from groundwatch.gateway.halves import STREAM
 from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.serving.events import BATCH, STRUCTURED, Half, read_events
-from groundwatch.gateway.serving.halves import STREAM
 
 KIND = "org.kubeflow.serving.inference."
 

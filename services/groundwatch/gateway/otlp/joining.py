@@ -1,53 +1,42 @@
-"""Spans and the log records that hold their messages, kept until they can be joined.
-
-They lie in a bucket before they are acknowledged, since they may come to different gateways, in any order,
-with a crash in between. Every gateway joins what is due; doing it twice adds nothing, as both have the
-same id.
-"""
+"""Spans and the log records that hold their messages, kept until they can be joined."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.events import digest
 from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.halves import HalvesBucket, head_and_body
 from groundwatch.gateway.intake.results import bounded
-from groundwatch.runtime.delivery.bus import Bus, Outgoing
-from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import HALVES_BUCKET
 
-STREAM = f"KV_{HALVES_BUCKET}"
-SUBJECTS = f"$KV.{HALVES_BUCKET}.otlp"
 SPAN = "span"
 LOOK_SECONDS = 2.0
-GONE = (10037, 10043, 10057)
-"""JetStream's error codes for a message that is not there."""
 
 
-class Half(msgspec.Struct, frozen=True, kw_only=True):
+class Half(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A span without its messages, or a log record; `data` is as the protocol has it.
 
-    `only` is the tenant whose token sent it, `scope` the name of the instrumentation.
+    `tenant` is that of the token that sent it, `scope` the name of the instrumentation.
     """
 
-    only: str | None
-    scope: str
-    is_span: bool
-    data: bytes
+    tenant: str | None = None
+    scope: str = ""
+    is_span: bool = False
+    data: bytes = b""
 
 
 Join = Callable[[list[Half], Caller], Awaitable[bool]]
 """Records what halves of one call tell of; whether they are done with."""
 
-_HALF = msgspec.msgpack.Decoder(Half)
-_ENCODER = msgspec.msgpack.Encoder()
+_HEAD = msgspec.json.Decoder(Half)
 
 
 class Joining(SupervisedTask):
@@ -55,19 +44,18 @@ class Joining(SupervisedTask):
 
     def __init__(self, bus: Bus, settings: LoggedCallsSettings, join: Join) -> None:
         super().__init__("gateway-otlp-joining", self._watch)
-        self._bus = bus
+        self._bucket = HalvesBucket(bus, "otlp")
         self._settings = settings
         self._join = join
 
     async def keep(self, half: Half, trace_id: str, span_id: str) -> str:
         """Why it cannot be kept; empty when it is. Raises `TransientError` where that may change."""
-        key = digest(half.only or "", trace_id, span_id)[:32]
+        key = digest(half.tenant or "", trace_id, span_id)[:32]
         part = SPAN if half.is_span else digest(half.scope, half.data.hex())[:32]
+        head = msgspec.json.encode(msgspec.structs.replace(half, data=b""))
         try:
             async with bounded():
-                await self._bus.create(
-                    Outgoing(subject=f"{SUBJECTS}.{key}.{part}", payload=_ENCODER.encode(half))
-                )
+                await self._bucket.put(key, part, head, half.data)
         except InputError as error:
             return str(error)
         return ""
@@ -80,12 +68,7 @@ class Joining(SupervisedTask):
     async def look(self) -> None:
         """Join what is due. Raises what NATS raises."""
         now = time.time()
-        found: dict[str, dict[str, Read]] = {}
-        halves = read_stream(self._bus.js, STREAM, subjects=(f"{SUBJECTS}.>",), headers_only=True)
-        async for read in halves:
-            key, _, part = read.subject.removeprefix(f"{SUBJECTS}.").partition(".")
-            found.setdefault(key, {})[part] = read
-        for key, parts in found.items():
+        for key, parts in (await self._bucket.waiting()).items():
             span = parts.get(SPAN)
             since = span.time if span else min(part.time for part in parts.values())
             wait = self._settings.join_wait if span else self._settings.join_timeout
@@ -94,13 +77,13 @@ class Joining(SupervisedTask):
 
     async def _end(self, key: str, parts: dict[str, Read]) -> None:
         """Record the call of these halves and let go of them, unless it is to be tried again."""
-        reads = [await last_message(self._bus.js, STREAM, part.subject) for part in parts.values()]
-        halves = [_HALF.decode(read.data) for read in reads if read is not None]
+        reads = [await self._bucket.get(key, part) for part in parts]
+        halves = [_half(read) for read in reads if read is not None]
         if not halves:
             return
         try:
             async with bounded():
-                done = await self._join(halves, Caller(only=halves[0].only))
+                done = await self._join(halves, Caller(only=halves[0].tenant))
         except (TransientError, *FAULTS):
             raise
         except Exception as error:
@@ -109,12 +92,9 @@ class Joining(SupervisedTask):
             done = True
         if done:
             for part in parts.values():
-                await self._remove(part.sequence)
+                await self._bucket.remove(part.sequence)
 
-    async def _remove(self, sequence: int) -> None:
-        try:
-            await self._bus.js.delete_msg(STREAM, sequence)
-        except nats.js.errors.APIError as error:
-            # Another gateway was first.
-            if error.err_code not in GONE:
-                raise
+
+def _half(read: Read) -> Half:
+    head, data = head_and_body(read)
+    return msgspec.structs.replace(_HEAD.decode(head), data=data)

@@ -100,7 +100,7 @@ class Receiver:
     ) -> list[str]:
         """Keep a half of a call; in the list why it is lost, if it is."""
         is_span = isinstance(message, Span)
-        half = Half(only=caller.only, scope=scope, is_span=is_span, data=message.SerializeToString())
+        half = Half(tenant=caller.only, scope=scope, is_span=is_span, data=message.SerializeToString())
         problem = await self.joining.keep(half, read.trace_id, read.span_id)
         if problem:
             self._logged.count("otlp", "refused")

@@ -18,7 +18,7 @@ LONGEST_TAG = 256
 MANY = 1_000
 
 Side = Literal["request", "response"]
-OTHER: dict[Side, Side] = {"request": "response", "response": "request"}
+OTHER = {"request": "response", "response": "request"}
 SIDES: dict[str, Side] = {
     "org.kubeflow.serving.inference.request": "request",
     "org.kubeflow.serving.inference.response": "response",

@@ -1,15 +1,9 @@
-"""Requests and responses that are logged apart, kept until both are there.
-
-They lie in a bucket, since the two may come to different gateways, in any order, with a crash in between.
-Each is stored before anybody looks for the other, so of two gateways at least one sees both. Joining them
-twice adds nothing: both have the same id.
-"""
+"""Requests and responses that are logged apart, kept until both are there."""
 
 import asyncio
 import time
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.conversations.openai import read_exchange
@@ -17,19 +11,15 @@ from groundwatch.errors import InputError, TransientError
 from groundwatch.events import ResponseRecorded, response_key
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.halves import HalvesBucket, head_and_body
 from groundwatch.gateway.intake.results import Recorded, Refused, bounded
-from groundwatch.gateway.serving.events import OTHER, Half, Side
-from groundwatch.runtime.delivery.bus import Outgoing, Stored
-from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, read_stream
+from groundwatch.gateway.serving.events import OTHER, Half
+from groundwatch.runtime.delivery.bus import Stored
+from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import HALVES_BUCKET
 
-STREAM = f"KV_{HALVES_BUCKET}"
-SUBJECTS = f"$KV.{HALVES_BUCKET}"
 LOOK_SECONDS = 15.0
-GONE = (10037, 10043, 10057)
-"""JetStream's error codes for a message that is not there."""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -56,8 +46,9 @@ class Halves(SupervisedTask):
     def __init__(self, core: GatewayCore) -> None:
         super().__init__("gateway-halves", self._watch)
         self._core = core
+        self._bucket = HalvesBucket(core.bus, "kserve")
         self._wait = core.settings.cloud_events.wait
-        self._incomplete: dict[Side, int] = {"request": 0, "response": 0}
+        self._incomplete = dict.fromkeys(OTHER, 0)
         core.telling.append(self._notes)
 
     async def take(self, half: Half, caller: Caller, tenant: str) -> Ended:
@@ -93,22 +84,18 @@ class Halves(SupervisedTask):
 
     async def _put(self, key: str, half: Half, tenant: str) -> Refused | None:
         head = msgspec.json.encode(Kept(tenant, half.id, half.tags))
-        payload = head + b"\n" + half.body
-        stored = await self._core.bus.create(Outgoing(subject=_subject(key, half.side), payload=payload))
-        if stored is Stored.NEW:
+        if await self._bucket.put(key, half.side, head, half.body) is Stored.NEW:
             return None
-        there = await last_message(self._core.bus.js, STREAM, _subject(key, half.side))
-        if there is None or there.data.partition(b"\n")[2] == half.body:
+        there = await self._bucket.get(key, half.side)
+        if there is None or head_and_body(there)[1] == half.body:
             return None
         message = f"another {half.side} was logged under the id '{half.id}'"
         return Refused(id=half.id, reason="conflict", field="ce-id", message=message)
 
     async def _join(self, key: str, caller: Caller) -> Ended | None:
         """Record the call if both halves are there, and let go of them unless they are to be tried again."""
-        js = self._core.bus.js
         request, response = await asyncio.gather(
-            last_message(js, STREAM, _subject(key, "request")),
-            last_message(js, STREAM, _subject(key, "response")),
+            self._bucket.get(key, "request"), self._bucket.get(key, "response")
         )
         if request is None or response is None:
             return None
@@ -122,21 +109,10 @@ class Halves(SupervisedTask):
             # They are stored: whoever sent them need not do it again.
             return Waiting(id=head.id)
         for read in (request, response):
-            await self._remove(read.sequence)
+            await self._bucket.remove(read.sequence)
         if isinstance(ended, Refused):
             logger.warning("gateway.kserve", id=head.id, tenant=head.tenant, reason=ended.message)
         return ended
-
-    async def _remove(self, sequence: int) -> bool:
-        """Whether it was there: of several gateways one removes it."""
-        try:
-            return bool(await self._core.bus.js.delete_msg(STREAM, sequence))
-        except nats.js.errors.NotFoundError:
-            return False
-        except nats.js.errors.APIError as error:
-            if error.err_code in GONE:
-                return False
-            raise
 
     async def _watch(self) -> None:
         while True:
@@ -146,27 +122,20 @@ class Halves(SupervisedTask):
     async def look(self) -> None:
         """Join what is complete, and remove and count what has waited too long. Raises what NATS raises."""
         now = time.time()
-        found: dict[str, dict[Side, Read]] = {}
-        async for read in read_stream(
-            self._core.bus.js, STREAM, subjects=(f"{SUBJECTS}.>",), headers_only=True
-        ):
-            key, _, side = read.subject.removeprefix(f"{SUBJECTS}.").partition(".")
-            if side in OTHER:
-                found.setdefault(key, {})[side] = read
         lost = 0
-        for key, halves in found.items():
+        for key, halves in (await self._bucket.waiting()).items():
             if len(halves) == len(OTHER):
                 await self._join_left(key, halves)
                 continue
             [(side, read)] = halves.items()
-            if read.time < now - self._wait and await self._remove(read.sequence):
+            if read.time < now - self._wait and await self._bucket.remove(read.sequence):
                 self._incomplete[side] += 1
                 self._core.logged.count("kserve", "incomplete")
                 lost += 1
         if lost:
             logger.warning("gateway.halves", incomplete=lost, seconds=self._wait)
 
-    async def _join_left(self, key: str, halves: dict[Side, Read]) -> None:
+    async def _join_left(self, key: str, halves: dict[str, Read]) -> None:
         try:
             async with bounded():
                 await self._join(key, Caller())
@@ -177,7 +146,7 @@ class Halves(SupervisedTask):
             logger.error("gateway.bug", key=key, error=repr(error), exc_info=True)
             self._core.logged.count("kserve", "unreadable")
             for read in halves.values():
-                await self._remove(read.sequence)
+                await self._bucket.remove(read.sequence)
 
     def _notes(self) -> list[str]:
         return [
@@ -188,10 +157,6 @@ class Halves(SupervisedTask):
         ]
 
 
-def _subject(key: str, side: str) -> str:
-    return f"{SUBJECTS}.{key}.{side}"
-
-
 def _parts(read: Read) -> tuple[Kept, bytes]:
-    head, _, body = read.data.partition(b"\n")
+    head, body = head_and_body(read)
     return msgspec.json.decode(head, type=Kept), body
