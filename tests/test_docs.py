@@ -63,7 +63,7 @@ def test_every_metric_is_told_with_its_labels():
     made = Metrics()
     known = {
         f"{metric._name}{'_total' if metric._type == 'counter' else ''}": (metric._type, metric._labelnames)
-        for metric in (*vars(made).values(), *vars(made.replay).values())
+        for metric in (*vars(made).values(), *vars(made.replay).values(), *vars(made.nats).values())
         if isinstance(metric, MetricWrapperBase)
     }
     told = {

@@ -19,6 +19,7 @@ from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.backlog import Backlog, StreamGauges
 from groundwatch.gateway.live.live import Live
+from groundwatch.gateway.live.nats_monitor import NatsMonitor
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import limits
@@ -61,6 +62,7 @@ class GatewayCore:
         )
         self.telling: list[Callable[[], Sequence[str]]] = [lambda: self.logged.notes]
         self.gauges = StreamGauges(bus, metrics)
+        self.nats_monitor = NatsMonitor(settings.nats, metrics) if settings.nats.monitors else None
         most = settings.telemetry.max_labels
         alarms = AlarmPublisher(settings.alarm, bus, metrics, most)
         self.live = Live(bus, alarms, self.budgets, metrics, most)

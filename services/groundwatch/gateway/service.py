@@ -80,7 +80,7 @@ class GatewayService:
             self._grpc = GrpcServer(core, receiver)
         await core.budgets.start()
         await core.backlog.look()
-        for part in (core.backlog, core.gauges, self._run_gauges, core.live):
+        for part in (core.backlog, core.gauges, core.nats_monitor, self._run_gauges, core.live):
             if part is not None:
                 part.start()
         self._halves = halves = Halves(core)
@@ -119,7 +119,8 @@ class GatewayService:
             await self._replays.close()
         parts = (core.backlog, core.gauges, core.live, core.budgets, core.erased) if core is not None else ()
         joining = self._receiver.joining if self._receiver is not None else None
-        for part in (self._run_gauges, self._halves, joining, *parts):
+        monitor = core.nats_monitor if core is not None else None
+        for part in (self._run_gauges, self._halves, joining, monitor, *parts):
             if part is not None:
                 await part.stop()
 

@@ -49,6 +49,7 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
         more = [replays, RunGauges(bus, metrics.replay)]
     made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
     service: Service = made(settings, bus, metrics, *more)
+    metrics.ready.labels(name).set_function(lambda: not service.problems())
     return service
 
 

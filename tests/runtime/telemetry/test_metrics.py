@@ -275,7 +275,7 @@ def test_combinations_of_invented_names_are_bounded() -> None:
     assert sum(found.values()) == 3_000
 
 
-@pytest.mark.parametrize("holder", (Metrics(), Metrics().replay, AuditMetrics()))
+@pytest.mark.parametrize("holder", (Metrics(), Metrics().replay, Metrics().nats, AuditMetrics()))
 def test_declared_metrics_are_what_their_holders_say(holder: Any) -> None:
     said = get_type_hints(type(holder))
     kinds = (Counter, Gauge, Histogram)

@@ -23,6 +23,7 @@ from groundwatch.gateway.grpc.monitor import Monitor
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import GrpcSettings
+from groundwatch.runtime.telemetry.certificates import show_end
 from groundwatch.runtime.telemetry.logs import logger
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
@@ -53,6 +54,8 @@ class GrpcServer:
         """Listen, then serve. Raises `UsageError` when the port cannot be had."""
         settings = self._settings
         credentials = _credentials(settings.grpc)
+        if settings.grpc.tls_cert:
+            show_end(self._core.metrics, "gateway.grpc.tls_cert", settings.grpc.tls_cert)
         admission = Admission(
             SERVICE,
             tokens=self._core.tokens,

@@ -154,7 +154,7 @@ def security(settings: NatsSettings) -> dict[str, Any]:
     from faststream.nats.security import NatsCredentials, NatsNKey
     from faststream.security import BaseSecurity
 
-    context = _tls(settings)
+    context = tls_context(settings)
     options: dict[str, Any] = {"ssl_context": context, "use_ssl": context is not None}
     if settings.nkey_seed_file and settings.credentials:
         raise SettingsError("setting 'nats.credentials': not beside nats.nkey_seed_file; set one of them")
@@ -173,7 +173,8 @@ def security(settings: NatsSettings) -> dict[str, Any]:
     return {"security": BaseSecurity(**options)} if context else {}
 
 
-def _tls(settings: NatsSettings) -> ssl.SSLContext | None:
+def tls_context(settings: NatsSettings) -> ssl.SSLContext | None:
+    """Whom we trust and who we are; None where settings say neither. Raises `SettingsError`."""
     if bool(settings.tls_cert) != bool(settings.tls_key):
         missing = "nats.tls_key" if settings.tls_cert else "nats.tls_cert"
         raise SettingsError(f"setting '{missing}': a certificate and its key go together")

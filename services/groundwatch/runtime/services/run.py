@@ -17,6 +17,7 @@ from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.certificates import show_end
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.traces import Traces
@@ -75,6 +76,10 @@ async def observed(bus: Bus, name: str, settings: Settings, metrics: Metrics) ->
     To be entered before services are made, so that they end first.
     """
     metrics.not_stored.set_function(lambda: len(bus.storage.problems()))
+    metrics.nats_connected.set_function(lambda: bus.connected)
+    for key in ("tls_cert", "tls_ca"):
+        if path := getattr(settings.nats, key):
+            show_end(metrics, f"nats.{key}", path)
     bus.broker.add_middleware(broker_metrics(metrics.registry, name))
     if not settings.telemetry.traces or not settings.telemetry.traces_share:
         yield

@@ -129,6 +129,8 @@ class StageService:
         """Load what the engine needs, then begin to fetch."""
         if (warm_up := getattr(self.engine, "warm_up", None)) is not None:
             await warm_up()
+        if (of_engine := getattr(self.engine, "problems", None)) is not None:
+            self.metrics.models_not_ready.labels(self.name).set_function(lambda: len(list(of_engine())))
         self._build_stages()
         for stage in self._stages:
             await stage.start()

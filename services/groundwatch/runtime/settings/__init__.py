@@ -1,11 +1,13 @@
 """The settings, one typed tree: every key has a default, so that `groundwatch up` needs no file."""
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from groundwatch.addresses import shown_address
 from groundwatch.errors import Unavailable
 from groundwatch.models.settings import ChatSettings, DetectorSettings, TritonSettings
 from groundwatch.protocols import registry
@@ -30,7 +32,8 @@ EMBEDDING = ("verification", "matching")
 class NatsSettings(Section):
     """How to reach NATS. Empty `url` under `groundwatch up` means: start our own server.
 
-    Timeouts in seconds. `replicas` counts copies of each stream in a cluster.
+    Timeouts in seconds. `replicas` counts copies of each stream in a cluster. `monitor_url` are the servers'
+    monitoring ports, with commas between, at which gateways look.
     """
 
     url: str = ""
@@ -42,6 +45,21 @@ class NatsSettings(Section):
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
     publish_timeout: Positive = 10.0
     max_payload: Annotated[int, Field(ge=64 * 1024, le=64 * 1024 * 1024)] = 8 * 1024 * 1024
+    monitor_url: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for url in self.monitors:
+            if not re.fullmatch(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d{1,4}|:[1-5]\d{4})?", url):
+                raise wrong(
+                    "monitor_url", f"'{shown_address(url)}' is no address such as http://nats.example:8222"
+                )
+        return self
+
+    @property
+    def monitors(self) -> list[str]:
+        """The monitoring ports' addresses."""
+        return [url.strip().rstrip("/") for url in self.monitor_url.split(",") if url.strip()]
 
 
 class RetrySettings(Section):

@@ -144,6 +144,27 @@ def declare(holder: object, group: str, registry: CollectorRegistry) -> None:
         setattr(holder, attribute, metric)
 
 
+class NatsMetrics:
+    """What NATS' servers tell of themselves, by their monitoring ports."""
+
+    monitor_up: Gauge
+    jetstream_up: Gauge
+    stored: Gauge
+    store_limit: Gauge
+    memory: Gauge
+    memory_limit: Gauge
+    leaderless: Gauge
+    replicas_behind: Gauge
+    slow_consumers: Counter
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        declare(self, "nats", registry)
+
+    def figures(self) -> list[Gauge]:
+        """All that is true only while somebody looks."""
+        return [one for one in vars(self).values() if isinstance(one, Gauge) and one is not self.monitor_up]
+
+
 class ReplayMetrics:
     """What replays tell: by name for those that are not over, by number for all.
 
@@ -224,6 +245,10 @@ class Metrics:
     consumer_delivered: Gauge
     dead_letters_waiting: Gauge
     not_stored: Gauge
+    ready: Gauge
+    nats_connected: Gauge
+    models_not_ready: Gauge
+    certificate_end: Gauge
     objective: Gauge
     engine_calls: Counter
     engine_seconds: Histogram
@@ -284,6 +309,7 @@ class Metrics:
         # `labels` costs more than counting does, so what every outcome counts in is looked up once.
         self._series: dict[tuple[Any, ...], Any] = {}
         self.replay = ReplayMetrics(registry)
+        self.nats = NatsMetrics(registry)
 
     def stage(self, name: str) -> None:
         """Show what rarely happens to a stage as 0 from its start on.
