@@ -34,7 +34,7 @@ _SCORED = msgspec.json.Decoder(ResponseScored)
 
 
 class GatewayCore:
-    """The gateway without its servers. `problems` are why responses are not taken, or would not be judged."""
+    """The gateway without its servers. `problems` are why nobody should be sent to it."""
 
     def __init__(
         self,
@@ -49,6 +49,8 @@ class GatewayCore:
         self.metrics = metrics
         self.replays = replays
         self.problems = problems
+        self.draining = False
+        """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
         self.tokens = Tokens(self.settings.tokens_file)
         self.store = ImageStore(bus.js)
@@ -68,7 +70,7 @@ class GatewayCore:
         self.live = Live(bus, alarms, self.budgets, metrics, most)
 
     def notes(self) -> list[str]:
-        """What somebody should know although nothing is wrong here."""
+        """What somebody should know although it is no reason to send nobody here."""
         return [note for tell in self.telling for note in tell()]
 
     async def record(self, read: Callable[[], Submission | Refused]) -> Recorded | Refused:

@@ -48,6 +48,7 @@ class GatewayService:
         self._halves: Halves | None = None
         self._dynamo: Dynamo | None = None
         self._receiver: Receiver | None = None
+        self._draining = False
         self.core: GatewayCore | None = None
         self.port = 0
         self.grpc_port = 0
@@ -71,6 +72,7 @@ class GatewayService:
         settings = self._settings.gateway
         problems = self.problems
         self.core = core = GatewayCore(self._settings, self._bus, self._metrics, self._replays, problems)
+        core.telling.append(self._troubles)
         self._receiver = receiver = Receiver(core)
         await core.erased.start()
         if settings.grpc_port >= 0:
@@ -101,8 +103,12 @@ class GatewayService:
         logger.info("gateway.listening", url=self.url)
 
     async def drain(self, timeout: float) -> None:
-        """Accept nothing more, finish open requests, end the streams of live scores."""
+        """Say that it is going, and serve on for `gateway.drain_delay`; then accept nothing more, finish open
+        requests within `timeout` seconds, and end the streams of live scores."""
         core = self.core
+        if core is not None and self._server is not None and not self._draining:
+            self._draining = core.draining = True
+            await asyncio.sleep(0.0 if self._bus.lost else self._settings.gateway.drain_delay)
         if core is not None:
             core.backlog.close()
             core.live.close()
@@ -125,11 +131,24 @@ class GatewayService:
                 await part.stop()
 
     def problems(self) -> list[str]:
-        found = self._bus.problems()
+        """Why nobody should be sent here rather than to another gateway. What all gateways share, such as a
+        full backlog, is none: this one says so to whoever sends, with `Retry-After`. See `notes`."""
+        found = [away] if (away := self._bus.away) else []
         if self._server is None:
             found.append("not started")
+        elif self._draining:
+            found.append("going down")
+        return [f"{self.name}: {why}" for why in found]
+
+    def notes(self) -> list[str]:
+        """What somebody should know although it is no reason to send nobody here."""
+        return self.core.notes() if self.core is not None else []
+
+    def _troubles(self) -> list[str]:
+        """What does not work here, or not now."""
+        found = [] if self._bus.away else self._bus.refused()
         core = self.core
-        if core is not None and (refusal := core.backlog.refusal()):
+        if core is not None and not self._draining and (refusal := core.backlog.refusal()):
             found.append(refusal.message)
         parts = (core.erased, core.backlog, core.live, core.budgets, core.gauges) if core is not None else ()
         joining = self._receiver.joining if self._receiver is not None else None

@@ -355,7 +355,7 @@ async def test_outcomes_of_the_stream_are_charged(gateway_factory, bus, publish)
 async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):
     await bus.js.delete_stream(rules.STREAM)
     one = await gateway_factory()
-    assert any("gw-budgets" in why and "groundwatch admin provision" in why for why in one.service.problems())
+    assert any("gw-budgets" in why and "groundwatch admin provision" in why for why in one.service.notes())
     with pytest.raises(UsageError, match="groundwatch admin provision"):
         await rules.put(bus.js, "all", Budget(responses_per_minute=1))
 

@@ -60,7 +60,12 @@ async def test_health_follows_the_gateway(gateway, bus):
             raise AssertionError(found)
 
         await until(health_pb2.HealthCheckResponse.SERVING)
+        # What all gateways share is no reason to send nobody to this one.
         await bus.js.delete_stream("GW_RESPONSES")
+        await gateway.service.core.backlog.look()
+        assert gateway.service.problems() == [] and gateway.service.notes()
+        await until(health_pb2.HealthCheckResponse.SERVING)
+        await gateway.bus.client.close()
         await until(health_pb2.HealthCheckResponse.NOT_SERVING)
 
 

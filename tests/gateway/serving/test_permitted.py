@@ -67,7 +67,7 @@ async def test_a_tenants_program_is_recorded_and_its_dead_letter_sent_again(serv
         await emptied(operator, RETRY)
         [again] = [one async for one in dead_letters(operator)]
         assert again.retries == 1
-        assert [why for why in service.problems() if "does not let" in why] == []
+        assert [why for why in service.notes() if "does not let" in why] == []
     finally:
         await program.close()
         await service.drain(5)

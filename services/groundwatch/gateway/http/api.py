@@ -121,7 +121,7 @@ class HttpApi:
         )
         hosts = (*self._core.settings.hosts, self._core.settings.host)
         guarded = SameOrigin(AuthMiddleware(receiving, self._core.tokens), hosts, setting="gateway.hosts")
-        return Guard(guarded)
+        return Guard(guarded, lambda: self._core.draining)
 
     async def post_responses(self, request: Request) -> Response:
         if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):

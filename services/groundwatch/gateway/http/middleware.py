@@ -2,9 +2,10 @@
 
 import base64
 import binascii
+from collections.abc import Callable
 
 import msgspec
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -81,17 +82,25 @@ def _password(encoded: str) -> str:
 
 
 class Guard:
-    """Answers for exceptions; a caller who went away is no error."""
+    """Answers for exceptions; a caller who went away is no error.
 
-    def __init__(self, app: ASGIApp) -> None:
+    While `closing`, every answer is its connection's last: whoever keeps one open would otherwise send on it
+    at the moment in which it ends.
+    """
+
+    def __init__(self, app: ASGIApp, closing: Callable[[], bool]) -> None:
         self._app = app
+        self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
         async def watched(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
+            if message["type"] == "http.response.start":
+                started = True
+                if self._closing():
+                    MutableHeaders(scope=message)["Connection"] = "close"
             try:
                 await send(message)
             except RuntimeError as error:

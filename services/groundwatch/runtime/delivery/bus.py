@@ -181,12 +181,21 @@ class Bus:
 
     def problems(self) -> list[str]:
         """Why whoever works over this connection is not ready: gone, or refused something it needs."""
+        return [away] if (away := self.away) else self.refused()
+
+    @property
+    def away(self) -> str:
+        """Why nothing goes over this connection; empty while it does."""
         if lost := self.lost:
-            return [lost]
+            return lost
         if not self.connected:
-            return ["not connected to NATS"]
+            return "not connected to NATS"
         if self._settings.tls_ca and not self.encrypted:
-            return ["the NATS server speaks no TLS any more, and nats.tls_ca demands it"]
+            return "the NATS server speaks no TLS any more, and nats.tls_ca demands it"
+        return ""
+
+    def refused(self) -> list[str]:
+        """What the server refuses: a subject that this user may not use, events that it does not store."""
         return [*self._refusals.problems(), *self.storage.problems()]
 
     @contextlib.asynccontextmanager

@@ -183,6 +183,7 @@ class GatewaySettings(Section):
     grpc_port: Annotated[int, Field(ge=-1, le=65535)] = -1
     hosts: Hosts = ()
     tokens_file: str = ""
+    drain_delay: Annotated[float, Field(ge=0, le=600)] = 0.0
     http: HttpSettings = HttpSettings()
     grpc: GrpcSettings = GrpcSettings()
     protocols: tuple[Protocol, ...] = ("faithscore",)
