@@ -234,6 +234,16 @@ def test_what_is_effective_says_where_it_comes_from(check, tmp_path):
     assert "geheim" not in result.stdout
 
 
+def test_more_requests_at_once_than_messages_are_given_out(check):
+    text = "[extraction]\nreplicas = 100\nconcurrency = 64\nmax_ack_pending = {}\n"
+    (told,) = lines(check(text.format(6399)))
+    assert told == (
+        "setting 'extraction.max_ack_pending': 6399 is below what 100 replicas ask for at once, 64 each: "
+        "set at least 6400, or 0 to have it computed"
+    )
+    assert check(text.format(6400)).exit_code == check(text.format(0)).exit_code == 0
+
+
 def test_problems_as_json(check):
     result = check("[gateway]\nport = -1\n", "--json")
     assert result.exit_code == 2

@@ -177,12 +177,11 @@ class CaptioningService(ChainService):
         engine = engine or build(settings.captioning, on_call=self.count_request, triton=settings.triton)
         self._store = ImageStore(bus.js)
         self._longest = settings.gateway.intake.max_answer
-        asked_at_once = sum(one.concurrency for one in settings.captioning.models.values())
         self.consume(
             Asked,
             self.handle,
             StageSettings(
-                concurrency=settings.captioning.concurrency or asked_at_once,
+                concurrency=settings.captioning.at_once,
                 timeout=settings.captioning.timeout,
             ),
             engine,

@@ -17,6 +17,7 @@ from groundwatch.models.repository import write_repository
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
+from groundwatch.runtime.settings import held_at_once
 from groundwatch.runtime.settings.reading import read
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import on_bus, run
@@ -34,9 +35,12 @@ FileArgument = Annotated[
 
 def provision_command(settings: OnServer, as_json: JsonOption = False) -> None:
     """Create streams and consumers, or change them without dropping anything; safe to repeat."""
-    replicas, cache = settings.nats.replicas, settings.cache
+    replicas, cache, held = settings.nats.replicas, settings.cache, held_at_once(settings)
     done = on_bus(
-        settings, lambda bus: provision(bus.js, replicas=replicas, cache=cache), PROVISIONER, PROVISIONER
+        settings,
+        lambda bus: provision(bus.js, replicas=replicas, cache=cache, held=held),
+        PROVISIONER,
+        PROVISIONER,
     )
     if as_json:
         print_json({one.name: one.change for one in done})

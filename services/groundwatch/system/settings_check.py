@@ -17,7 +17,7 @@ from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.connecting import nats_servers, security
-from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings, held_at_once
 from groundwatch.runtime.settings.judges import ASKING, CASCADE, EngineSettings
 from groundwatch.runtime.settings.reading import Problems, with_judge
 from groundwatch.verification import engines as verification
@@ -75,7 +75,19 @@ async def check_settings(
         _check_key(
             "images.encoder_key_env", images.encoder_key_env, images.encoder_url, environment, problems
         )
+    _check_held(settings, problems)
     await _check_engines(settings, stages, problems)
+
+
+def _check_held(settings: Settings, problems: Problems) -> None:
+    for stage, held in held_at_once(settings).items():
+        section = getattr(settings, stage)
+        if (needed := section.at_once * section.replicas) > held:
+            problems.add(
+                f"{stage}.max_ack_pending",
+                f"{held} is below what {section.replicas} replicas ask for at once, {section.at_once} each: "
+                f"set at least {needed}, or 0 to have it computed",
+            )
 
 
 @contextmanager

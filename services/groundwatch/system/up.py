@@ -25,7 +25,7 @@ from groundwatch.runtime.security.private_files import make_folders, make_privat
 from groundwatch.runtime.services.run import observed, problems_of, running
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import SupervisedTask
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings import Settings, held_at_once
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.connecting import Running, data_dir, with_nats
@@ -94,7 +94,9 @@ async def whole_system(
             mending.start()
             stack.push_async_callback(mending.stop)
         await stack.enter_async_context(observed(bus, "groundwatch", settings, metrics))
-        await provision(bus.js, replicas=settings.nats.replicas, cache=settings.cache)
+        await provision(
+            bus.js, replicas=settings.nats.replicas, cache=settings.cache, held=held_at_once(settings)
+        )
         archived = settings.archive.url not in ("", SWITCHED_OFF)
         wanted = [name for name in STAGES if name != "archive" or archived]
         services = [make_service(name, settings, bus, metrics) for name in wanted]

@@ -102,7 +102,7 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     it held is given to another. Stages say every third of it that they work.
 
     The server redelivers without end; giving up is the runtime's decision, since only it can write the
-    dead letter. `max_ack_pending` bounds what all replicas of a stage hold together.
+    dead letter. `max_ack_pending` bounds what all replicas of a stage hold together; settings can say more.
     """
 
     name: str
@@ -302,9 +302,10 @@ what a stage holds is erased when the stage has let go of it."""
 ALL_STREAMS = (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS))
 
 
-def _reading(stream: str, family: str) -> Iterator[str]:
-    """Calls on a consumer of one's own, which has any name."""
-    yield f"{API}.CONSUMER.CREATE.{stream}.*.{family}.>"
+def _reading(stream: str) -> Iterator[str]:
+    """Calls on a consumer of one's own, which has any name and filter, and for messages by their sequence."""
+    yield f"{API}.DIRECT.GET.{stream}"
+    yield f"{API}.CONSUMER.CREATE.{stream}.*.>"
     for call in ("MSG.NEXT", "INFO", "DELETE"):
         yield f"{API}.CONSUMER.{call}.{stream}.*"
 
@@ -321,12 +322,7 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     # It overwrites single messages wherever they lie, and looks for their bytes in every bucket.
     ERASE: (
         *(f"{API}.STREAM.MSG.DELETE.{name}" for name in ALL_STREAMS),
-        *(
-            call
-            for bucket in BUCKETS
-            if bucket.kind == "objects"
-            for call in _reading(bucket.stream, f"$O.{bucket.name}")
-        ),
+        *(call for bucket in BUCKETS if bucket.kind == "objects" for call in _reading(bucket.stream)),
     ),
 }
 """Subjects beside those that channels, consumers and buckets give."""
@@ -410,7 +406,7 @@ def _working(user: str) -> Iterator[str]:
         if user in channel.lookups or _reads(channel, user):
             yield f"{API}.STREAM.MSG.GET.{channel.stream}"
         if _reads(channel, user):
-            yield from _reading(channel.stream, channel.address.partition(".{")[0])
+            yield from _reading(channel.stream)
     if user in SEES_BACKLOG:
         for spec in CONSUMERS:
             yield f"{API}.CONSUMER.INFO.{spec.stream}.{spec.name}"
@@ -452,10 +448,9 @@ def _bucket(bucket: BucketSpec, user: str) -> Iterator[str]:
             subjects = [f"$O.{bucket.name}.C.*", f"$O.{bucket.name}.M.*"]
         case "key_value":
             subjects = [f"$KV.{bucket.name}.>"]
-            yield f"{API}.DIRECT.GET.{bucket.stream}"
             yield f"{API}.DIRECT.GET.{bucket.stream}.$KV.{bucket.name}.>"
             # It is followed as streams are, by a consumer of the follower's own.
-            yield from _reading(bucket.stream, f"$KV.{bucket.name}")
+            yield from _reading(bucket.stream)
     if user in bucket.writers:
         yield from subjects
         # Replacing an object removes the pieces of the one before it.

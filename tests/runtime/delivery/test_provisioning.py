@@ -164,3 +164,23 @@ async def test_what_somebody_else_changed_is_put_right(bus: Bus, clean_streams: 
     await bus.js.update_stream(config)
     with_limit_again = await provision(bus.js)
     assert {one.name: one.change for one in with_limit_again}[RESPONSES] == "updated"
+
+
+async def test_what_a_stage_may_hold_is_changed_in_place(fresh: Bus) -> None:
+    """Nothing is given out twice, skipped or dropped: what was held stays held, the rest follows."""
+    await provision(fresh.js, held={"extraction": 3})
+    for number in range(8):
+        await record(fresh, response(str(number)))
+    subscription = await fresh.js.pull_subscribe_bind(consumer="extraction", stream=RESPONSES)
+    held = await subscription.fetch(8, timeout=0.5)
+    assert len(held) == 3
+    changed = await provision(fresh.js, held={"extraction": 6})
+    assert {one.name for one in changed if one.change != "unchanged"} == {"extraction"}
+    more = await subscription.fetch(8, timeout=0.5)
+    assert [one.metadata.sequence.stream for one in more] == [4, 5, 6]
+    await provision(fresh.js, held={"extraction": 2})
+    for message in (*held, *more):
+        await message.ack_sync()
+    rest = await subscription.fetch(8, timeout=0.5)
+    assert [one.metadata.sequence.stream for one in rest] == [7, 8]
+    assert {one.metadata.num_delivered for one in rest} == {1}

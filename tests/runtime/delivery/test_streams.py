@@ -6,7 +6,7 @@ import asyncio
 
 import nats.js.errors
 import pytest
-from nats.js.api import StreamConfig
+from nats.js.api import ConsumerConfig, ConsumerInfo, DeliverPolicy, StreamConfig
 from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError
@@ -70,15 +70,23 @@ async def test_a_stream_that_does_not_exist(test_bus: Bus) -> None:
         _ = [read async for read in follow_stream(test_bus.js, "NOWHERE")]
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("end", ("stop", "kill"))
 async def test_goes_on_behind_the_last_message_after_a_restart(
-    own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch, end: str
+    own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch, end: str, large: bool
 ) -> None:
+    if large:
+        monkeypatch.setattr(streams, "LARGE", 5)
+        await test_bus.js.update_stream(StreamConfig(name="TEST", subjects=["test.>"], allow_direct=True))
     monkeypatch.setattr(streams, "MOST", 10)
     monkeypatch.setattr(streams, "WAIT", 1.0)
     await fill(test_bus, 0, 100)
+    await test_bus.js.publish("test.other", b"100")
+    if large:
+        await test_bus.js.delete_msg("TEST", 101)
+        await test_bus.js.publish("test.other", b"100")
     found = []
-    async for read in read_stream(test_bus.js, "TEST"):
+    async for read in read_stream(test_bus.js, "TEST", start_sequence=2):
         found.append(int(read.data))
         if len(found) == 35:
             if end == "kill":
@@ -88,7 +96,7 @@ async def test_goes_on_behind_the_last_message_after_a_restart(
             else:
                 await own_server.stop()
                 await own_server.start()
-    assert found == list(range(100))
+    assert found == list(range(1, 101))
 
 
 async def test_a_server_that_stays_away_is_told(
@@ -131,6 +139,95 @@ async def test_follows_across_a_restart_without_gap_or_repeat(
     finally:
         following.cancel()
     assert found == list(range(30))
+
+
+LIVE_AND_MORE = {(): range(60), ("test.even.*",): range(0, 60, 2), ("test.even.*", "test.odd.*"): range(60)}
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LARGE", 5)
+    monkeypatch.setattr(streams, "FEW", 5)
+    monkeypatch.setattr(streams, "NEAR", 10)
+
+
+@pytest.fixture
+async def large_bus(test_bus: Bus, everything_is_large: None) -> Bus:
+    """With 60 messages, and one more of its own kind, of which some were deleted."""
+    await test_bus.js.update_stream(StreamConfig(name="TEST", subjects=["test.>"], allow_direct=True))
+    await fill(test_bus, 0, 60)
+    await test_bus.js.publish("test.rare.60", b"60", headers={"N": "60"})
+    return test_bus
+
+
+async def made(bus: Bus) -> list[dict[str, object]]:
+    """A list of the consumers that are made from now on, as the server is asked for them."""
+    asked: list[dict[str, object]] = []
+    make = bus.js.add_consumer
+
+    async def add_consumer(stream: str, config: ConsumerConfig) -> ConsumerInfo:
+        asked.append({key: value for key, value in config.as_dict().items() if value is not None})
+        return await make(stream, config)
+
+    bus.js.add_consumer = add_consumer  # type: ignore[method-assign,assignment]
+    return asked
+
+
+@pytest.mark.parametrize("deleted", [(), (5, 21, 22, 23, 40, 60)])
+@pytest.mark.parametrize("subjects", LIVE_AND_MORE)
+async def test_a_large_stream_is_read_without_having_the_server_count(
+    large_bus: Bus, subjects: tuple[str, ...], deleted: tuple[int, ...]
+) -> None:
+    for sequence in deleted:
+        await large_bus.js.delete_msg("TEST", sequence)
+    there = [number for number in LIVE_AND_MORE[subjects] if number + 1 not in deleted]
+    there += [60] if not subjects else []
+    asked = await made(large_bus)
+    for first, last in ((1, 61), (1, 30), (21, 61), (22, 40), (60, 61)):
+        found = await numbers(large_bus, subjects=subjects, start_sequence=first, last_sequence=last)
+        assert found == [number for number in there if first <= number + 1 <= last], (first, last)
+    reads = [one async for one in read_stream(large_bus.js, "TEST", headers_only=True, start_sequence=20)]
+    assert {one.data for one in reads} == {b""}
+    assert reads[-1].pending == 0 and all(one.time > 1.7e9 for one in reads)
+    assert {one["filter_subject"] for one in asked} == {">"}
+    if deleted:
+        assert {one["opt_start_seq"] for one in asked} == {1}
+    assert (await large_bus.js.stream_info("TEST")).state.consumer_count == 0
+
+
+async def test_few_of_a_large_stream_are_chosen_by_the_server(large_bus: Bus) -> None:
+    asked = await made(large_bus)
+    assert await numbers(large_bus, subjects=("test.rare.*",)) == [60]
+    assert [one["filter_subject"] for one in asked] == ["test.rare.*"]
+
+
+@pytest.mark.parametrize("start", [1, 5, 30, 58, 61, 62])
+async def test_a_large_stream_is_followed_without_having_the_server_count(large_bus: Bus, start: int) -> None:
+    for sequence in (7, 31, 59):
+        await large_bus.js.delete_msg("TEST", sequence)
+    asked = await made(large_bus)
+    found: list[int] = []
+    ends: list[int] = []
+
+    async def follow() -> None:
+        subjects = ("test.even.*", "test.odd.*")
+        async for batch in follow_stream(large_bus.js, "TEST", subjects=subjects, start_sequence=start):
+            found.extend(int(read.data) for read in batch.messages)
+            if not batch.pending:
+                ends.append(len(found))
+
+    following = asyncio.create_task(follow())
+    try:
+        before = [number for number in range(start - 1, 60) if number not in (6, 30, 58)]
+        await eventually(lambda: len(found) == len(before) and ends)
+        await fill(large_bus, 100, 20)
+        await eventually(lambda: found[-1:] == [119])
+    finally:
+        following.cancel()
+    assert found == [*before, *range(100, 120)]
+    assert ends[0] == len(before)
+    started = {one.get("deliver_policy") for one in asked if one.get("opt_start_seq") != start}
+    assert started <= {DeliverPolicy.NEW}
 
 
 async def test_a_work_queue_is_read_without_taking_anything(bus: Bus, clean_streams: None) -> None:

@@ -173,7 +173,7 @@ def calls() -> dict[str, frozenset[str]]:
         found[f"$JS.API.CONSUMER.NAMES.{name}"] = frozenset()
         found[f"$JS.API.CONSUMER.LIST.{name}"] = frozenset()
         found[f"$JS.API.STREAM.MSG.GET.{name}"] = readers[name] | lookups
-        found[f"$JS.API.DIRECT.GET.{name}"] = frozenset()
+        found[f"$JS.API.DIRECT.GET.{name}"] = readers[name]
         for call in ("DELETE", "PURGE", "MSG.DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN"):
             found[f"$JS.API.STREAM.{call}.{name}"] = frozenset()
         for call in ("CREATE", "UPDATE"):

@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from groundwatch.errors import SettingsError
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings, held_at_once
 from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.runtime.settings.reading import (
     judging_sections,
@@ -285,3 +287,13 @@ def test_a_run_reaches_no_further_by_one_protocols_judge(tmp_path: Path) -> None
     theirs["verification"]["protocols"]["pope"]["llm"]["base_url"] = "http://evil.test/v1"
     with pytest.raises(SettingsError, match=r"evil\.test"):
         with_run(settings, theirs)
+
+
+@given(st.integers(1, 1_000), st.integers(0, 500))
+def test_all_replicas_may_hold_what_they_ask_for(replicas: int, concurrency: int) -> None:
+    stage = StageSettings(replicas=replicas, concurrency=concurrency)
+    held = held_at_once(Settings(verification=stage, captioning=CaptioningSettings(replicas=replicas)))
+    assert held["verification"] >= max(5_000, 2 * replicas * concurrency)
+    assert held["scoring"] == 5_000
+    assert held["captioning"] >= 400 * replicas
+    assert stage.model_copy(update={"max_ack_pending": 7}).held_at_once(concurrency) == 7

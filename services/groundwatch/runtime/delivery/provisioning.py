@@ -1,6 +1,7 @@
 """Creating streams and consumers as `topology` declares them, and changing them without losing data."""
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -36,9 +37,15 @@ class Provisioned(msgspec.Struct, frozen=True):
 
 
 async def provision(
-    js: JetStreamContext, *, replicas: int = 1, cache: CacheSettings = CACHE
+    js: JetStreamContext,
+    *,
+    replicas: int = 1,
+    cache: CacheSettings = CACHE,
+    held: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Provisioned]:
     """Make the server hold what `topology` declares. Safe to repeat and while services work.
+
+    `held` says of stages how many messages their processes may hold together, where that is not as declared.
 
     Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
     recorded events or skip waiting ones.
@@ -55,7 +62,11 @@ async def provision(
         for spec in STREAMS
         for wanted in [stream_config(spec, replicas, max_payload=js._nc.max_payload)]
     ]
-    done += [await _put_consumer(js, spec, replicas) for spec in CONSUMERS]
+    for consumer in CONSUMERS:
+        most = held.get(consumer.name, consumer.max_ack_pending)
+        done.append(
+            await _put_consumer(js, msgspec.structs.replace(consumer, max_ack_pending=most), replicas)
+        )
     done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
     return done
 

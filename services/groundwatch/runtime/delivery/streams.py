@@ -1,13 +1,16 @@
 """The one reader of streams: in order, without a gap, across reconnects and server restarts.
 
-Everything reads through an ephemeral pull consumer, which the server forgets by itself. `read_stream` and
-`read_batches` come to an end, `follow_stream` goes on with what is new. Of nats-py's `fetch`, which waits for
+`read_stream` and `read_batches` come to an end, `follow_stream` goes on with what is new. They read through
+an ephemeral pull consumer, which the server forgets by itself. Making one must have nobody wait: in a large
+stream the server is given no filter that much of it matches, and what lies in the middle of one from which
+something was deleted is got by sequence. Of nats-py's `fetch`, which waits for
 each message with a timer of its own and lingers on a batch that is not full, only the protocol is used:
 messages come by callback, and another request goes out while earlier ones are still being answered.
 """
 
 import asyncio
 import contextlib
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -17,23 +20,32 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, RetentionPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, RetentionPolicy, StreamInfo
 
 from groundwatch.errors import TransientError
-from groundwatch.runtime.security.connecting import covers
+from groundwatch.runtime.delivery.direct import (
+    MOST,
+    MOST_BYTES,
+    WAIT,
+    Read,
+    estimate_matches,
+    read_by_sequence,
+)
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import STREAMS
-
-MOST = 2_000
-"""So many messages, at most, lie here unread or are on their way."""
 
 BEGIN = 100
-MOST_BYTES = 16 * 1024 * 1024
-"""Large events must not fill the memory: fewer of them are asked for."""
 
-WAIT = 5.0
-"""Seconds without a message after which the consumer is asked whether it still is, and what is left."""
+LARGE = 100_000
+"""Messages from which on a stream is so large that a new consumer may have those who publish wait."""
+
+FEW = 100_000
+"""So many subjects of a large stream may match a filter that the server has to count by: that takes 50 ms."""
+
+NEAR = 5_000
+"""Who follows a large stream gets what is there by sequences until so many are left, and then consumes."""
+
+__all__ = ["FAULTS", "MOST", "Batch", "Read", "follow_stream", "last_message", "read_batches", "read_stream"]
 
 PAUSE = 0.5
 RESUME_SECONDS = 30.0
@@ -45,17 +57,6 @@ UNSENT = "Nats-Pending-Messages"
 
 FAULTS = (nats.errors.Error, OSError)
 """What NATS' client raises when something is wrong with the server or the way to it; time that is up too."""
-
-
-class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as the stream holds it. `time` in seconds since the epoch; `pending` are still to come."""
-
-    subject: str
-    data: bytes
-    headers: dict[str, str]
-    sequence: int
-    time: float = 0.0
-    pending: int = 0
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -132,22 +133,24 @@ async def read_batches(
     last = min(state.last_seq, last_sequence) if last_sequence is not None else state.last_seq
     position = max(start_sequence, 1)
     progress = time.monotonic()
-    work_queue = info.config.retention == RetentionPolicy.WORK_QUEUE
+    wanted = _matcher(subjects)
     while state.messages and position <= last:
         try:
-            if work_queue:
-                reading = _one_by_one(js, stream, subjects, position, last, headers_only=headers_only)
+            filters = await _filters(js, stream, info, subjects)
+            if info.config.retention == RetentionPolicy.WORK_QUEUE or _counts(info, filters, position):
+                reading = _get(js, stream, info, position, last, headers_only=headers_only, most=most)
             else:
-                reading = _consume(js, stream, subjects, position, last, headers_only=headers_only, most=most)
+                reading = _consume(js, stream, filters, position, last, headers_only=headers_only, most=most)
             async with contextlib.aclosing(reading):
                 async for batch in reading:
-                    yield batch.messages
+                    if found := [read for read in batch.messages if wanted(read.subject)]:
+                        yield found
                     position, progress = batch.messages[-1].sequence + 1, time.monotonic()
             return
         except FAULTS as error:
             if time.monotonic() - progress >= timeout:
                 raise TransientError(f"reading {stream} broke off: {error!r}") from error
-            await _until_there(js, stream, progress + timeout)
+            info = await _until_there(js, stream, progress + timeout) or info
 
 
 async def follow_stream(
@@ -167,20 +170,30 @@ async def follow_stream(
     if on_fault is None:
         await js.stream_info(stream)
     position, created = max(start_sequence, 1), None
+    wanted = _matcher(subjects)
     while True:
         try:
             info = await js.stream_info(stream)
             if info.state.last_seq < position - 1 or (created is not None and info.created != created):
                 return
             created = info.created
-            reading = _consume(js, stream, subjects, position, None)
+            filters = await _filters(js, stream, info, subjects)
+            counts = _counts(info, filters, position)
+            if counts and info.state.last_seq - position >= NEAR:
+                reading = _get(js, stream, info, position, info.state.last_seq)
+            else:
+                reading = _consume(js, stream, filters, position, None, behind=info if counts else None)
             async with contextlib.aclosing(reading):
                 async for batch in reading:
                     if on_fault is not None:
                         on_fault("")
                     if batch.messages:
                         position = batch.messages[-1].sequence + 1
-                    yield batch
+                    found = [read for read in batch.messages if wanted(read.subject)]
+                    if found or not batch.pending:
+                        yield Batch(found, batch.pending)
+            position = max(position, info.state.last_seq + 1)
+            continue
         except _Gap as gap:
             logger.debug("stream.reading_again", stream=stream, error=repr(gap))
         except FAULTS as error:
@@ -190,7 +203,63 @@ async def follow_stream(
         await asyncio.sleep(PAUSE)
 
 
-async def _until_there(js: JetStreamContext, stream: str, deadline: float) -> None:
+def _matcher(subjects: Sequence[str]) -> Callable[[str], bool]:
+    """Whether one of them covers a subject."""
+    patterns = (re.escape(one).replace(r"\*", r"[^.]+").replace(">", ".+") for one in subjects or (">",))
+    covering = re.compile("|".join(patterns))
+    return lambda subject: covering.fullmatch(subject) is not None
+
+
+async def _filters(
+    js: JetStreamContext, stream: str, info: StreamInfo, subjects: Sequence[str]
+) -> Sequence[str]:
+    """What the server is to choose by: it counts what matches, and nothing is stored while it does.
+
+    Of objects it chooses always, since their pieces are large.
+    """
+    objects = stream.startswith("OBJ_")
+    if not subjects or info.state.messages <= LARGE or objects or not info.config.allow_direct:
+        return subjects
+    return subjects if await estimate_matches(js, stream, info.state, _matcher(subjects)) <= FEW else ()
+
+
+def _counts(info: StreamInfo, filters: Sequence[str], start: int) -> bool:
+    """Whether the server would count long for a consumer that begins there.
+
+    Without a filter it counts only when something was deleted and it is not to begin with the first message.
+    """
+    state = info.state
+    whole = state.last_seq - state.first_seq + 1 == state.messages
+    asked = state.messages > LARGE and info.config.allow_direct and not filters
+    return bool(asked and not whole and state.first_seq < start)
+
+
+async def _get(
+    js: JetStreamContext,
+    stream: str,
+    info: StreamInfo,
+    start: int,
+    last: int,
+    *,
+    headers_only: bool = False,
+    most: Callable[[], int] = lambda: MOST,
+) -> AsyncGenerator[Batch]:
+    reading = read_by_sequence(
+        js,
+        stream,
+        max(start, info.state.first_seq),
+        last,
+        headers_only=headers_only,
+        most=most,
+        size=info.state.bytes // max(1, info.state.messages),
+        replicas=info.config.num_replicas or 1,
+    )
+    async with contextlib.aclosing(reading):
+        async for messages in reading:
+            yield Batch(messages, messages[-1].pending)
+
+
+async def _until_there(js: JetStreamContext, stream: str, deadline: float) -> StreamInfo | None:
     """Wait until the server answers for the stream, at most until `deadline` of the monotonic clock.
 
     A server that has just started answers before it has opened its streams, so "not found" is believed
@@ -200,14 +269,14 @@ async def _until_there(js: JetStreamContext, stream: str, deadline: float) -> No
     while time.monotonic() < deadline:
         await asyncio.sleep(PAUSE)
         try:
-            await js.stream_info(stream)
-            return
+            return await js.stream_info(stream)
         except nats.js.errors.NotFoundError:
             absent += 1
             if absent * PAUSE >= WAIT:
                 raise
         except FAULTS:
             continue
+    return None
 
 
 async def _consume(
@@ -219,10 +288,15 @@ async def _consume(
     *,
     headers_only: bool = False,
     most: Callable[[], int] = lambda: MOST,
+    behind: StreamInfo | None = None,
 ) -> AsyncGenerator[Batch]:
-    """Read by one consumer, up to `last` or without end. Raises what NATS raises, and `_Gap`."""
+    """Read by one consumer, up to `last` or without end. Raises what NATS raises, and `_Gap`.
+
+    `behind` is for a stream in which it must begin with what is new: what is there by then is got before.
+    """
     client = js._nc
-    info = await _ephemeral(js, stream, subjects, start, headers_only=headers_only)
+    new = behind is not None
+    info = await _ephemeral(js, stream, subjects, start, headers_only=headers_only, new=new)
     asking = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}"
     inbox = client.new_inbox()
     arrived: list[Msg] = []
@@ -237,6 +311,10 @@ async def _consume(
     requested = delivered = size = 0
     room = BEGIN
     try:
+        if behind is not None and info.delivered is not None:
+            async for batch in _get(js, stream, behind, start, info.delivered.stream_seq):
+                yield batch
+            start = info.delivered.stream_seq + 1
         if last is None and not left:
             yield Batch([], 0)
         while last is None or (left and start <= last):
@@ -284,55 +362,22 @@ async def _consume(
             await js.delete_consumer(stream, info.name)
 
 
-async def _one_by_one(
-    js: JetStreamContext,
-    stream: str,
-    subjects: Sequence[str],
-    start: int,
-    last: int,
-    *,
-    headers_only: bool,
-) -> AsyncGenerator[Batch]:
-    """Read a work queue, which the server lets nobody but its own consumers consume: message by message."""
-    wanted = subjects[0] if len(subjects) == 1 else ">"
-    while start <= last:
-        try:
-            found = await js.get_msg(stream, start, subject=wanted, next=True)
-        except nats.js.errors.NotFoundError:
-            return
-        sequence = found.seq or 0
-        if sequence > last:
-            return
-        start = sequence + 1
-        if len(subjects) > 1 and not any(covers(one, found.subject or "") for one in subjects):
-            continue
-        read = Read(
-            subject=found.subject or "",
-            data=b"" if headers_only else found.data or b"",
-            headers=dict(found.headers or {}),
-            sequence=sequence,
-            time=found.time.timestamp() if found.time is not None else 0.0,
-        )
-        yield Batch([read], last - sequence)
-
-
 async def _ephemeral(
-    js: JetStreamContext, stream: str, subjects: Sequence[str], start: int, *, headers_only: bool
+    js: JetStreamContext, stream: str, subjects: Sequence[str], start: int, *, headers_only: bool, new: bool
 ) -> ConsumerInfo:
     """A consumer whose name cannot be guessed, so that nobody else's rights reach it.
 
     A single filter stands in the request's subject, where the server's permissions see it.
     """
-    declared = (list(spec.subjects) for spec in STREAMS if spec.name == stream)
-    wanted = list(subjects) or next(declared, [])
+    wanted = list(subjects) or [">"]
     return await js.add_consumer(
         stream,
         ConsumerConfig(
             name=f"reading-{secrets.token_hex(16)}",
             filter_subject=wanted[0] if len(wanted) == 1 else None,
             filter_subjects=wanted if len(wanted) > 1 else None,
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=start,
+            deliver_policy=DeliverPolicy.NEW if new else DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=None if new else start,
             ack_policy=AckPolicy.NONE,
             headers_only=headers_only or None,
             inactive_threshold=60.0,

@@ -88,7 +88,27 @@ class RetrySettings(Section):
         return jittered
 
 
-class StageSettings(EngineSettings):
+LEAST_HELD = 5_000
+HELD_BY_ONE = 400
+"""Messages that a process of a cheap stage holds: two batches of 200."""
+
+
+class ScaledSettings(Section):
+    """How many processes of a stage there are at most, and how many messages these may hold together.
+
+    What was handed back and is to come again counts with what is worked on; beyond `max_ack_pending` the
+    server gives nothing out. 0: as many as `replicas` of them hold twice over, at least 5,000.
+    """
+
+    replicas: AtLeastOne = 1
+    max_ack_pending: Count = 0
+
+    def held_at_once(self, concurrency: int) -> int:
+        """What NATS is to give out, for so many requests at once in each process."""
+        return self.max_ack_pending or max(LEAST_HELD, self.replicas * max(HELD_BY_ONE, 2 * concurrency))
+
+
+class StageSettings(EngineSettings, ScaledSettings):
     """One stage. `concurrency` is how many messages or batches are in flight.
 
     `timeout` is how many seconds one message may take: work without end is stopped, and tried again. Empty
@@ -98,6 +118,11 @@ class StageSettings(EngineSettings):
     concurrency: Count = 0
     timeout: NotNegative = 0.0
     protocols: dict[Protocol, EngineSettings] = Field(default_factory=dict)
+
+    @property
+    def at_once(self) -> int:
+        """Messages in flight in one process, as far as settings say it."""
+        return self.concurrency or (self.llm.concurrency if self.llm else 0)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -186,7 +211,7 @@ class StageSettings(EngineSettings):
         return self.model_copy(update={"engine": engine, "protocols": kept})
 
 
-class CaptioningSettings(Section):
+class CaptioningSettings(ScaledSettings):
     """How models under test are asked. `models` says, for each by its name, how to reach it.
 
     Empty and 0 mean: the engine `openai` if there are models, and as many at once as these take together.
@@ -200,6 +225,11 @@ class CaptioningSettings(Section):
     models: dict[str, ChatSettings] = Field(default_factory=dict)
     served: dict[str, str] = Field(default_factory=dict)
     max_tokens: AtLeastOne = 1024
+
+    @property
+    def at_once(self) -> int:
+        """Messages in flight in one process, as far as settings say it."""
+        return self.concurrency or sum(one.concurrency for one in self.models.values())
 
 
 class ImagesSettings(Section):
@@ -385,6 +415,12 @@ class Settings(Section):
         if section.cascade:
             raise wrong("cascade", "only for verification")
         return section
+
+
+def held_at_once(settings: Settings) -> dict[str, int]:
+    """What NATS is to give out to all processes of each stage together, before it has something back."""
+    sections = {name: getattr(settings, name) for name in (*STAGES, "captioning")}
+    return {name: section.held_at_once(section.at_once) for name, section in sections.items()}
 
 
 # Here at the end: a protocol's settings may be made of every other section.

@@ -1,0 +1,1 @@
+"""NATS' protocol spoken plainly, for what a client library is too slow for or would blur."""

@@ -1,0 +1,147 @@
+"""Messages of a stream by their sequences, without a consumer: making one costs everybody who publishes.
+
+A new consumer has the server count what it will get while nothing can be stored: 0.35 to 0.5 s for a million
+subjects that match its filter. Getting a message by its sequence costs nobody anything.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import StreamState
+
+from groundwatch.runtime.services.tasks import until_set
+
+MOST = 2_000
+"""So many messages, at most, lie here unread or are on their way."""
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Large events must not fill the memory: fewer of them are asked for."""
+
+WAIT = 5.0
+"""Seconds without a message after which the server is asked what is the matter."""
+
+NOT_FOUND = "404"
+STREAM, SUBJECT, SEQUENCE, TIME = "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"
+"""Headers that the server adds to a message that is got by its sequence."""
+
+SAMPLES = 100
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as the stream holds it. `time` in seconds since the epoch.
+
+    At most `pending` are still to come: in a large stream others may be among them that were not asked for.
+    """
+
+    subject: str
+    data: bytes
+    headers: dict[str, str]
+    sequence: int
+    time: float = 0.0
+    pending: int = 0
+
+
+async def read_by_sequence(
+    js: JetStreamContext,
+    stream: str,
+    start: int,
+    last: int,
+    *,
+    headers_only: bool = False,
+    most: Callable[[], int] = lambda: MOST,
+    size: int = 0,
+    replicas: int = 1,
+) -> AsyncGenerator[list[Read]]:
+    """Every message from `start` to `last`, in order. `size` is about how many bytes one has.
+
+    Any of the `replicas` answers. One that has not come as far says that a message is not there: then the
+    stream's leader is asked, which also tells where the next one is. Raises what NATS raises.
+    """
+    client = js._nc
+    inbox = client.new_inbox()
+    arrived: dict[int, Msg] = {}
+    news = asyncio.Event()
+
+    async def arrive(message: Msg) -> None:
+        arrived[int(message.subject.rpartition(".")[2])] = message
+        news.set()
+
+    subscription = await client.subscribe(f"{inbox}.*", cb=arrive)
+    asked, missing = start, 0
+    try:
+        while start <= last:
+            room = max(1, min(MOST, most(), MOST_BYTES // (size + 1)))
+            while asked <= min(last, start + room - 1):
+                request = b'{"seq":%d}' % asked
+                await client.publish(f"$JS.API.DIRECT.GET.{stream}", request, f"{inbox}.{asked}")
+                asked += 1
+            if start not in arrived:
+                news.clear()
+                await until_set(news, WAIT)
+                if not news.is_set():
+                    raise nats.errors.TimeoutError
+                continue
+            messages: list[Read] = []
+            while (message := arrived.pop(start, None)) is not None:
+                if (message.headers or {}).get("Status") != NOT_FOUND:
+                    messages.append(_read(message, last, headers_only))
+                    start, missing = start + 1, 0
+                    continue
+                start, missing = start + 1, missing + 1
+                if replicas > 1 or missing > 1:
+                    start = min(last + 1, await _next_of_leader(js, stream, start - 1))
+                    asked = max(asked, start)
+            if messages:
+                yield messages
+            for skipped in [sequence for sequence in arrived if sequence < start]:
+                del arrived[skipped]
+    finally:
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await subscription.unsubscribe()
+
+
+async def estimate_matches(
+    js: JetStreamContext, stream: str, state: StreamState, matches: Callable[[str], bool]
+) -> float:
+    """About how many of the stream's messages have such a subject, by looking at some at even distances."""
+    step = max(1, (state.last_seq - state.first_seq) // SAMPLES)
+    sequences = range(state.first_seq, state.last_seq + 1, step)
+    subject, timeout = f"$JS.API.DIRECT.GET.{stream}", js._timeout
+    answers = await asyncio.gather(
+        *(js._nc.request(subject, b'{"seq":%d}' % sequence, timeout=timeout) for sequence in sequences)
+    )
+    subjects = [answer.headers[SUBJECT] for answer in answers if answer.headers and SUBJECT in answer.headers]
+    return state.messages * sum(map(matches, subjects)) / max(1, len(subjects))
+
+
+async def _next_of_leader(js: JetStreamContext, stream: str, sequence: int) -> int:
+    """The sequence of the first message from here on, and one too large for any where there is none."""
+    try:
+        found = await js.get_msg(stream, sequence, subject=">", next=True)
+    except nats.js.errors.NotFoundError:
+        return sys.maxsize
+    return found.seq or sequence + 1
+
+
+def _read(message: Msg, last: int, headers_only: bool) -> Read:
+    """Raises `nats.errors.Error` for an answer that is no message."""
+    headers = dict(message.headers or {})
+    if SEQUENCE not in headers:
+        raise nats.errors.Error(f"{headers.get('Status', '')} {headers.get('Description', '')}".strip())
+    sequence = int(headers.pop(SEQUENCE))
+    return Read(
+        subject=headers.pop(SUBJECT),
+        data=b"" if headers_only else message.data,
+        sequence=sequence,
+        time=datetime.fromisoformat(headers.pop(TIME)).timestamp(),
+        headers={name: value for name, value in headers.items() if name != STREAM},
+        pending=last - sequence,
+    )
