@@ -136,7 +136,7 @@ def test_a_model_is_asked_and_judged(nobody: CommandLine, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_the_miniature_models_on_triton(tmp_path: Path) -> None:
     """The better model has the better score, by the judge that looks and by the one that knows the scenes."""
     pytest.importorskip("pytriton", reason="needs the extra triton-server")

@@ -7,10 +7,12 @@ import contextlib
 import io
 import os
 import signal
+import sys
 import time
 from typing import Any
 
 import pytest
+import uvloop
 from PIL import Image as Pillow
 
 from groundwatch.errors import InputError, TransientError
@@ -90,6 +92,28 @@ async def test_an_idle_process_whose_pipe_is_closed_is_not_asked(make):
     worker.stdin.close()
     assert worker.returncode is None
     assert (await checks.check(encoded(), "a")).width == 64
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_process_that_dies_while_it_starts_is_told(monkeypatch, loop):
+    start = asyncio.create_subprocess_exec
+
+    async def dead(*_, **pipes):
+        process = await start(sys.executable, "-c", "", **pipes)
+        await process.wait()
+        while not process.stdin.is_closing():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return process
+
+    async def check():
+        checks = ImageChecks(IntakeSettings())
+        with pytest.raises(TransientError, match="ended with status 0; send it again"):
+            await checks.check(encoded(), "a")
+        await checks.close()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", dead)
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check())
 
 
 async def test_who_goes_away_leaves_no_process_in_the_middle(make):

@@ -160,7 +160,8 @@ class ImageChecks:
                 worker.kill()
             await self._end(worker)
             raise TransientError("the machine is too busy to check images; send it again") from error
-        except (asyncio.IncompleteReadError, OSError) as error:
+        except (asyncio.IncompleteReadError, OSError, RuntimeError) as error:
+            # uvloop has a RuntimeError for the pipe of a process that is no more.
             raise self._gone(await self._end(worker)) from error
         except BaseException:
             # Cancelled by `close`, which waits for it.
@@ -204,8 +205,10 @@ class ImageChecks:
     async def _end(self, worker: asyncio.subprocess.Process) -> int:
         """Its status; it has a moment to say it, and is killed after that."""
         self._workers.discard(worker)
+        assert worker.stdin is not None
+        worker.stdin.close()
         try:
-            await asyncio.wait_for(worker.communicate(b""), STOP_SECONDS)
+            await asyncio.wait_for(worker.wait(), STOP_SECONDS)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
