@@ -20,6 +20,7 @@ from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.backlog import Backlog, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.live.nats_monitor import NatsMonitor
+from groundwatch.gateway.live.snapshots import Snapshots, counting_of
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import limits
@@ -67,7 +68,17 @@ class GatewayCore:
         self.nats_monitor = NatsMonitor(settings.nats, metrics) if settings.nats.monitors else None
         most = settings.telemetry.max_labels
         alarms = AlarmPublisher(settings.alarm, bus, metrics, most)
-        self.live = Live(bus, alarms, self.budgets, metrics, most)
+        self.live = Live(
+            bus,
+            alarms,
+            self.budgets,
+            metrics,
+            most,
+            erased=self.erased,
+            snapshots=Snapshots(bus, counting_of(settings.alarm.rule, most)),
+            every=self.settings.snapshot_every,
+        )
+        self.telling.append(lambda: self.live.notes)
 
     def notes(self) -> list[str]:
         """What somebody should know although it is no reason to send nobody here."""

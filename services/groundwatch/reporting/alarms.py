@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import AlarmRaised, OutcomeKind, ResponseScored
-from groundwatch.reporting.tally import CATEGORIES, OTHER, Names, decisions, fingerprint
-from groundwatch.statistics.alarm import ModelAlarm, Rule, State, Turn
+from groundwatch.reporting.tally import CATEGORIES, OTHER, Names, NamesState, decisions, fingerprint
+from groundwatch.statistics.alarm import ModelAlarm, ModelAlarmState, Rule, State, Turn
 from groundwatch.statistics.sampling import representative
 from groundwatch.times import moment_of
 
@@ -33,6 +33,24 @@ class Watched(msgspec.Struct):
     fingerprint: str
     series: ModelAlarm
     latest: float = 0.0
+
+
+class WatchedState(msgspec.Struct, frozen=True, array_like=True):
+    run: str
+    model: str
+    protocol: str
+    fingerprint: str
+    latest: float
+    series: ModelAlarmState
+
+
+class AlarmsState(msgspec.Struct, frozen=True, array_like=True):
+    """What alarms have learnt. `raised` names no response and no tenant; `open` has places in it."""
+
+    watched: list[WatchedState]
+    names: NamesState
+    raised: list[Raised]
+    open: list[tuple[tuple[str, str, str, str, str], int]]
 
 
 class Alarms:
@@ -75,6 +93,33 @@ class Alarms:
         facts = _bounded(decided, refuted, found.series)
         turns = found.series.add(event.recorded_at, facts)
         return [self._turned((*key, category), turn, event) for category, turn in turns]
+
+    def state(self) -> AlarmsState:
+        """What is needed to go on from here; to be encoded before anything is added."""
+        # One may be open and yet no longer among the latest.
+        latest = {id(one) for one in self.raised}
+        raised = [*(one for one in self._open.values() if id(one) not in latest), *self.raised]
+        places = {id(one): place for place, one in enumerate(raised)}
+        return AlarmsState(
+            [WatchedState(*key, one.latest, one.series.state()) for key, one in self.watched.items()],
+            self._names.state(),
+            [_anonymous(one) for one in raised],
+            [(key, places[id(one)]) for key, one in self._open.items()],
+        )
+
+    def restore(self, state: AlarmsState, known: Mapping[tuple[str, str, str, float], AlarmRaised]) -> None:
+        """Go on from there. `known` are alarms as they were announced, by `named`."""
+        self.watched, self._of_model = {}, {}
+        for saved in state.watched:
+            key = (saved.run, saved.model, saved.protocol, saved.fingerprint)
+            series = ModelAlarm.restored(self.rule, saved.series)
+            found = self.watched[key] = Watched(*key, series, saved.latest)
+            self._of_model.setdefault((saved.model, saved.protocol), []).append(found)
+        self._names.restore(state.names)
+        for one in state.raised:
+            one.alarm = known.get(named(one.alarm), one.alarm)
+        self.raised = deque(state.raised, maxlen=REMEMBERED)
+        self._open = {key: state.raised[place] for key, place in state.open}
 
     @property
     def folded(self) -> int:
@@ -140,6 +185,16 @@ class Alarms:
                 raised = series.state is State.RAISED and one.latest >= since
                 counts[category] = counts.get(category, 0) + raised
         return counts
+
+
+def named(alarm: AlarmRaised) -> tuple[str, str, str, float]:
+    """What tells one alarm from all others."""
+    return alarm.run, alarm.protocol, alarm.key, alarm.raised_at
+
+
+def _anonymous(raised: Raised) -> Raised:
+    alarm = msgspec.structs.replace(raised.alarm, response_id="", tenant="")
+    return msgspec.structs.replace(raised, alarm=alarm)
 
 
 def tell(raised: Raised) -> str:

@@ -1,5 +1,6 @@
 """The figures that a protocol's paper reports, from outcomes' values: one arithmetic for every report."""
 
+import hashlib
 import math
 import time
 from collections import Counter
@@ -81,6 +82,13 @@ class _Unit(RunningSums):
         return self.of / self.over if self.over else None
 
 
+class FigureState(msgspec.Struct, frozen=True, array_like=True):
+    answers: int
+    values: WeightedMoments
+    ratio: WeightedSums
+    units: dict[str, _Unit]
+
+
 class FigureSums:
     """What one figure needs of one model's outcomes.
 
@@ -119,6 +127,13 @@ class FigureSums:
         self._ratio.merge(other._ratio)
         for name, unit in list(other._units.items()):
             self._add_unit(name, unit)
+
+    def state(self) -> FigureState:
+        return FigureState(self.answers, self._values, self._ratio, self._units)
+
+    def restore(self, state: FigureState) -> None:
+        self.answers, self._values, self._ratio = state.answers, state.values, state.ratio
+        self._units = state.units
 
     def interval(self, bounds: tuple[float, float], groups: Iterable[Group] = ()) -> Interval | None:
         """The estimate with its 95 % interval; None without any value."""
@@ -176,8 +191,18 @@ class FigureSums:
             values.add(value, unit.weights / unit.answers)
 
 
+class HeadlineState(msgspec.Struct, frozen=True, array_like=True):
+    judged: int
+    sums: list[FigureState]
+    open: dict[str, list[Answer]]
+    settled: dict[str, int]
+
+
 class Headline:
-    """The sums of every figure of one protocol, and of one model under one set of judges."""
+    """The sums of every figure of one protocol, and of one model under one set of judges.
+
+    Whose answers they are and what they are about is remembered by digests: neither is ever told.
+    """
 
     def __init__(self, protocol: str) -> None:
         self._protocol = protocol_of(protocol)
@@ -190,8 +215,8 @@ class Headline:
     def add(self, event: ResponseScored) -> None:
         """Count one outcome; one that was declined is in no figure."""
         if self._sums and event.outcome is not OutcomeKind.DECLINED:
-            unit = self._protocol.unit(event.tags, event.images)
-            whose = f"{event.tenant}\n{event.model}"
+            unit = _digest(self._protocol.unit(event.tags, event.images))
+            whose = _digest(f"{event.tenant}\n{event.model}") if self._grouped else ""
             self.add_values(event.values, unit, weight(event.drawn), event.recorded_at, whose)
 
     def add_values(
@@ -222,6 +247,15 @@ class Headline:
         self._settled.update(other._settled)
         for name, answers in list(other._open.items()):
             self._add_answers(name, list(answers))
+
+    def state(self) -> HeadlineState:
+        return HeadlineState(self._judged, [sums.state() for sums in self._sums], self._open, self._settled)
+
+    def restore(self, state: HeadlineState) -> None:
+        """Raises `ValueError` when it is of other figures."""
+        self._judged, self._open, self._settled = state.judged, state.open, Counter(state.settled)
+        for sums, saved in zip(self._sums, state.sums, strict=True):
+            sums.restore(saved)
 
     def figures(self, now: float = math.inf) -> tuple[FigureReport, ...]:
         """In the protocol's order; nothing before anything was judged."""
@@ -276,6 +310,11 @@ class Headline:
                 for sums in self._grouped:
                     sums.settle(group)
             self._settled[PUSHED_OUT if group.reason == WAITING else self._ended(group)] += 1
+
+
+def _digest(name: str) -> str:
+    """32 hex digits; nothing of nothing."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() if name else ""
 
 
 def with_ranks(rows: Sequence[tuple[Hashable, Sequence[FigureReport]]]) -> list[tuple[FigureReport, ...]]:

@@ -18,7 +18,9 @@ from groundwatch.reporting.tally import (
     SHARE_STARTS,
     Bin,
     Names,
+    NamesState,
     Tally,
+    TallyState,
     rivals,
 )
 from groundwatch.statistics.alarm import Change, find_change
@@ -119,6 +121,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, Interval]
 
 
+class ReportState(msgspec.Struct, frozen=True, array_like=True):
+    """What a report has counted, without any text, id or tenant."""
+
+    tallies: list[tuple[Place, TallyState]]
+    names: NamesState
+
+
 class Report:
     """Takes in outcomes one by one; `models` and `to_dict` may be asked for at any time.
 
@@ -167,6 +176,20 @@ class Report:
                 del self._tallies[place]
             self._names.remove(event.model)
             return
+
+    def state(self) -> ReportState:
+        """What is needed to go on from here; to be encoded before anything is added."""
+        tallies = [
+            (place, tally.state()) for place, judged in self._tallies.items() for tally in judged.values()
+        ]
+        return ReportState(tallies, self._names.state())
+
+    def restore(self, state: ReportState) -> None:
+        """Go on from there. Raises `ValueError` when it was made by other protocols."""
+        self._tallies = {}
+        for place, saved in state.tallies:
+            self._tallies.setdefault(place, {})[_key(saved.judges)] = Tally.restored(saved)
+        self._names.restore(state.names)
 
     def models(self) -> tuple[ModelReport, ...]:
         """One row for each run, protocol, model, group and set of judges, in that order."""

@@ -11,12 +11,13 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from typing import Self
 
 import msgspec
 
 from groundwatch.events import Decision, Judge, Label, OutcomeKind, ResponseScored, digest
 from groundwatch.protocols.base import Stage
-from groundwatch.reporting.figures import Headline
+from groundwatch.reporting.figures import Headline, HeadlineState
 from groundwatch.statistics.intervals import RunningSums
 from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, representative, weight
 
@@ -28,6 +29,11 @@ KEPT_SHARE = 0.75
 
 KNOWN_FOLDED = 100_000
 """Folded names that are remembered, by a hash each; later ones are not counted any more."""
+
+
+class NamesState(msgspec.Struct, frozen=True, array_like=True):
+    counts: dict[str, int]
+    folded: list[int]
 
 
 class Names:
@@ -68,6 +74,12 @@ class Names:
         """Whether some of what was counted of a name that is told apart is with the others."""
         return bool(self._folded) and name != OTHER and _hash(name) in self._folded
 
+    def state(self) -> NamesState:
+        return NamesState(self._counts, list(self._folded))
+
+    def restore(self, state: NamesState) -> None:
+        self._counts, self._folded = state.counts, set(state.folded)
+
     def _fold(self, most: int, latest: str) -> Collection[str]:
         kept = self._kept()
         surplus = len(self._counts) - max(1, int(most * KEPT_SHARE))
@@ -96,6 +108,12 @@ SHARE_STARTS = (0, 25, 50, 75, 100, 101)
 CATEGORIES = 50
 REMEMBERED = 50_000
 """Responses in which a change of rate is looked for; up to twice as many are held, at 16 bytes each."""
+
+
+class HistoryState(msgspec.Struct, frozen=True, array_like=True):
+    forgotten: int
+    recorded_at: bytes
+    facts: bytes
 
 
 class History:
@@ -127,6 +145,18 @@ class History:
         self._facts.extend(other._facts)
         self.forgotten += other.forgotten
         self._forget()
+
+    def state(self) -> HistoryState:
+        self._sweep()
+        return HistoryState(self.forgotten, self._recorded_at.tobytes(), self._facts.tobytes())
+
+    @classmethod
+    def restored(cls, state: HistoryState) -> Self:
+        history = cls()
+        history.forgotten = state.forgotten
+        history._recorded_at.frombytes(state.recorded_at)
+        history._facts.frombytes(state.facts)
+        return history
 
     def __len__(self) -> int:
         return len(self._recorded_at) - self._removed.total()
@@ -179,6 +209,27 @@ class Bin(RunningSums):
         self.facts.add(refuted, decided, weight)
         if score is not None:
             self.score.add(score, weight)
+
+
+class TallyState(msgspec.Struct, frozen=True, kw_only=True):
+    judges: dict[str, Judge]
+    protocol: str
+    scored: int
+    unscored: dict[str, int]
+    declined: dict[str, int]
+    eligible: int
+    decided: int
+    whole: Bin
+    without_chance: int
+    headline: HeadlineState
+    words: Linear
+    cost: float
+    categories: dict[str, Bin]
+    lengths: dict[int, Bin]
+    entities: dict[int, Bin]
+    shares: dict[int, Bin]
+    descriptive: WeightedSums
+    history: HistoryState
 
 
 class Tally:
@@ -281,7 +332,23 @@ class Tally:
         known = name in self.categories or len(self.categories) < CATEGORIES
         return self.categories.setdefault(name if known else OTHER, Bin())
 
+    def state(self) -> TallyState:
+        """What is needed to go on from here; to be encoded before anything is added."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return TallyState(**plain, headline=self.headline.state(), history=self.history.state())
 
+    @classmethod
+    def restored(cls, state: TallyState) -> Self:
+        tally = cls(state.judges, state.protocol)
+        for name in _PLAIN:
+            setattr(tally, name, getattr(state, name))
+        tally.unscored, tally.declined = Counter(state.unscored), Counter(state.declined)
+        tally.headline.restore(state.headline)
+        tally.history = History.restored(state.history)
+        return tally
+
+
+_PLAIN = tuple(name for name in TallyState.__struct_fields__ if name not in ("headline", "history"))
 _COUNTS = ("scored", "unscored", "declined", "without_chance", "eligible", "decided", "cost")
 _SUMS = ("whole", "headline", "words", "history", "descriptive")
 

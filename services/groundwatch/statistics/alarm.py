@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import accumulate
 from random import Random
+from typing import Self
 
 import msgspec
 
@@ -78,6 +79,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     after: float
 
 
+class DetectorState(msgspec.Struct, frozen=True, array_like=True):
+    values: list[float]
+    sums: list[float]
+    starts: list[Point | None]
+
+
 class Detector:
     """Evidence that the mean of what comes is now above `base`, whatever has been before.
 
@@ -110,6 +117,12 @@ class Detector:
             self._sums[index] += math.log(factor)
         return self.value >= self.threshold
 
+    def state(self) -> DetectorState:
+        return DetectorState(self._values, self._sums, self._starts)
+
+    def restore(self, state: DetectorState) -> None:
+        self._values, self._sums, self._starts = state.values, state.sums, state.starts
+
     @property
     def value(self) -> float:
         """The statistic; its mean after n good responses is at most n."""
@@ -120,6 +133,18 @@ class Detector:
         """The first response after the change, by the bet that has gained most (Page 1954)."""
         best = max(range(len(self._sums)), key=self._sums.__getitem__)
         return self._starts[best]
+
+
+class SeriesState(msgspec.Struct, frozen=True, array_like=True):
+    shares: list[float]
+    looks: int
+    refuted: int
+    decided: int
+    first: Point | None
+    detector: DetectorState | None
+    responses: int
+    state: State
+    base: float | None
 
 
 class Series:
@@ -162,6 +187,30 @@ class Series:
         if not self._detector.add(1 - share if good else share, here):
             return None
         return self._turn(self._detector.since or here, here)
+
+    def saved(self) -> SeriesState:
+        return SeriesState(
+            self._shares,
+            self._looks,
+            self._refuted,
+            self._decided,
+            self._first,
+            None if self._detector is None else self._detector.state(),
+            self.responses,
+            self.state,
+            self.base,
+        )
+
+    def restore(self, saved: SeriesState) -> None:
+        self._shares, self._looks, self._first = saved.shares, saved.looks, saved.first
+        self._refuted, self._decided, self.responses = saved.refuted, saved.decided, saved.responses
+        if saved.base is not None:
+            self._watch(saved.base)
+            if saved.state is State.RAISED:
+                self._detector = Detector(1 - saved.base, RECOVERY)
+        self.state = saved.state
+        if self._detector is not None and saved.detector is not None:
+            self._detector.restore(saved.detector)
 
     @property
     def progress(self) -> float:
@@ -223,6 +272,11 @@ class Series:
         return turn
 
 
+class ModelAlarmState(msgspec.Struct, frozen=True, array_like=True):
+    series: dict[str, SeriesState]
+    responses: int
+
+
 class ModelAlarm:
     """All series of one model under one protocol and one set of judges: every category, and all facts.
 
@@ -245,10 +299,27 @@ class ModelAlarm:
             if not pair[1]:
                 continue
             if category not in self.series:
-                self.series[category] = Series(self._rule, self._rule.responses / share_of(len(self.series)))
+                self._begin(category)
             if turn := self.series[category].add(self.responses, time, *pair):
                 found.append((category, turn))
         return found
+
+    def state(self) -> ModelAlarmState:
+        return ModelAlarmState({name: one.saved() for name, one in self.series.items()}, self.responses)
+
+    @classmethod
+    def restored(cls, rule: Rule, state: ModelAlarmState) -> Self:
+        alarm = cls(rule)
+        alarm.responses = state.responses
+        for category, saved in state.series.items():
+            # In the order in which they were first seen, which their thresholds come from.
+            if category not in alarm.series:
+                alarm._begin(category)
+            alarm.series[category].restore(saved)
+        return alarm
+
+    def _begin(self, category: str) -> None:
+        self.series[category] = Series(self._rule, self._rule.responses / share_of(len(self.series)))
 
 
 def bets(base: float) -> tuple[float, ...]:

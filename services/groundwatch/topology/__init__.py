@@ -66,6 +66,7 @@ CACHE_BUCKET = "gw-cache"
 ATTEMPTS_BUCKET = "gw-attempts"
 HALVES_BUCKET = "gw-halves"
 LOSSES_BUCKET = "gw-losses"
+REPORT_BUCKET = "gw-report"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from groundwatch.runtime.security.users import CA_CERTIFICATE, seed_file
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import COMMAND_LINE, GATEWAY, INTAKE, RETRY
+from groundwatch.topology import COMMAND_LINE, GATEWAY, INTAKE, REPORT_BUCKET, RETRY
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,15 @@ async def test_a_tenants_program_is_recorded_and_its_dead_letter_sent_again(serv
         [again] = [one async for one in dead_letters(operator)]
         assert again.retries == 1
         assert [why for why in service.notes() if "does not let" in why] == []
+        # Another one goes on from the report of this one.
+        await service.drain(5)
+        service = GatewayService(Settings(gateway=GatewaySettings(port=0)), gateway_bus, Metrics())
+        await service.start()
+        assert service.core is not None
+        async with asyncio.timeout(30):
+            await service.core.live._caught_up.wait()
+        assert await (await gateway_bus.js.key_value(REPORT_BUCKET)).get("live")
+        assert service.notes() == []
     finally:
         await program.close()
         await service.drain(5)

@@ -39,6 +39,7 @@ PROBE = 20
 
 WITHOUT_END = 10**9
 MAX_SCOPES = 10_000
+RACES = 10
 
 Key = tuple[str, str, str]
 
@@ -207,6 +208,19 @@ class Budgets:
         if state is not None and state.budget.by_day:
             state.charge(event, sequence)
 
+    async def settled(self) -> bool:
+        """Write down what was spent; whether all that was charged until now is written, by whomever."""
+        for state in [state for state in self._states.values() if state.budget.by_day]:
+            try:
+                for _ in range(RACES):
+                    if await self._write(state):
+                        break
+                else:
+                    return False
+            except TransientError:
+                return False
+        return True
+
     def forget(self) -> None:
         for state in self._states.values():
             state.spent = msgspec.structs.replace(state.spent, sequence=0)
@@ -288,8 +302,11 @@ class Budgets:
                 state.changed = False
                 await self._tried(self._write(state))
 
-    async def _write(self, state: BudgetState) -> None:
-        """Of several gateways the one that has read furthest is right: all count the same outcomes."""
+    async def _write(self, state: BudgetState) -> bool:
+        """Of several gateways the one that has read furthest is right: all count the same outcomes.
+
+        Whether what had been spent here is written, or more; not when another gateway wrote in between.
+        """
         assert self._store is not None
         key = f"spent.{state.name}"
         try:
@@ -297,17 +314,18 @@ class Budgets:
             found = msgspec.json.decode(entry.value or b"{}", type=Spent)
             if found.sequence < state.spent.sequence:
                 await self._store.update(key, msgspec.json.encode(state.spent), entry.revision)
-            return
+            return True
         except nats.js.errors.KeyNotFoundError:
             # Removed by somebody, and the budget with it: that will be heard of.
-            return
+            return True
         except nats.js.errors.KeyWrongLastSequenceError:
             state.changed = True
+            return False
         except FAULTS as error:
             state.changed = True
             raise TransientError(f"cannot write {key}: {error!r}") from error
 
-    async def _tried(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _tried(self, work: Coroutine[Any, Any, object]) -> None:
         """Faults are told once until it works again; meanwhile nothing is leased, so nothing goes over."""
         try:
             await work

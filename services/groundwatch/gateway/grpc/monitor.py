@@ -25,7 +25,7 @@ from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceSe
 from groundwatch.gateway.grpc.messages import Context, Failure, authorization, failure_of, message
 from groundwatch.gateway.grpc.stream import Stream
 from groundwatch.gateway.intake.results import ANSWER_SECONDS, Refused
-from groundwatch.gateway.live.live import Heartbeat, Missed, Shown
+from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown
 from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import HEADER_TRACE, MAX_TOKEN, is_token

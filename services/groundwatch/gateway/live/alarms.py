@@ -7,23 +7,25 @@ again after a restart finds its alarms announced.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from functools import partial
 from typing import Any
 
 import msgspec
+import nats.js.errors
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
-from groundwatch.events import AlarmRaised, ResponseScored
-from groundwatch.reporting.alarms import Alarms, moment
+from groundwatch.events import LIVE, AlarmRaised, ResponseScored
+from groundwatch.reporting.alarms import Alarms, AlarmsState, moment, named
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import FAULTS, last_message
+from groundwatch.runtime.delivery.streams import FAULTS, last_message, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ALARMS, subject_of
+from groundwatch.topology import ALARMS, run_subjects, subject_of
 
 PAUSE = 2.0
 QUIET = 86_400.0
@@ -55,8 +57,28 @@ class AlarmPublisher(SupervisedTask):
     def problem(self) -> str:
         return super().problem or self._unannounced
 
+    @property
+    def waiting(self) -> bool:
+        """Whether some alarm is not announced yet."""
+        return bool(self._waiting)
+
     def reset(self) -> None:
         self.alarms = self._new_alarms()
+
+    async def restore(self, state: AlarmsState) -> None:
+        """Go on from there, with alarms as they were announced. Raises what NATS raises, `TransientError`."""
+        known: dict[tuple[str, str, str, float], AlarmRaised] = {}
+        try:
+            async for read in read_stream(self._bus.js, ALARMS, subjects=[run_subjects("alarm", LIVE)]):
+                with contextlib.suppress(*UNDECODED):
+                    alarm = _DECODER.decode(read.data)
+                    known[named(alarm)] = alarm
+        except nats.js.errors.NotFoundError:
+            pass
+        self.alarms = self._new_alarms()
+        self.alarms.restore(state, known)
+        for model, protocol in self.alarms.models():
+            self._show_model(model, protocol)
 
     def take(self, event: ResponseScored, *, new: bool) -> None:
         """Count an outcome; `new` when it was not there before the gateway started."""

@@ -6,12 +6,9 @@ many outcomes were left out and from where to ask for them.
 
 import asyncio
 import contextlib
-import hashlib
-import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,156 +17,50 @@ from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Filter
 from groundwatch.gateway.live.alarms import AlarmPublisher
-from groundwatch.reporting.report import Report
-from groundwatch.runtime.delivery.bus import ENCODER, Bus
-from groundwatch.runtime.delivery.outcomes import REPLACEABLE
+from groundwatch.gateway.live.board import Board, BoardState
+from groundwatch.gateway.live.snapshots import Snapshots, State, packed
+from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown, Watcher, frame
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, PREFIX
 
 SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
 HEARTBEAT_SECONDS = 15.0
-QUEUE = 1_000
-TOGETHER = 64
-
-FRESH_SECONDS = 0.5
 FIGURE_SECONDS = 15.0
-COST_SHARE = 20
-"""Intervals and changes take time to compute: at most a twentieth of it is spent on them."""
+
+STOP_SECONDS = 10.0
+"""What a stop gives to the last snapshot."""
+
+SKEW_SECONDS = 300.0
+"""By which the clocks of gateways and of NATS may differ."""
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
-
-
-class Missed(msgspec.Struct, frozen=True):
-    """So many outcomes were left out because they were not read in time; those behind `after` are kept."""
-
-    count: int
-    after: int
-
-
-class Heartbeat(msgspec.Struct, frozen=True):
-    """Nothing for a while: what was wanted up to `position` has been sent."""
-
-    position: int
-
-
-class Shown(NamedTuple):
-    """An outcome with its sequence in the stream and as it stands there."""
-
-    sequence: int
-    event: ResponseScored
-    data: bytes
-
-
-class Watcher:
-    """One who watches: a bounded queue, and how many did not fit.
-
-    What is at `after` or before it was seen already, perhaps at a gateway that had read further.
-    """
-
-    def __init__(self, wanted: Filter, after: int) -> None:
-        self.wanted = wanted
-        self.after = after
-        self.awake = asyncio.Event()
-        self._queue: deque[Shown] = deque()
-        self._missed = 0
-        self._last = 0
-
-    def offer(self, shown: Shown) -> None:
-        """Take an outcome, or count it as missed until the queue has been emptied."""
-        if shown.sequence <= self.after:
-            return
-        if self._missed or len(self._queue) >= QUEUE:
-            self._missed += 1
-        else:
-            self._queue.append(shown)
-        self.awake.set()
-
-    async def next(self, timeout: float) -> list[Shown | Missed]:
-        """What to send next, with what was missed behind it; nothing if none came for `timeout` seconds."""
-        if not self._queue and not self._missed:
-            self.awake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await self.awake.wait()
-        found: list[Shown | Missed] = []
-        while self._queue and len(found) < TOGETHER:
-            self._last = self._queue[0].sequence
-            found.append(self._queue.popleft())
-        if not self._queue and self._missed:
-            found.append(Missed(self._missed, self._last))
-            self._missed = 0
-        return found
-
-
-class Board:
-    """A `Report` that takes outcomes while another thread computes its numbers.
-
-    `most` and `kept` are the report's. An outcome that stands for a dead letter is kept until another one
-    takes its place: then it is taken back, and the report is right at once, with nothing read again.
-    """
-
-    def __init__(self, most: int | None, kept: Callable[[], Container[str]]) -> None:
-        self._report = Report(most=most, kept=kept)
-        self._pending: list[tuple[int, ResponseScored | None, ResponseScored | None]] = []
-        self._computing = asyncio.Lock()
-        self._replaceable: dict[bytes, bytes] = {}
-        self._sequence = 0
-        self._told: dict[str, Any] | None = None
-        self._changed = True
-        self._stale_at = 0.0
-
-    def add(self, sequence: int, subject: str, event: ResponseScored | None) -> None:
-        """Count an outcome, in place of the dead letter's on the same subject; None could not be read."""
-        old = None
-        if event is not None and (self._replaceable or event.reason in REPLACEABLE):
-            old = self._replace(hashlib.blake2b(subject.encode(), digest_size=16).digest(), event)
-        self._changed = True
-        if self._computing.locked():
-            self._pending.append((sequence, old, event))
-        else:
-            self._apply(sequence, old, event)
-
-    async def current(self) -> dict[str, Any]:
-        """The report as of a moment ago, with the `sequence` of the last outcome that is in it."""
-        async with self._computing:
-            if self._told is None or (self._changed and time.monotonic() >= self._stale_at):
-                self._changed = False
-                began = time.monotonic()
-                found = await asyncio.to_thread(self._report.to_dict)
-                self._told = found | {"sequence": self._sequence}
-                ended = time.monotonic()
-                self._stale_at = ended + max(FRESH_SECONDS, COST_SHARE * (ended - began))
-            pending, self._pending = self._pending, []
-            for change in pending:
-                self._apply(*change)
-            return self._told
-
-    def _replace(self, key: bytes, event: ResponseScored) -> ResponseScored | None:
-        """The dead letter's outcome whose place this one takes. What the report does not need is not kept."""
-        old = self._replaceable.pop(key, None)
-        if event.reason in REPLACEABLE:
-            bare = msgspec.structs.replace(event, detail="", units=(), claims=(), values={})
-            self._replaceable[key] = ENCODER.encode(bare)
-        return _DECODER.decode(old) if old is not None else None
-
-    def _apply(self, sequence: int, old: ResponseScored | None, event: ResponseScored | None) -> None:
-        self._sequence = sequence
-        if old is not None:
-            self._report.remove(old)
-        if event is not None:
-            self._report.add(event)
 
 
 class Live:
     """Reads the outcomes of live traffic once, for the report and for all watchers."""
 
     def __init__(
-        self, bus: Bus, alarms: AlarmPublisher, budgets: Budgets, metrics: Metrics, most: int | None
+        self,
+        bus: Bus,
+        alarms: AlarmPublisher,
+        budgets: Budgets,
+        metrics: Metrics,
+        most: int | None,
+        *,
+        erased: Erased,
+        snapshots: Snapshots,
+        every: float,
     ) -> None:
+        """A snapshot is written `every` so many seconds, and at the end."""
         self._bus = bus
+        self._erased = erased
+        self._snapshots = snapshots
+        self._every = every
         self._alarms = alarms
         self._budgets = budgets
         self._metrics = metrics
@@ -178,6 +69,9 @@ class Live:
         self._board = self._new_board()
         self._counting = SupervisedTask("gateway-live", self._count)
         self._measuring = SupervisedTask("gateway-figures", self._measure)
+        self._keeping = SupervisedTask("gateway-snapshots", self._keep)
+        self._recounting: SupervisedTask | None = None
+        self._recounted: Board | None = None
         self._showing_ahead: SupervisedTask | None = None
         self._caught_up = asyncio.Event()
         self._showing = asyncio.Event()
@@ -191,6 +85,7 @@ class Live:
         self._alarms.start()
         self._counting.start()
         self._measuring.start()
+        self._keeping.start()
 
     def close(self) -> None:
         self._closing = True
@@ -199,15 +94,34 @@ class Live:
 
     async def stop(self) -> None:
         self.close()
-        await self._measuring.stop()
-        await self._counting.stop()
+        for task in (self._keeping, self._measuring, self._counting):
+            await task.stop()
         await self._stop_ahead()
+        await self._stop_recounting()
+        if not self._bus.away:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self.write_snapshot()
         await self._alarms.stop()
 
     @property
     def problem(self) -> str:
         ahead = self._showing_ahead.problem if self._showing_ahead is not None else ""
-        return self._unread or self._counting.problem or ahead or self._alarms.problem
+        again = self._recounting.problem if self._recounting is not None else ""
+        of_tasks = (self._counting.problem, ahead, again, self._keeping.problem, self._alarms.problem)
+        return self._unread or next(filter(None, of_tasks), "")
+
+    @property
+    def notes(self) -> list[str]:
+        """What is not quite right about the report."""
+        found = [self._snapshots.problem] if self._snapshots.problem else []
+        if self._recounting is not None:
+            found.append("the report counts what was erased, until all outcomes are read again")
+        if forgotten := self._board.forgotten:
+            found.append(
+                f"{forgotten} dead letters are too old: one that is retried counts twice in the report"
+            )
+        return found
 
     async def report(self) -> dict[str, Any]:
         """The report of live traffic. `sequence` is how far it goes, `complete` whether all was read."""
@@ -225,7 +139,7 @@ class Live:
         yield b"retry: 2000\n: groundwatch\n\n"
         async with contextlib.aclosing(self.watch(wanted, since)) as watched:
             async for several in watched:
-                yield b"".join(map(_frame, several))
+                yield b"".join(map(frame, several))
 
     async def watch(
         self, wanted: Filter, since: int | None
@@ -297,21 +211,25 @@ class Live:
         """Report, alarms and budgets: every outcome once, in the order of the stream."""
         while True:
             # Begun again after a failure, the report is read beside the one that is shown.
-            board, behind = self._new_board(), True
+            board, behind = await self._begin(), True
             if not self._caught_up.is_set():
                 self._board = board
-            async for batch in self._follow(1):
-                for read in batch.messages:
-                    self._take(board, read)
-                if behind and batch.pending == 0:
-                    behind, self._board = False, board
-                    self._caught_up.set()
-                    self._showing.set()
-                    await self._stop_ahead()
-                elif behind and self._showing_ahead is None:
-                    self._showing_ahead = SupervisedTask("gateway-live-ahead", self._show_ahead)
-                    self._showing_ahead.start()
-            await self._begin_anew()
+            async with contextlib.aclosing(self._follow(board.sequence + 1)) as following:
+                async for batch in following:
+                    for read in batch.messages:
+                        self._take(board, read)
+                    if behind and batch.pending == 0:
+                        behind, self._board = False, board
+                        self._caught_up.set()
+                        self._showing.set()
+                        await self._stop_ahead()
+                    elif behind and self._showing_ahead is None:
+                        self._showing_ahead = SupervisedTask("gateway-live-ahead", self._show_ahead)
+                        self._showing_ahead.start()
+                    if self._recounted is not None:
+                        break
+                else:
+                    await self._begin_anew()
 
     async def _measure(self) -> None:
         """Show the report's figures as metrics, from when the history was read."""
@@ -320,8 +238,76 @@ class Live:
             self._metrics.figures((await self._board.current())["models"])
             await asyncio.sleep(FIGURE_SECONDS)
 
+    async def _begin(self) -> Board:
+        """The report as it was read again, or last written down; else an empty one."""
+        if (board := self._recounted) is not None:
+            await self._stop_recounting()
+            return board
+        board = self._new_board()
+        state = await self._snapshots.read()
+        if state is None:
+            return board
+        try:
+            await asyncio.to_thread(board.restore, state.board)
+            if not self._counted:
+                await self._alarms.restore(state.alarms_state())
+        except ValueError as error:
+            logger.warning("gateway.snapshot_unread", error=repr(error))
+            return self._new_board()
+        self._counted = max(self._counted, board.sequence)
+        self.position = max(self.position, board.sequence)
+        if self._recounting is None and self._erased.since(board.begun - SKEW_SECONDS):
+            self._recounting = SupervisedTask("gateway-recount", self._recount)
+            self._recounting.start()
+        logger.info("gateway.snapshot", sequence=board.sequence, erased_since=self._recounting is not None)
+        return board
+
+    async def _recount(self) -> None:
+        """Read all outcomes again, beside the report that counts some which were erased since."""
+        board = self._new_board()
+        async with contextlib.aclosing(self._follow(1)) as following:
+            async for batch in following:
+                for read in batch.messages:
+                    board.add(read.sequence, read.subject, _decode(read))
+                if batch.pending == 0:
+                    self._recounted = board
+                    break
+        # Of another stream the counting finds that too, and takes what there is.
+        await asyncio.get_running_loop().create_future()
+
+    async def _stop_recounting(self) -> None:
+        recounting, self._recounting, self._recounted = self._recounting, None, None
+        if recounting is not None:
+            await recounting.stop()
+
+    async def _keep(self) -> None:
+        """Write the report down, now and then."""
+        while True:
+            await asyncio.sleep(self._every)
+            await self.write_snapshot(self._every / 2)
+
+    async def write_snapshot(self, seconds: float = 0.0) -> bool:
+        """Write the report down, unless a gateway has done so in so many seconds; whether it is written."""
+        if not self._caught_up.is_set() or not await self._snapshots.wanted(self._counted, seconds):
+            return False
+        sequence = 0
+
+        def captured(board: BoardState) -> Callable[[], bytes] | None:
+            nonlocal sequence
+            if board.sequence != self._counted or self._alarms.waiting:
+                return None
+            sequence = board.sequence
+            # Encoded at once: alarms take outcomes while the thread works.
+            alarms = msgspec.Raw(msgspec.msgpack.encode(self._alarms.alarms.state()))
+            return partial(packed, State(board, alarms))
+
+        data = await self._board.written(captured)
+        # What was charged to budgets up to there must be written first: nobody reads it again.
+        return bool(data) and await self._budgets.settled() and await self._snapshots.write(sequence, data)
+
     async def _begin_anew(self) -> None:
         await self._stop_ahead()
+        await self._stop_recounting()
         self.position = self._counted = 0
         self._alarms.reset()
         for watcher in self.watchers:
@@ -378,15 +364,6 @@ class Live:
         if problem and not self._unread:
             logger.warning("gateway.live", problem=problem)
         self._unread = problem
-
-
-def _frame(item: Shown | Missed | Heartbeat) -> bytes:
-    match item:
-        case Shown():
-            return b"id: %d\nevent: outcome\ndata: %b\n\n" % (item.sequence, item.data)
-        case Missed():
-            return b'event: missed\ndata: {"count":%d,"since":%d}\n\n' % (item.count, item.after)
-    return b": heartbeat\n\n"
 
 
 def _decode(read: Read) -> ResponseScored | None:

@@ -176,6 +176,9 @@ class GatewaySettings(Section):
     this machine and addresses in digits need not be there, and `*` is every name.
     `tokens_file`, for both doors, has a line `TENANT TOKEN` for each token, with `*` for the tenant of one
     that is good for all; empty: nobody is asked who they are.
+    The live report is written down every `snapshot_every` seconds: a gateway that starts goes on from there.
+    Told to stop, a gateway says so by `/readyz` and serves on for `drain_delay` seconds, in which load
+    balancers take it out.
     """
 
     host: str = "127.0.0.1"
@@ -183,6 +186,7 @@ class GatewaySettings(Section):
     grpc_port: Annotated[int, Field(ge=-1, le=65535)] = -1
     hosts: Hosts = ()
     tokens_file: str = ""
+    snapshot_every: Positive = 300.0
     drain_delay: Annotated[float, Field(ge=0, le=600)] = 0.0
     http: HttpSettings = HttpSettings()
     grpc: GrpcSettings = GrpcSettings()

@@ -15,7 +15,7 @@ from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseRecorded, digest
-from groundwatch.runtime.delivery.streams import follow_stream, read_stream
+from groundwatch.runtime.delivery.streams import Read, follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import TOMBSTONES_BUCKET
@@ -102,6 +102,7 @@ class Erased:
         self._js = js
         self._on_image = on_image
         self._names: set[str] = set()
+        self._latest = 0.0
         self._confirmed = 0.0
         self._fault = ""
         self._tried = asyncio.Event()
@@ -126,6 +127,11 @@ class Erased:
         since = f" since {CURRENT_SECONDS:g} s or more" if self._confirmed else ""
         return f"tombstones are not known{since}: {why}"
 
+    def since(self, moment: float) -> bool:
+        """Whether a response or a tenant was erased after this moment, in seconds since the epoch, or nobody
+        knows."""
+        return bool(self.problem) or self._latest >= moment
+
     def why(self, response: ResponseRecorded) -> str:
         """Why a response must not be recorded; empty when nothing speaks against it."""
         if not self._names:
@@ -149,13 +155,14 @@ class Erased:
             names: set[str] = set()
             async for batch in follow_stream(self._js, STREAM, subjects=(SUBJECTS,), on_fault=self._on_fault):
                 for read in batch.messages:
-                    self._take(names, read.subject, read.data)
+                    self._take(names, read)
                 if batch.pending == 0:
                     self._names, self._confirmed = names, time.monotonic()
                     self._tried.set()
             logger.warning("tombstones.another_stream", meaning="the bucket was made anew; it is read again")
 
-    def _take(self, names: set[str], subject: str, data: bytes) -> None:
+    def _take(self, names: set[str], read: Read) -> None:
+        subject, data = read.subject, read.data
         name = subject.rpartition(".")[2]
         if not data:
             # What marks the removal of a key has no data.
@@ -167,6 +174,9 @@ class Erased:
         except UNDECODED as error:
             logger.warning("tombstones.unreadable", subject=subject, error=str(error))
             return
+        if stone.kind in ("response", "tenant"):
+            # When it was written for the last time, which is when the erasure had come to its end.
+            self._latest = max(self._latest, read.time)
         for sha256 in stone.images:
             self._on_image(sha256)
 
