@@ -17,7 +17,7 @@ from typing import Any
 
 CHILD = """
 import json, resource, sys, time
-from groundwatch.archive import archive as module
+from groundwatch.archive import table as module
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.rows import Row
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseScored
@@ -55,7 +55,7 @@ if what == "write":
     archive = Archive(folder)
     for first in range(1, outcomes + 1, together):
         last = min(first + together, outcomes + 1)
-        archive.add([row(number) for number in range(first, last)], stream=1, position=last - 1)
+        archive.add([row(number) for number in range(first, last)], created=1, position=last - 1)
 else:
     module.SETTLED_SECONDS = -1.0
     Archive(folder, file_bytes=2**40).maintain()

@@ -99,7 +99,7 @@ def generate(archive: Archive, outcomes: int, days: int) -> None:
             first, end = number * each, min((number + 1) * each, outcomes)
             if first < end:
                 day = FIRST + timedelta(days=number)
-                change.write(_day(random, day, first, end), day)
+                change.write(_day(random, day, first, end), {"day": day.isoformat()})
         return True
 
     archive.change(draft)

@@ -15,12 +15,19 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from groundwatch.errors import UNDECODED
+
 LIVE = "live"
 """The run that live traffic belongs to; a replay has a name of its own."""
+
+DEFAULT_TENANT = "default"
+
+_NESTED = ("response", "extracted")
+"""Fields in which an event carries the one that it came of."""
 
 
 class Label(StrEnum):
@@ -170,7 +177,7 @@ class ResponseRecorded(Event, frozen=True, kw_only=True):
     id: str
     model: str
     answer: str
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     prompt: str = ""
     images: tuple[str, ...] = ()
     reference: Reference | None = None
@@ -348,7 +355,7 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     model: str
     protocol: str
     outcome: OutcomeKind
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     run: str = LIVE
     score: float | None = None
     values: dict[str, float] = {}
@@ -394,7 +401,7 @@ class AlarmRaised(Event, frozen=True, kw_only=True):
     raised_at: float = 0.0
     raised_response: int = 0
     response_id: str = ""
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     run: str = LIVE
     fingerprint: str = ""
     responses: int = 0
@@ -419,6 +426,21 @@ def digest(*parts: str) -> str:
 def response_key(tenant: str, response_id: str) -> str:
     """Name a response inside subjects: 32 hex digits, safe whatever characters the id has."""
     return digest(tenant, response_id)[:32]
+
+
+def tenant_of(data: bytes) -> str | None:
+    """The tenant that an event of any kind names; None for bytes that are no event."""
+    try:
+        found: Any = msgspec.json.decode(data)
+    except UNDECODED:
+        return None
+    while isinstance(found, dict):
+        inner = next((found[name] for name in _NESTED if isinstance(found.get(name), dict)), None)
+        if inner is None:
+            tenant = found.get("tenant", DEFAULT_TENANT)
+            return tenant if isinstance(tenant, str) else None
+        found = inner
+    return None
 
 
 @lru_cache(maxsize=1_024)

@@ -117,7 +117,7 @@ def rows(first: int, end: int) -> list[Row]:
 
 def add(archive: Archive, several: Sequence[Row]) -> None:
     """Write them, up to the last one."""
-    archive.add(several, stream=STREAM, position=several[-1].sequence)
+    archive.add(several, created=STREAM, position=several[-1].sequence)
 
 
 @pytest.fixture(scope="session")

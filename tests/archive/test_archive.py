@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -16,10 +17,12 @@ from tests.support.breakdown import break_down_events
 
 from groundwatch.archive import archive as module
 from groundwatch.archive import rows as schema
-from groundwatch.archive.archive import Archive, Erasure, convert
+from groundwatch.archive import table as table_module
+from groundwatch.archive.archive import Archive, convert
 from groundwatch.archive.query import Session, break_down
 from groundwatch.archive.rows import CLAIMS, OUTCOMES, Row, to_table
 from groundwatch.archive.store import Change, Store
+from groundwatch.archive.table import Erasure
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.events import Drawn
 
@@ -47,8 +50,8 @@ def named_files(archive: Archive) -> set[str]:
 def test_rows_go_in_once(open_archive: Opener):
     several = rows(1, 30)
     archive = open_archive()
-    first = archive.add(several[:10], stream=STREAM, position=10)
-    assert (first.outcomes, first.claims) == (10, len(claims_of(several[:10])))
+    first = archive.add(several[:10], created=STREAM, position=10)
+    assert first.counts == {OUTCOMES: 10, CLAIMS: len(claims_of(several[:10]))}
     # The same again, and a batch that begins with what is there.
     add(archive, several[:10])
     add(open_archive(), several)
@@ -112,7 +115,7 @@ def test_an_outcome_takes_the_place_of_the_one_it_supersedes(open_archive: Opene
 def test_a_new_stream_counts_from_one_again(open_archive: Opener):
     archive = open_archive()
     add(archive, rows(1, 5))
-    archive.add([row(9, sequence=1)], stream=STREAM + 1, position=1)
+    archive.add([row(9, sequence=1)], created=STREAM + 1, position=1)
     assert sequences(open_archive()) == [1, 1, 2, 3, 4]
     state = open_archive().snapshot()
     assert (state.position(STREAM), state.position(STREAM + 1)) == (4, 1)
@@ -121,7 +124,7 @@ def test_a_new_stream_counts_from_one_again(open_archive: Opener):
 def test_a_value_without_a_place_keeps_no_other_out(open_archive: Opener):
     archive = open_archive()
     several = [row(1), row(2, answer_words=2**70), row(3)]
-    assert archive.add(several, stream=STREAM, position=3).unreadable == (2,)
+    assert archive.add(several, created=STREAM, position=3).unreadable == (2,)
     assert sequences(open_archive()) == [1, 3]
 
 
@@ -138,17 +141,14 @@ def test_small_files_become_one(open_archive: Opener, monkeypatch: pytest.Monkey
     assert sequences(open_archive(), CLAIMS) == claims_of(rows(1, 9))
     assert archive.snapshot().position(STREAM) == 8
     assert data_files(archive) > named_files(archive)
-    monkeypatch.setattr(module, "GRACE_HOURS", 0)
-    monkeypatch.setattr(module, "VACUUM_SECONDS", -1.0)
-    DeltaTable(archive.store.address, storage_options=archive.store.options).alter.set_table_properties(
-        {"delta.deletedFileRetentionDuration": "interval 0 hours"}
-    )
+    monkeypatch.setattr(table_module, "GRACE_HOURS", 0)
+    monkeypatch.setattr(table_module, "VACUUM_SECONDS", -1.0)
     archive.maintain()
     assert data_files(archive) == named_files(archive)
 
 
 def test_a_day_that_is_over_is_merged(open_archive: Opener, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(table_module, "SETTLED_SECONDS", -1.0)
     archive = open_archive()
     add(archive, rows(1, 3))
     add(archive, rows(3, 6))
@@ -161,8 +161,8 @@ def test_a_new_column_has_its_default_in_old_files(open_archive: Opener, monkeyp
     archive = open_archive(merge_files=2)
     add(archive, rows(1, 3))
     grown = schema.SCHEMA.append(pa.field("region", pa.string())).append(pa.field("height", pa.float64()))
-    for place in ("store", "query"):
-        monkeypatch.setattr(f"groundwatch.archive.{place}.SCHEMA", grown)
+    monkeypatch.setattr(Archive, "spec", msgspec.structs.replace(schema.OUTCOMES_TABLE, schema=grown))
+    monkeypatch.setattr("groundwatch.archive.query.SCHEMA", grown)
     monkeypatch.setitem(schema.DEFAULTS, "region", "it's everywhere")
     monkeypatch.setitem(schema.DEFAULTS, "height", None)
 
@@ -192,7 +192,8 @@ def test_an_archive_of_before_there_were_boxes_reads_on(
     archive = open_archive(merge_files=2)
     at = schema.SCHEMA.get_field_index("boxes")
     with monkeypatch.context() as older:
-        older.setattr("groundwatch.archive.store.SCHEMA", schema.SCHEMA.remove(at))
+        smaller = msgspec.structs.replace(schema.OUTCOMES_TABLE, schema=schema.SCHEMA.remove(at))
+        older.setattr(Archive, "spec", smaller)
         older.setattr(
             "groundwatch.archive.archive.to_table", lambda *given: to_table(*given).remove_column(at)
         )
@@ -219,7 +220,7 @@ def test_erased_rows_leave_no_byte(open_archive: Opener):
     archive.maintain()
     needle = [several[7].event.id.encode(), several[7].key.encode()]
     assert archive.store.search(needle)
-    assert archive.erase(Erasure(keys=(several[7].key,), stream=STREAM, until=99)) == 1
+    assert archive.erase(Erasure(keys=(several[7].key,), until={STREAM: 99})) == 1
     assert archive.store.search(needle) == []
     assert data_files(archive) == named_files(archive)
     assert sequences(open_archive()) == [one for one in range(1, 20) if one != 8]
@@ -238,7 +239,7 @@ def test_no_text_of_an_outcome_is_in_the_log(tmp_path: Path):
     for number in range(1, 20):
         add(archive, [row(number)])
     archive.maintain()
-    archive.erase(Erasure(keys=(row(3).key,), stream=STREAM, until=99))
+    archive.erase(Erasure(keys=(row(3).key,), until={STREAM: 99}))
     archive.erase(Erasure(tenant="tenant-0"))
     DeltaTable(archive.store.address).create_checkpoint()
     log = sorted((tmp_path / "archive" / "_delta_log").iterdir())
@@ -259,14 +260,14 @@ def test_the_position_outlives_the_log(tmp_path: Path):
     assert again.begin().position(STREAM) == 8
     add(again, rows(1, 11))
     assert sequences(again) == list(range(1, 11))
-    assert again.erase(Erasure(keys=(row(3).key,), stream=STREAM, until=20)) == 1
+    assert again.erase(Erasure(keys=(row(3).key,), until={STREAM: 20})) == 1
     assert again.store.search([row(3).event.id.encode()]) == []
 
 
 def test_an_erasure_reaches_what_the_writer_still_holds(open_archive: Opener):
     writer, several = open_archive(), rows(1, 10)
     add(writer, several[:3])
-    open_archive().erase(Erasure(keys=(several[6].key,), stream=STREAM, until=8))
+    open_archive().erase(Erasure(keys=(several[6].key,), until={STREAM: 8}))
     add(writer, several[3:5])
     add(writer, several[5:])
     assert sequences(open_archive()) == [1, 2, 3, 4, 5, 6, 8, 9]
@@ -279,7 +280,7 @@ def test_an_erasure_that_comes_while_the_writer_writes(open_archive: Opener, mon
     """Its files are named by no state and may be deleted: then the writer writes them anew."""
     writer, several = open_archive(), rows(1, 10)
     add(writer, several[:3])
-    commit, gone = Change.commit, Erasure(keys=(several[6].key, several[1].key), stream=STREAM, until=9)
+    commit, gone = Change.commit, Erasure(keys=(several[6].key, several[1].key), until={STREAM: 9})
 
     def erase_first(self: Change) -> None:
         if self._store is writer.store and self.base.version < 2:
@@ -328,7 +329,7 @@ def test_whoever_dies_wherever_the_next_one_completes_it(tmp_path: Path, monkeyp
         for end in (7, 12):
             if end > come:
                 archive.add(
-                    [one for one in several if come < one.sequence <= end], stream=STREAM, position=end
+                    [one for one in several if come < one.sequence <= end], created=STREAM, position=end
                 )
         archive.maintain()
         archive.erase(Erasure(keys=(gone.key,)))

@@ -88,7 +88,7 @@ def test_files_of_other_days_are_not_opened(archive, tmp_path):
 
 
 def test_one_run_alone(archive):
-    archive.add([row(61, run="replay/7")], stream=STREAM, position=61)
+    archive.add([row(61, run="replay/7")], created=STREAM, position=61)
     with Session(archive.snapshot(), run="replay/7") as session:
         assert session.ask("SELECT sequence FROM outcomes").rows == [[61]]
 
@@ -140,6 +140,6 @@ def test_scores_that_are_equal_are_so_in_both(tmp_path):
 
 
 def test_rows_of_other_streams_are_others(archive):
-    archive.add([row(1, sequence=1)], stream=STREAM + 5, position=1)
+    archive.add([row(1, sequence=1)], created=STREAM + 5, position=1)
     with Session(archive.snapshot()) as session:
         assert session.ask("SELECT count(*) FROM outcomes WHERE sequence = 1").rows == [[2]]

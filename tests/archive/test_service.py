@@ -11,12 +11,13 @@ from tests.archive.conftest import outcome
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.place import placed
 from groundwatch.archive.query import Session
-from groundwatch.archive.rows import position_of, rows_after
+from groundwatch.archive.rows import rows_after
 from groundwatch.archive.service import ArchiveService
 from groundwatch.errors import SettingsError
 from groundwatch.events import OutcomeKind
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
 from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, subject_of
@@ -33,8 +34,8 @@ def settings(tmp_path, **changes) -> Settings:
 async def until(archive: Archive, bus) -> None:
     async with asyncio.timeout(60):
         while True:
-            at = await position_of(bus)
-            if at.last and archive.snapshot().position(at.stream) >= at.last:
+            at = await position_of(bus.js, OUTCOMES)
+            if at.last and archive.snapshot().position(at.created) >= at.last:
                 return
             await asyncio.sleep(0.05)
 
@@ -78,9 +79,9 @@ async def test_a_retried_dead_letter_replaces_its_outcome(bus, tmp_path):
     # A query sees it before the archive has it.
     from groundwatch.archive.query import Tail
 
-    at = await position_of(bus)
+    at = await position_of(bus.js, OUTCOMES)
     tail = Tail(tmp_path, ("version",))
-    await tail.read(rows_after(bus, at, archive.snapshot().position(at.stream)))
+    await tail.read(rows_after(bus, at, archive.snapshot().position(at.created)))
     with Session(archive.snapshot(), tail) as session:
         assert session.ask("SELECT response_id, outcome FROM outcomes ORDER BY ALL").rows == [
             ["response-3", "scored"],

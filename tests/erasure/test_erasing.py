@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from groundwatch.archive.archive import Archive
-from groundwatch.archive.rows import position_of, row_of
+from groundwatch.archive.rows import row_of
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import (
@@ -31,7 +31,7 @@ from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.stores import tombstones
@@ -124,9 +124,9 @@ def stores(nats_server: NatsServer, tmp_path: Path) -> Stores:
 
 
 async def archived(bus: Bus, archive: Archive) -> None:
-    at = await position_of(bus)
-    rows = [row_of(read, at.stream) async for read in read_stream(bus.js, OUTCOMES)]
-    archive.add(rows, stream=at.stream, position=at.last)
+    at = await position_of(bus.js, OUTCOMES)
+    rows = [row_of(read, at.created) async for read in read_stream(bus.js, OUTCOMES)]
+    archive.add(rows, created=at.created, position=at.last)
 
 
 async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None, stores: Stores, tmp_path):

@@ -17,11 +17,11 @@ from tests.archive.conftest import DAY, outcome
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.query import Session
-from groundwatch.archive.rows import position_of, row_of
+from groundwatch.archive.rows import row_of
 from groundwatch.archive.service import ArchiveService
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.settings import ArchiveSettings, RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
@@ -54,19 +54,19 @@ async def settled(bus: Bus, archive: Archive) -> None:
     """Wait until the archive has come to the end of the stream."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        at = await position_of(bus)
-        if archive.snapshot().position(at.stream) >= at.last:
+        at = await position_of(bus.js, OUTCOMES)
+        if archive.snapshot().position(at.created) >= at.last:
             return
-        assert time.monotonic() < deadline, f"{archive.snapshot().position(at.stream)} of {at.last}"
+        assert time.monotonic() < deadline, f"{archive.snapshot().position(at.created)} of {at.last}"
         await asyncio.sleep(0.1)
 
 
 async def archived_as_streamed(bus: Bus, archive: Archive) -> int:
     """Every outcome of the stream is in the archive once, with all of its claims. How many there are."""
-    at = await position_of(bus)
+    at = await position_of(bus.js, OUTCOMES)
     wanted, claims = [], []
     async for read in read_stream(bus.js, OUTCOMES):
-        row = row_of(read, at.stream)
+        row = row_of(read, at.created)
         wanted.append([row.sequence, row.event.id, row.event.outcome.value, row.event.score])
         claims += [
             [row.sequence, number, claim.text, claim.decision.value, claim.probability]
@@ -173,8 +173,8 @@ async def test_on_a_full_disk_the_stream_keeps_what_waits(bus, small_disk):
             assert time.monotonic() < deadline, service.problems()
             await asyncio.sleep(0.05)
         assert "No space left on device" in " ".join(service.problems())
-        at = await position_of(bus)
-        assert archive.snapshot().position(at.stream) < at.last
+        at = await position_of(bus.js, OUTCOMES)
+        assert archive.snapshot().position(at.created) < at.last
         ballast.unlink()
         await settled(bus, archive)
         assert await archived_as_streamed(bus, archive) == 3_000

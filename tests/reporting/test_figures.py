@@ -216,7 +216,7 @@ def test_report_archive_and_offline_command_say_the_same(protocol: str, tmp_path
     for number, (_, outcome) in enumerate(judged, start=1):
         report.add(outcome)
         rows.append(Row(event=outcome, key=outcome.key, stream=1, sequence=number))
-    archive.add(rows, stream=1, position=len(rows))
+    archive.add(rows, created=1, position=len(rows))
     (row,) = (one for one in report.models() if one.scored)
     told = {one.name: one for one in row.figures}
     assert {name: one.value and one.value.value for name, one in told.items()} == {

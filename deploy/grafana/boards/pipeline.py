@@ -283,9 +283,9 @@ def _archive(made: dashboard.Dashboard) -> None:
     made.with_panel(
         lines(
             "Not archived yet",
-            "Outcomes in the stream that the archive has not come to. Over a day of them, it is away or "
-            "cannot write: what leaves the stream before is missing.",
-            [Query("max(groundwatch_archive_lag)", "outcomes")],
+            "Events in each stream that the archive has not come to. Over a day of them, it is away or "
+            "cannot write.",
+            [Query("max by (stream) (groundwatch_archive_lag)", "{{stream}}")],
             width=7,
             decimals=0,
         )
@@ -307,7 +307,7 @@ def _archive(made: dashboard.Dashboard) -> None:
         lines(
             "Size of the archive",
             "Bytes of its files.",
-            [Query("max(groundwatch_archive_bytes)", "files")],
+            [Query("max by (table) (groundwatch_archive_bytes)", "{{table}}")],
             unit="bytes",
             width=7,
         )

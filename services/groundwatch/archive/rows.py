@@ -17,11 +17,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from groundwatch.archive.tables import TableSpec
 from groundwatch.errors import UNDECODED
 from groundwatch.events import Decision, OutcomeKind, ResponseScored, Usage
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.streams import Position, Read, read_stream
 from groundwatch.statistics.sampling import weight
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, parse_subject, run_subjects
 from groundwatch.topology import OUTCOMES as OUTCOME_STREAM
@@ -89,6 +90,10 @@ SCHEMA: pa.Schema = pa.schema([*_SHARED, *_OWN, (CLAIMS, _CLAIMS)])
 settings name; `fingerprint` names the set of judges; `weight` is how many responses an outcome stands for: it
 was to be judged with the probability `drawn`."""
 
+OUTCOMES_TABLE = TableSpec(
+    name=OUTCOMES, folder="", schema=SCHEMA, partition=("day",), created="stream", batch=4_096
+)
+
 SHARED = tuple(name for name, _ in _SHARED)
 """Columns that the table of claims has too."""
 
@@ -111,6 +116,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     stored_at: float = 0.0
     supersedes: int = 0
+
+    @property
+    def created(self) -> int:
+        return self.stream
+
+    @property
+    def run(self) -> str:
+        return self.event.run
 
     @property
     def day(self) -> date:
@@ -232,24 +245,6 @@ def _micros(seconds: float) -> int | None:
 _DECODER = msgspec.json.Decoder(ResponseScored)
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the outcome stream stands: `stream` names it by when it was created, µs since the epoch.
-
-    A stream that was made anew counts from 1 again, and its sequences are not those of the old one.
-    """
-
-    stream: int
-    first: int
-    last: int
-
-
-async def position_of(bus: Bus) -> Position:
-    """Look at the stream. Raises what NATS raises."""
-    info = await bus.js.stream_info(OUTCOME_STREAM)
-    stream = round(info.created.timestamp() * 1e6) if info.created is not None else 0
-    return Position(stream=stream, first=info.state.first_seq, last=info.state.last_seq)
-
-
 def row_of(read: Read, stream: int) -> Row:
     """The outcome of a message, in the run and under the key that its subject says.
 
@@ -287,6 +282,6 @@ async def rows_after(
     )
     async for read in reading:
         try:
-            yield row_of(read, at.stream)
+            yield row_of(read, at.created)
         except UNDECODED as error:
             on_unreadable(read, error)

@@ -1,4 +1,4 @@
-"""Where the archive lies: the files below its table, in a folder or an object store, its state, and a
+"""Where a table of the archive lies: the files below it, in a folder or an object store, its state, and a
 transaction in the making."""
 
 import errno
@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -22,20 +23,21 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from groundwatch.archive.place import Place, place
-from groundwatch.archive.rows import SCHEMA, Row
+from groundwatch.archive.tables import Row, TableSpec
 from groundwatch.errors import UsageError
 from groundwatch.events import digest
 from groundwatch.runtime.security.private_files import make_folders
+from groundwatch.topology import OUTCOMES
 
-BATCH = 4_096
-"""Rows that are held in memory while files are rewritten or searched."""
+SEARCHED = 256
+"""Rows that are held in memory while a file is searched."""
 
 
 class Store:
-    """Where an archive lies. Raises `SettingsError` for an address that cannot be."""
+    """Where a table lies, or all of an archive. Raises `SettingsError` for an address that cannot be."""
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        found = place(url, options)
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, folder: str = "") -> None:
+        found = place(f"{url.rstrip('/')}/{folder}" if folder else url, options)
         self.url = found.shown
         """The address as it may be shown."""
         self.address, self.options = found.url, found.options
@@ -51,11 +53,23 @@ class Store:
 
     def names(self, folder: str = "") -> list[str]:
         """Every file below a folder, in order."""
+        return sorted(file.path.lstrip("/") for file in self.infos(folder))
+
+    def infos(self, folder: str = "") -> list[pafs.FileInfo]:
+        """Every file below a folder, with its size and age."""
+        found = self._entries(folder, recursive=True)
+        return [file for file in found if file.type == pafs.FileType.File]
+
+    def folders(self) -> list[str]:
+        """The folders that lie here; nothing below them is looked at."""
+        found = self._entries("", recursive=False)
+        return sorted(one.path.strip("/") for one in found if one.type == pafs.FileType.Directory)
+
+    def _entries(self, folder: str, *, recursive: bool) -> list[pafs.FileInfo]:
         if self.folder is not None and not self.folder.is_dir():
             return []
-        selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
-        files = self.files.get_file_info(selector)
-        return sorted(file.path.lstrip("/") for file in files if file.type == pafs.FileType.File)
+        selector = pafs.FileSelector(folder, recursive=recursive, allow_not_found=True)
+        return list(self.files.get_file_info(selector))
 
     def delete(self, names: Iterable[str]) -> None:
         """Those that are there; what cannot be deleted raises."""
@@ -79,9 +93,12 @@ class Store:
             if not name.endswith(".parquet"):
                 data = file.readall()
                 return any(needle in data for needle in needles)
-            for batch in pq.ParquetFile(file).iter_batches(BATCH):
-                values = msgspec.json.encode([list(row.values()) for row in batch.to_pylist()])
-                if any(needle in values for needle in needles):
+            for batch in pq.ParquetFile(file).iter_batches(SEARCHED):
+                rows = [list(row.values()) for row in batch.to_pylist()]
+                raw = [value for row in rows for value in row if isinstance(value, bytes)]
+                texts = [[value for value in row if not isinstance(value, bytes)] for row in rows]
+                whole = b"\0".join((msgspec.json.encode(texts), *raw))
+                if any(needle in whole for needle in needles):
                     return True
         return False
 
@@ -136,10 +153,14 @@ def _file_system(place: Place) -> pafs.FileSystem:
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A data file of the table. `first` to `last` are sequences of the streams `oldest` to `newest`."""
+    """A data file of the table. `first` to `last` are sequences of the streams `oldest` to `newest`.
+
+    `stream` is the stream's name where files of several lie apart.
+    """
 
     path: str
     day: date
+    stream: str = ""
     rows: int
     bytes: int
     written: float
@@ -148,24 +169,30 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     oldest: int
     newest: int
 
+    @property
+    def partition(self) -> dict[str, str]:
+        """In which part of the table it lies."""
+        return {"day": self.day.isoformat()} | ({"stream": self.stream} if self.stream else {})
 
-class ErasedKeys(msgspec.Struct, frozen=True):
-    """What an erasure wants the writer to leave out, by digests: no key stands in the log."""
+
+class ErasedRows(msgspec.Struct, frozen=True):
+    """What an erasure wants the writer to leave out, by digests: no key and no run stands in the log."""
 
     stream: int
     until: int
     digests: frozenset[str]
 
     def concern(self, row: Row) -> bool:
-        return (
-            row.stream == self.stream and row.sequence <= self.until and key_digest(row.key) in self.digests
-        )
+        if row.created != self.stream or row.sequence > self.until:
+            return False
+        return key_digest(row.key) in self.digests or run_digest(row.run) in self.digests
 
 
 class Snapshot:
-    """One state of the archive, with all its files; an empty one where there is no table yet."""
+    """One state of the table, with all its files; an empty one where there is no table yet."""
 
-    def __init__(self, store: Store, table: DeltaTable | None) -> None:
+    def __init__(self, spec: TableSpec, store: Store, table: DeltaTable | None) -> None:
+        self.spec = spec
         self.store = store
         self.table = table
 
@@ -174,24 +201,28 @@ class Snapshot:
         """Counts up with every change, from 0; -1 without a table."""
         return self.table.version() if self.table is not None else -1
 
-    def position(self, stream: int) -> int:
-        """The last sequence of this stream that the archive has, 0 for none."""
-        return (self.table.transaction_version(application(stream)) or 0) if self.table is not None else 0
+    def position(self, created: int, stream: str = OUTCOMES) -> int:
+        """The last sequence of the stream created then that the table has, 0 for none."""
+        if self.table is None:
+            return 0
+        return self.table.transaction_version(self.spec.application(created, stream)) or 0
 
     def files(self) -> list[File]:
         if self.table is None:
             return []
+        created = self.spec.created
         return [
             File(
                 path=action["path"],
                 day=action["partition.day"],
+                stream=action.get("partition.stream", ""),
                 rows=action["num_records"],
                 bytes=action["size_bytes"],
                 written=action["modification_time"] / 1e3,
                 first=action["min.sequence"],
                 last=action["max.sequence"],
-                oldest=action["min.stream"],
-                newest=action["max.stream"],
+                oldest=action[f"min.{created}"],
+                newest=action[f"max.{created}"],
             )
             for action in pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
         ]
@@ -199,17 +230,13 @@ class Snapshot:
     def dataset(self) -> ds.Dataset | None:
         return self.table.to_pyarrow_dataset(filesystem=self.store.files) if self.table is not None else None
 
-    def erased_since(self, version: int) -> Iterator[ErasedKeys]:
+    def erased_since(self, version: int) -> Iterator[ErasedRows]:
         """What the transactions after this version say must not be written any more."""
         if self.table is not None and self.version > version:
             for commit in self.table.history(self.version - version):
-                if (erased := commit.get("erased")) is not None:
-                    yield msgspec.convert(erased, ErasedKeys)
-
-
-def application(stream: int) -> str:
-    """Whose transactions say how far this stream is archived."""
-    return f"groundwatch-outcomes-{stream}"
+                erased = commit.get("erased", [])
+                # Before there was a second table, one stream stood here.
+                yield from msgspec.convert([erased] if isinstance(erased, dict) else erased, list[ErasedRows])
 
 
 def key_digest(key: str) -> str:
@@ -217,15 +244,17 @@ def key_digest(key: str) -> str:
     return digest("archive", key)[:32]
 
 
-PARTITION = ["day"]
-STATISTICS = ("sequence", "stream")
-CONFIGURATION: dict[str, str | None] = {
-    "delta.dataSkippingStatsColumns": ",".join(STATISTICS),
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-}
+@lru_cache(maxsize=256)
+def run_digest(run: str) -> str:
+    """What the log says in place of a run's name."""
+    return digest("archive", "run", run)[:32]
+
 
 ROW_GROUP = 16_384
-"""Outcomes of a row group: as many as are held in memory, with their claims, while a file is written."""
+"""Rows of a row group at most: as many as are held in memory while a file is written."""
+
+GROUP_BYTES = 16 * 1024 * 1024
+"""A group of large rows ends earlier."""
 
 
 class Change:
@@ -244,11 +273,14 @@ class Change:
         """An application transaction of Delta Lake, such as how far a stream is archived."""
         self._transactions.append(Transaction(name, version))
 
-    def write(self, rows: pa.Table | pa.RecordBatchReader, day: date, *, fresh: bool = True) -> None:
-        """Write one file of a day, durably. `fresh` rows are new to the table."""
+    def write(
+        self, rows: pa.Table | pa.RecordBatchReader, partition: Mapping[str, str], *, fresh: bool = True
+    ) -> None:
+        """Write one file of a part of the table, durably. `fresh` rows are new to the table."""
+        spec = self.base.spec
         if isinstance(rows, pa.Table):
-            rows = rows.drop_columns(PARTITION).to_reader(BATCH)
-        store, folder = self._store, f"day={day.isoformat()}"
+            rows = rows.drop_columns(list(spec.partition)).to_reader(spec.batch)
+        store, folder = self._store, spec.folder_of(partition)
         path = f"{folder}/{secrets.token_hex(16)}.parquet"
         # So that it is known even if it gets no further.
         self._adds.append(AddAction(path, 0, {}, 0, fresh, ""))
@@ -264,10 +296,10 @@ class Change:
         self._adds[-1] = AddAction(
             path=path,
             size=size,
-            partition_values={"day": day.isoformat()},
+            partition_values=dict(partition),
             modification_time=round(time.time() * 1e3),
             data_change=fresh,
-            stats=msgspec.json.encode(_statistics(metadata)).decode(),
+            stats=msgspec.json.encode(_statistics(metadata, spec.statistics)).decode(),
         )
         store.sync([path])
 
@@ -278,7 +310,7 @@ class Change:
                 data_change,
                 round(time.time() * 1e3),
                 size=file.bytes,
-                partition_values={"day": file.day.isoformat()},
+                partition_values=dict(file.partition),
             )
         )
 
@@ -291,12 +323,14 @@ class Change:
                 count += unwanted_rows
                 self.remove(file)
                 if unwanted_rows < file.rows:
-                    self.write(_reader(data, ~unwanted), file.day)
+                    # Where a value is missing it is not known to be unwanted.
+                    wanted = ~pc.coalesce(unwanted, pa.scalar(False))
+                    self.write(self._reader(data, wanted), file.partition)
         return count
 
     def merge(self, files: Sequence[File]) -> None:
         in_order = sorted(files, key=lambda file: (file.oldest, file.first))
-        self.write(_reader(self._read(in_order)), files[0].day, fresh=False)
+        self.write(self._reader(self._read(in_order)), files[0].partition, fresh=False)
         for file in files:
             self.remove(file, data_change=False)
 
@@ -305,14 +339,15 @@ class Change:
         table = self.base.table or self._create()
         with plain_errors():
             names = {field.name for field in table.schema().fields}
-            if missing := [field for field in Schema.from_arrow(SCHEMA).fields if field.name not in names]:
+            wanted = Schema.from_arrow(self.base.spec.schema).fields
+            if missing := [field for field in wanted if field.name not in names]:
                 table.alter.add_columns(missing, commit_properties=CommitProperties(max_commit_retries=0))
             version = table.version() + 1
             table.create_write_transaction(
                 [*self._adds, *self._removes],
                 "append",
                 table.schema(),
-                PARTITION,
+                list(self.base.spec.partition),
                 commit_properties=CommitProperties(
                     custom_metadata=self.metadata or None,
                     max_commit_retries=0,
@@ -335,9 +370,12 @@ class Change:
             try:
                 return DeltaTable.create(
                     self._store.address,
-                    Schema.from_arrow(SCHEMA),
-                    partition_by=PARTITION,
-                    configuration=CONFIGURATION,
+                    Schema.from_arrow(self.base.spec.schema),
+                    partition_by=list(self.base.spec.partition),
+                    configuration={
+                        "delta.dataSkippingStatsColumns": ",".join(self.base.spec.statistics),
+                        "delta.deletedFileRetentionDuration": "interval 1 hours",
+                    },
                     storage_options=self._store.options,
                 )
             except DeltaError as error:
@@ -351,17 +389,20 @@ class Change:
         columns = pa.schema(self.base.table.schema().to_arrow())
         return ds.dataset(
             [file.path for file in files],
-            schema=pa.schema([field for field in columns if field.name not in PARTITION]),
+            schema=pa.schema([field for field in columns if field.name not in self.base.spec.partition]),
             filesystem=self._store.files,
             format="parquet",
         )
 
-
-def _reader(data: ds.Dataset, wanted: pc.Expression | None = None) -> pa.RecordBatchReader:
-    """Nothing is read ahead: else memory would grow with the number of files."""
-    return data.scanner(
-        filter=wanted, batch_size=BATCH, batch_readahead=0, fragment_readahead=0, use_threads=False
-    ).to_reader()
+    def _reader(self, data: ds.Dataset, wanted: pc.Expression | None = None) -> pa.RecordBatchReader:
+        """Nothing is read ahead: else memory would grow with the number of files."""
+        return data.scanner(
+            filter=wanted,
+            batch_size=self.base.spec.batch,
+            batch_readahead=0,
+            fragment_readahead=0,
+            use_threads=False,
+        ).to_reader()
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -369,16 +410,16 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(map(len, held)) >= ROW_GROUP:
+        if sum(map(len, held)) >= ROW_GROUP or sum(one.nbytes for one in held) >= GROUP_BYTES:
             yield pa.Table.from_batches(held)
             held = []
     if held:
         yield pa.Table.from_batches(held)
 
 
-def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
+def _statistics(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
     """As the log holds them, from a file's own: of numbers alone, so that no text stands in the log."""
-    bounds: dict[str, list[int]] = {name: [] for name in STATISTICS}
+    bounds: dict[str, list[int]] = {name: [] for name in columns}
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for at in range(group.num_columns):
@@ -389,5 +430,5 @@ def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
         "numRecords": metadata.num_rows,
         "minValues": {name: min(values) for name, values in bounds.items()},
         "maxValues": {name: max(values) for name, values in bounds.items()},
-        "nullCount": dict.fromkeys(STATISTICS, 0),
+        "nullCount": dict.fromkeys(columns, 0),
     }

@@ -21,7 +21,7 @@ from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.replay.files import replacing
 from groundwatch.runtime.settings import Settings
-from groundwatch.system.connecting import history, opened_archive, run
+from groundwatch.system.connecting import history, opened_archive, opened_events, run
 from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:
@@ -67,12 +67,14 @@ def query(
 
 def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
     """What the archive holds and how far it has come."""
-    archive = _archive(settings)
+    archive, events = _archive(settings), opened_events(settings)
+    assert events is not None
     from groundwatch.archive.query import Session
 
     try:
         snapshot = archive.snapshot()
         files = snapshot.files()
+        recorded = events.snapshot().files()
         with Session(snapshot) as session:
             runs, streams = (
                 [row[0] for row in session.ask(f"SELECT DISTINCT {name} FROM outcomes ORDER BY 1").rows]
@@ -82,6 +84,15 @@ def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
         raise UsageError(f"the archive at {archive.url} cannot be read: {error}") from error
     days = sorted({file.day.isoformat() for file in files})
     outcomes, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+    by_stream = {
+        stream: {
+            "events": sum(file.rows for file in recorded if file.stream == stream),
+            "files": sum(file.stream == stream for file in recorded),
+            "bytes": sum(file.bytes for file in recorded if file.stream == stream),
+            "archived_to": max(file.last for file in recorded if file.stream == stream),
+        }
+        for stream in sorted({file.stream for file in recorded})
+    }
     state = {
         "url": archive.url,
         "version": snapshot.version,
@@ -92,6 +103,7 @@ def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
         "last_day": days[-1] if days else None,
         "runs": runs,
         "positions": {str(stream): snapshot.position(stream) for stream in streams},
+        "events": by_stream,
     }
     if as_json:
         print_json(state)
@@ -100,6 +112,9 @@ def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
     say(f"  {outcomes:,} outcomes in {len(files):,} files of {size / 1e6:,.1f} MB")
     if days:
         say(f"  days {days[0]} to {days[-1]}, runs {', '.join(runs)}")
+    for stream, found in by_stream.items():
+        told = f"{found['events']:,} events in {found['files']:,} files of {found['bytes'] / 1e6:,.1f} MB"
+        say(f"  {stream}: {told}, the last one at {found['archived_to']:,}")
 
 
 def archive_convert(

@@ -35,18 +35,17 @@ from groundwatch.erasure.finding import (
     prove,
     slices,
     still_named,
-    tenant_of,
     texts_of,
 )
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import ResponseRecorded
+from groundwatch.events import ResponseRecorded, tenant_of
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
-from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
+from groundwatch.topology import ARCHIVED, CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
 
 PAUSE = 0.2
 SAMPLE = 500
@@ -290,19 +289,23 @@ async def drop_from_archive(
 ) -> int:
     """Remove all rows of these responses, or of a tenant, and have the archive leave out what it has yet to
     write of them; how many rows that were."""
-    if stores.archive is None:
+    if stores.archive is None or stores.events is None:
         return 0
-    from groundwatch.archive.archive import Erasure as Order
+    from groundwatch.archive.table import Erasure as Order
 
-    archive = stores.archive
-    info = await js.stream_info(OUTCOMES)
-    stream = round(info.created.timestamp() * 1e6) if info.created is not None else 0
-    until = max(last, info.state.last_seq)
-    orders = [Order(keys=tuple(sorted(keys)), stream=stream, until=until)]
+    until = {}
+    for stream in ARCHIVED:
+        at = await position_of(js, stream)
+        until[at.created] = max(last, at.last) if stream == OUTCOMES else at.last
+    orders = [Order(keys=tuple(sorted(keys)), until=until)]
     if tenant:
         # The tenant's name stays in no order: what is not archived yet is named by its keys.
         orders.append(Order(tenant=tenant))
-    return sum([await asyncio.to_thread(archive.erase, order) for order in orders])
+    removed = 0
+    for table in (stores.archive, stores.events):
+        for order in orders:
+            removed += await asyncio.to_thread(table.erase, order)
+    return removed
 
 
 def _shown(counts: Counter[str]) -> dict[str, int]:

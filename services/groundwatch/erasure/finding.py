@@ -23,7 +23,7 @@ from nats.js import JetStreamContext
 from groundwatch import topology
 from groundwatch.archive.place import SWITCHED_OFF, installed
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import AlarmRaised, response_key
+from groundwatch.events import DEFAULT_TENANT, AlarmRaised, response_key, tenant_of
 from groundwatch.replay.files import ExportReader, Manifest
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.security.connecting import covers
@@ -34,6 +34,7 @@ from groundwatch.topology import BUCKETS, STREAMS
 
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
+    from groundwatch.archive.events import Events
 
 
 OF_A_KEY = {
@@ -50,8 +51,6 @@ NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.INTAKE, topo
 HALVES = f"KV_{topology.HALVES_BUCKET}"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-_NESTED = ("response", "extracted")
-_DEFAULT_TENANT = "default"
 _IMAGES = re.compile(rb'"images":\[((?:"[0-9a-f]{64}",?)+)\]|"image":"([0-9a-f]{64})"')
 
 
@@ -93,7 +92,7 @@ def subject(response: str | None, tenant: str | None, image: str | None) -> Subj
     if response is not None:
         if not response:
             raise UsageError("a response is named by its id, and this one is empty", "response")
-        return Subject(kind="response", response=response, tenant=tenant or _DEFAULT_TENANT)
+        return Subject(kind="response", response=response, tenant=tenant or DEFAULT_TENANT)
     if tenant:
         return Subject(kind="tenant", tenant=tenant)
     raise UsageError(
@@ -132,21 +131,6 @@ def _address(read: Read) -> topology.Address | None:
     """What the subject says, of a dead letter that of its origin. Elsewhere headers are the senders'."""
     headers = {} if read.subject.startswith(f"{topology.PREFIX}.intake.") else read.headers
     return topology.parse_subject(headers.get(topology.HEADER_ORIGIN) or read.subject)
-
-
-def tenant_of(data: bytes) -> str | None:
-    """The tenant that an event of any kind names; None for bytes that are no event."""
-    try:
-        found: Any = msgspec.json.decode(data)
-    except UNDECODED:
-        return None
-    while isinstance(found, dict):
-        inner = next((found[name] for name in _NESTED if isinstance(found.get(name), dict)), None)
-        if inner is None:
-            tenant = found.get("tenant", _DEFAULT_TENANT)
-            return tenant if isinstance(tenant, str) else None
-        found = inner
-    return None
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,6 +255,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     """Where to erase beside the streams. `folder` has the NATS server's files, where they can be read."""
 
     archive: Archive | None = None
+    events: Events | None = None
     folder: Path | None = None
 
     @classmethod
@@ -279,8 +264,13 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
         if settings.url in ("", SWITCHED_OFF) or not installed():
             return cls(folder=folder)
         from groundwatch.archive.archive import Archive
+        from groundwatch.archive.events import Events
 
-        return cls(archive=Archive(settings.url, settings.options), folder=folder)
+        return cls(
+            archive=Archive(settings.url, settings.options),
+            events=Events(settings.url, settings.options),
+            folder=folder,
+        )
 
 
 class Needles(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,16 +22,17 @@ from groundwatch.archive.place import placed, require
 from groundwatch.errors import UNDECODED, OpenedFolderError, SettingsError, UsageError, told_to_user
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import Read
+from groundwatch.runtime.delivery.streams import Read, position_of
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import load
 from groundwatch.runtime.telemetry import logs
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import COMMAND_LINE
+from groundwatch.topology import COMMAND_LINE, OUTCOMES
 
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
+    from groundwatch.archive.events import Events
     from groundwatch.archive.query import Session
 
 
@@ -195,6 +196,16 @@ def opened_archive(settings: Settings) -> Archive | None:
     return Archive(url, settings.archive.options)
 
 
+def opened_events(settings: Settings) -> Events | None:
+    """The table of events of the same archive. Raises `UsageError`."""
+    url = placed(settings, data_dir(settings)).archive.url
+    if not url:
+        return None
+    from groundwatch.archive.events import Events
+
+    return Events(url, settings.archive.options)
+
+
 @asynccontextmanager
 async def history(
     settings: Settings,
@@ -208,7 +219,7 @@ async def history(
     """The archive with what is still only in the stream, open for questions."""
     require()
     from groundwatch.archive.query import Session, Tail
-    from groundwatch.archive.rows import position_of, rows_after
+    from groundwatch.archive.rows import rows_after
 
     archive = None if stream_only else opened_archive(settings)
     if archive_only and archive is None:
@@ -224,8 +235,8 @@ async def history(
         tail = Tail(Path(folder), settings.telemetry.version_tags)
         if not archive_only:
             async with connected(settings) as bus:
-                at = await position_of(bus)
-                position = archived.position(at.stream) if archived is not None else 0
+                at = await position_of(bus.js, OUTCOMES)
+                position = archived.position(at.created) if archived is not None else 0
                 await tail.read(rows_after(bus, at, position, run=run, on_unreadable=_tell))
         with Session(archived, tail, since=_day(since), until=_day(until), run=run) as session:
             yield session

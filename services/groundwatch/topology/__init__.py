@@ -57,6 +57,9 @@ OUTCOMES = "GW_OUTCOMES"
 ALARMS = "GW_ALARMS"
 DEAD = "GW_DEAD"
 RETRY = "GW_RETRY"
+ARCHIVED = (RESPONSES, EXTRACTED, ASKED, JUDGED, OUTCOMES)
+"""Streams whose messages the archive keeps, so that they need not stay."""
+
 IMAGES_BUCKET = "gw-images"
 BUDGETS_BUCKET = "gw-budgets"
 RUNS_BUCKET = "gw-runs"

@@ -14,6 +14,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 
 import msgspec
 import nats.errors
@@ -45,7 +46,18 @@ FEW = 100_000
 NEAR = 5_000
 """Who follows a large stream gets what is there by sequences until so many are left, and then consumes."""
 
-__all__ = ["FAULTS", "MOST", "Batch", "Read", "follow_stream", "last_message", "read_batches", "read_stream"]
+__all__ = [
+    "FAULTS",
+    "MOST",
+    "Batch",
+    "Position",
+    "Read",
+    "follow_stream",
+    "last_message",
+    "position_of",
+    "read_batches",
+    "read_stream",
+]
 
 PAUSE = 0.5
 RESUME_SECONDS = 30.0
@@ -57,6 +69,17 @@ UNSENT = "Nats-Pending-Messages"
 
 FAULTS = (nats.errors.Error, OSError)
 """What NATS' client raises when something is wrong with the server or the way to it; time that is up too."""
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stream stands: `created`, µs since the epoch, tells it from others of its name.
+
+    A stream that was made anew counts from 1 again, and its sequences are not those of the old one.
+    """
+
+    created: int
+    first: int
+    last: int
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -71,6 +94,13 @@ class Batch(msgspec.Struct, frozen=True):
 
 class _Gap(nats.errors.Error):
     """A message did not come: reading begins again behind the one before it."""
+
+
+async def position_of(js: JetStreamContext, stream: str) -> Position:
+    """Look at the stream. Raises what NATS raises."""
+    info = await js.stream_info(stream)
+    created = round(info.created.timestamp() * 1e6) if info.created is not None else 0
+    return Position(created=created, first=info.state.first_seq, last=info.state.last_seq)
 
 
 async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
@@ -160,8 +190,11 @@ async def follow_stream(
     subjects: Sequence[str] = (),
     start_sequence: int = 1,
     on_fault: Callable[[str], None] | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> AsyncGenerator[Batch]:
     """Every message from `start_sequence` on, and then each new one, however long the server is away.
+
+    About `most_bytes` of them are on their way at once.
 
     Ends only when the stream turns out to be another one, or one that has not come as far: the caller must
     begin anew. `on_fault` is told what keeps it from reading, and an empty string when it works; without it,
@@ -179,10 +212,12 @@ async def follow_stream(
             created = info.created
             filters = await _filters(js, stream, info, subjects)
             counts = _counts(info, filters, position)
+            most = partial(_most, info, most_bytes)
             if counts and info.state.last_seq - position >= NEAR:
-                reading = _get(js, stream, info, position, info.state.last_seq)
+                reading = _get(js, stream, info, position, info.state.last_seq, most=most)
             else:
-                reading = _consume(js, stream, filters, position, None, behind=info if counts else None)
+                behind = info if counts else None
+                reading = _consume(js, stream, filters, position, None, most=most, behind=behind)
             async with contextlib.aclosing(reading):
                 async for batch in reading:
                     if on_fault is not None:
@@ -201,6 +236,13 @@ async def follow_stream(
             if on_fault is not None:
                 on_fault(f"cannot read {stream}: {error!r}")
         await asyncio.sleep(PAUSE)
+
+
+def _most(info: StreamInfo, most_bytes: int) -> int:
+    """How many messages of the stream's usual size that are."""
+    if not info.state.bytes:
+        return MOST
+    return min(MOST, max(1, most_bytes * info.state.messages // info.state.bytes))
 
 
 def _matcher(subjects: Sequence[str]) -> Callable[[str], bool]:
@@ -312,7 +354,7 @@ async def _consume(
     room = BEGIN
     try:
         if behind is not None and info.delivered is not None:
-            async for batch in _get(js, stream, behind, start, info.delivered.stream_seq):
+            async for batch in _get(js, stream, behind, start, info.delivered.stream_seq, most=most):
                 yield batch
             start = info.delivered.stream_seq + 1
         if last is None and not left:

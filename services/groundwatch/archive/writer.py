@@ -1,0 +1,275 @@
+"""Writing one stream into one table, in order and once.
+
+How far it has come stands in the table itself, changed in the same moment as its rows: there is nothing to
+acknowledge that could be acknowledged too early or too late. While the table cannot be written, nothing more
+is read, and the stream keeps what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from groundwatch.addresses import shown_address
+from groundwatch.errors import UNDECODED
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import Position, Read, follow_stream, position_of
+from groundwatch.runtime.services.tasks import until_set
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from groundwatch.archive.table import ArchiveTable
+    from groundwatch.archive.tables import Row
+
+R = TypeVar("R", bound="Row")
+
+MAX_BYTES = 20 * 1024 * 1024
+"""Events of all streams that are held in memory before they are written, however few."""
+
+AHEAD_BYTES = 2 * 1024 * 1024
+"""What is on its way from each stream beside."""
+
+OVERHEAD = 1_024
+"""Bytes that a message takes in memory beside its own."""
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two attempts to write: the disk may have room again at any time."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Memory:
+    """What all writers hold together: who would read more than there is room for waits."""
+
+    def __init__(self, most: int = MAX_BYTES) -> None:
+        self._most = most
+        self._held: dict[object, int] = {}
+        self._waiting = 0
+        self._room = asyncio.Event()
+        self._wanted: dict[object, asyncio.Event] = {}
+
+    def join(self, who: object) -> asyncio.Event:
+        """An event that is set when somebody waits for room."""
+        return self._wanted.setdefault(who, asyncio.Event())
+
+    async def take(self, who: object, size: int) -> None:
+        """Hold so many bytes more, as soon as there is room; one message finds room in any case."""
+        while self._held and sum(self._held.values()) + size > self._most:
+            self._waiting += 1
+            self._room.clear()
+            for event in self._wanted.values():
+                event.set()
+            try:
+                await self._room.wait()
+            finally:
+                self._waiting -= 1
+        self._held[who] = self._held.get(who, 0) + size
+
+    def free(self, who: object, size: int | None = None) -> None:
+        """Hold so much less, or nothing more."""
+        left = self._held.pop(who, 0) - size if size is not None else 0
+        self._held.pop(who, None)
+        if left > 0:
+            self._held[who] = left
+        self._room.set()
+
+    def is_wanted_of(self, who: object) -> bool:
+        """Whether somebody waits for room, and this one holds the most."""
+        return self._waiting > 0 and self._held.get(who, 0) == max(self._held.values(), default=0)
+
+
+class Held(msgspec.Struct, Generic[R]):
+    """What was read and is not written yet. `position` is that of the last message, readable or not."""
+
+    rows: list[R] = []
+    bytes: int = 0
+    position: int = 0
+    since: float = 0.0
+
+
+class Writer(Generic[R]):
+    """Writes the messages of `stream`, as `row_of` makes rows of them, into the table that `opened` gives.
+
+    `turn` lets one write at a time.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        *,
+        bus: Bus,
+        settings: Settings,
+        metrics: Metrics,
+        opened: Callable[[], ArchiveTable[R]],
+        row_of: Callable[[Read, int], R],
+        memory: Memory,
+        turn: asyncio.Lock,
+        draining: asyncio.Event,
+    ) -> None:
+        self.stream = stream
+        self.created = 0
+        """Of which stream of that name, 0 where that is not known."""
+        self.position = 0
+        self.held = 0
+        self.problem = ""
+        self._bus = bus
+        self._settings = settings
+        self._metrics = metrics
+        self._opened = opened
+        self._row_of = row_of
+        self._memory = memory
+        self._turn = turn
+        self._draining = draining
+        self._news = memory.join(self)
+        self._arrived: deque[Read] = deque()
+        self._table: ArchiveTable[R] | None = None
+
+    async def run(self) -> None:
+        """Read from where the table ends; begin anew when the stream turns out to be another one."""
+        attempt = 0
+        while not self._draining.is_set():
+            try:
+                await self._follow()
+                attempt = 0
+            except Exception as error:
+                attempt += 1
+                await self._failed(error, attempt)
+
+    async def _follow(self) -> None:
+        at = await position_of(self._bus.js, self.stream)
+        if at.last == 0 and self._table is None:
+            # Nothing to write yet: what writing needs takes a second to load, and memory.
+            await until_set(self._draining, 1.0)
+            return
+        async with self._turn:
+            table = self._table = await asyncio.to_thread(self._opened)
+            state = await asyncio.to_thread(table.begin)
+        self.problem, self.position = "", state.position(at.created, self.stream)
+        if at.first > self.position + 1 and at.last > self.position and self.position:
+            logger.warning(
+                "archive.gap",
+                stream=self.stream,
+                archived_to=self.position,
+                stream_begins_at=at.first,
+                meaning="events between were erased, replaced, or cut by retention too early",
+            )
+        self.created = at.created
+        reader = asyncio.create_task(self._read(self.position + 1))
+        try:
+            await self._write(table, at, reader)
+        finally:
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await reader
+            self._arrived.clear()
+            self._memory.free(self)
+
+    async def _read(self, start: int) -> None:
+        following = follow_stream(self._bus.js, self.stream, start_sequence=start, most_bytes=AHEAD_BYTES)
+        try:
+            async with contextlib.aclosing(following):
+                async for batch in following:
+                    for read in batch.messages:
+                        await self._memory.take(self, _size(read))
+                        self._arrived.append(read)
+                        self._news.set()
+        finally:
+            self._news.set()
+
+    async def _write(self, table: ArchiveTable[R], at: Position, reader: asyncio.Task[None]) -> None:
+        """Gather and write until the service drains, the reading ends or the stream is another one."""
+        held: Held[R] = Held(rows=[])
+        limits = self._settings.archive
+        while self.created == at.created:
+            self._news.clear()
+            if self._draining.is_set():
+                reader.cancel()
+            ending = self._draining.is_set() or reader.done()
+            while self._arrived and len(held.rows) < limits.flush_rows:
+                self._take(held, self._arrived.popleft(), at)
+            self.held = len(held.rows)
+            full = len(held.rows) >= limits.flush_rows or self._memory.is_wanted_of(self)
+            late = time.monotonic() - held.since >= limits.flush_seconds
+            if held.position and (full or late or ending):
+                if not await self._flush(table, held, at):
+                    return
+                self._memory.free(self, held.bytes)
+                held = Held(rows=[])
+                self.held = 0
+            elif ending:
+                if reader.done() and not self._draining.is_set():
+                    await reader
+                return
+            else:
+                left = held.since + limits.flush_seconds - time.monotonic() if held.position else 1.0
+                await until_set(self._news, min(max(left, 0.0), 1.0))
+
+    def _take(self, held: Held[R], read: Read, at: Position) -> None:
+        held.since = held.since or time.monotonic()
+        held.position = read.sequence
+        held.bytes += _size(read)
+        try:
+            held.rows.append(self._row_of(read, at.created))
+        except UNDECODED as error:
+            self._metrics.archive_unreadable.labels("undecodable").inc()
+            logger.error(
+                "archive.undecodable", subject=read.subject, sequence=read.sequence, error=str(error)
+            )
+
+    async def _flush(self, table: ArchiveTable[R], held: Held[R], at: Position) -> bool:
+        """Write, trying again for as long as it takes; False when the stream is another one by now."""
+        attempt = 0
+        while True:
+            try:
+                if (await position_of(self._bus.js, self.stream)).created != at.created:
+                    return False
+                async with self._turn:
+                    added = await asyncio.to_thread(
+                        table.add,
+                        held.rows,
+                        created=at.created,
+                        position=held.position,
+                        stream=self.stream,
+                    )
+                break
+            except Exception as error:
+                attempt += 1
+                await self._failed(error, attempt)
+                if self._draining.is_set():
+                    return False
+        if self.problem:
+            logger.info("archive.writes_again", stream=self.stream)
+        self.problem, self.position = "", held.position
+        for sequence in added.unreadable:
+            self._metrics.archive_unreadable.labels("unfit").inc()
+            logger.error("archive.unfit", stream=self.stream, sequence=sequence)
+        for kind, number in added.counts.items():
+            self._metrics.archive_rows.labels(kind).inc(number)
+        return True
+
+    async def _failed(self, error: Exception, attempt: int) -> None:
+        """Tell why, and wait until it is time for another attempt."""
+        reason = reason_of(error)
+        self._metrics.archive_failures.labels(reason).inc()
+        told = " ".join((str(error) or repr(error)).split())
+        url = self._table.url if self._table is not None else shown_address(self._settings.archive.url)
+        self.problem = f"cannot write to {url}: {told}"
+        logger.error("archive.failed", reason=reason, url=url, stream=self.stream, error=told)
+        await until_set(self._draining, min(LONGEST_PAUSE, self._settings.retry.delay(attempt)))
+
+
+def reason_of(error: Exception) -> str:
+    return "disk_full" if isinstance(error, OSError) and error.errno in FULL else "other"
+
+
+def _size(read: Read) -> int:
+    return len(read.data) + OVERHEAD
