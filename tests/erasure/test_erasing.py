@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from groundwatch.archive.archive import Archive
+from groundwatch.archive.events import Events
+from groundwatch.archive.messages import Message
 from groundwatch.archive.rows import row_of
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
@@ -37,6 +39,7 @@ from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.topology import (
+    ARCHIVED,
     DEAD,
     EXTRACTED,
     HEADER_ORIGIN,
@@ -120,13 +123,20 @@ async def passed(bus: Bus, stream: str, consumer: str) -> None:
 
 @pytest.fixture
 def stores(nats_server: NatsServer, tmp_path: Path) -> Stores:
-    return Stores(folder=nats_server.data_dir, archive=Archive(str(tmp_path / "archive")))
+    url = str(tmp_path / "archive")
+    return Stores(folder=nats_server.data_dir, archive=Archive(url), events=Events(url))
 
 
-async def archived(bus: Bus, archive: Archive) -> None:
-    at = await position_of(bus.js, OUTCOMES)
-    rows = [row_of(read, at.created) async for read in read_stream(bus.js, OUTCOMES)]
-    archive.add(rows, created=at.created, position=at.last)
+async def archived(bus: Bus, stores: Stores) -> None:
+    assert stores.archive is not None and stores.events is not None
+    for stream in ARCHIVED:
+        at = await position_of(bus.js, stream)
+        reads = [read async for read in read_stream(bus.js, stream)]
+        if stream == OUTCOMES:
+            rows = [row_of(read, at.created) for read in reads]
+            stores.archive.add(rows, created=at.created, position=at.last)
+        several = [Message(stream=stream, created=at.created, read=read) for read in reads]
+        stores.events.add(several, created=at.created, position=at.last, stream=stream)
 
 
 async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None, stores: Stores, tmp_path):
@@ -144,8 +154,7 @@ async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None,
         await put(bus, subject_of("alarm", LIVE, "faithscore", alarm.key + one.id), alarm)
     await passed(bus, RESPONSES, "extraction")
     await passed(bus, EXTRACTED, "verification")
-    assert stores.archive is not None
-    await archived(bus, stores.archive)
+    await archived(bus, stores)
     file = tmp_path / "export.gwx"
     await export(bus.js, Spec(run="export"), file)
 
@@ -158,7 +167,7 @@ async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None,
         "GW_EXTRACTED": 1,
         "GW_OUTCOMES": 2,
         "GW_RESPONSES": 1,
-        "archive rows": 2,
+        "archive rows": 6,
         "export records": 2,
         "images": 1,
     }

@@ -108,12 +108,15 @@ class ArchiveService:
         """Merge and tidy. A failure here loses nothing and is tried again with the next time."""
         began = time.monotonic()
         while True:
-            for table in filter(None, (self._outcomes, self._events)):
+            tables: tuple[Archive | Events | None, ...] = (self._outcomes, self._events)
+            for table in tables:
+                if table is None:
+                    continue
                 name = table.spec.name
                 try:
                     async with self._turn:
                         await asyncio.to_thread(table.maintain)
-                        files = await asyncio.to_thread(lambda table=table: table.snapshot().files())
+                        files = (await asyncio.to_thread(table.snapshot)).files()
                 except Exception as error:
                     self._metrics.archive_failures.labels(reason_of(error)).inc()
                     logger.warning("archive.not_tidied", table=name, error=str(error) or repr(error))

@@ -319,8 +319,8 @@ class ArchiveSettings(Section):
 
     Empty `url` under `groundwatch up` means: the folder `archive` in the data folder. `options` are those of
     delta-rs for the store.
-    Outcomes are written after `flush_seconds`, or sooner when there are `flush_rows`. So many files as
-    `merge_files` of a size become one, up to about `file_bytes`.
+    What comes is written after `flush_seconds`, or sooner when there are `flush_rows` of one stream. So many
+    files as `merge_files` of a size become one, up to about `file_bytes`.
     """
 
     url: str = ""
