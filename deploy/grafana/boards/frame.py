@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.grafana.boards.panels import SOURCE, TAG, link
+from deploy.grafana.boards.promql import placed
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
@@ -14,6 +15,8 @@ GATEWAY: Final = "http://localhost:8787"
 WINDOWS: Final = "5m,15m,1h,6h,1d,7d"
 WINDOW: Final = "1h"
 ALL: Final = ".*"
+PLACES: Final = ("cluster", "namespace")
+"""Which installation, where targets have such labels; without them the variables stay empty."""
 
 
 class Alarms(model.AnnotationQuery):
@@ -62,6 +65,14 @@ def frame(
         .link(link("Live answers", "${gateway}/"))
         .link(link("Alarms", "${gateway}/v1/alarms"))
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
+        .with_variable(choice("cluster", "cluster", "label_values(groundwatch_consumer_up, cluster)"))
+        .with_variable(
+            choice(
+                "namespace",
+                "namespace",
+                'label_values(groundwatch_consumer_up{cluster=~"$cluster"}, namespace)',
+            )
+        )
     )
 
 
@@ -92,7 +103,7 @@ def one(name: str, label: str, values_of: str) -> dashboard.QueryVariable:
         dashboard.QueryVariable(name)
         .label(label)
         .datasource(SOURCE)
-        .query(values_of)
+        .query(values_of if name in PLACES else placed(values_of))
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(model.VariableSort.ALPHABETICAL_ASC)
     )
@@ -112,4 +123,4 @@ def alarms() -> AlarmsBuilder:
     """Marks the time while an alarm is raised."""
     raised = 'groundwatch_alarm_raised{model=~"$model",protocol="$protocol"}'
     expr = f"max by (model, protocol, category) ({raised}) > 0"
-    return AlarmsBuilder().name("alarms").datasource(SOURCE).enable(True).icon_color("red").expr(expr)
+    return AlarmsBuilder().name("alarms").datasource(SOURCE).enable(True).icon_color("red").expr(placed(expr))

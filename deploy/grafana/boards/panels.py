@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from deploy.grafana.boards.promql import placed
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models import common as kinds
 from grafana_foundation_sdk.models import dashboard as model
@@ -46,7 +47,7 @@ class Column(NamedTuple):
 
 
 def _target(query: Query, ref: str, *, instant: bool = False, as_table: bool = False) -> prometheus.Dataquery:
-    made = prometheus.Dataquery().expr(query.expr).ref_id(ref).datasource(SOURCE)
+    made = prometheus.Dataquery().expr(placed(query.expr)).ref_id(ref).datasource(SOURCE)
     made = made.instant() if instant else made.range()
     if query.legend:
         made.legend_format(query.legend)

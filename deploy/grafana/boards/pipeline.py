@@ -32,6 +32,7 @@ def pipeline() -> dashboard.Dashboard:
     _faults(made)
     _budgets(made)
     _archive(made)
+    _stores(made)
     _processes(made)
     return made
 
@@ -310,6 +311,113 @@ def _archive(made: dashboard.Dashboard) -> None:
             [Query("max by (table) (groundwatch_archive_bytes)", "{{table}}")],
             unit="bytes",
             width=7,
+        )
+    )
+
+
+def _stores(made: dashboard.Dashboard) -> None:
+    made.with_row(dashboard.Row("NATS and stores"))
+    made.with_panel(
+        figure(
+            "Without NATS",
+            "Processes that are scraped and not connected to NATS.",
+            "count(groundwatch_nats_connected == 0) or vector(0)",
+            decimals=0,
+            red_from=1,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Servers away",
+            "NATS servers whose monitoring port does not answer any gateway; empty without nats.monitor_url.",
+            "count(max by (cluster, namespace, server) (groundwatch_nats_monitor_up) == 0) "
+            "or 0 * max(groundwatch_nats_monitor_up)",
+            decimals=0,
+            red_from=1,
+        )
+    )
+    made.with_panel(
+        figure(
+            "JetStream off",
+            "NATS servers that answer without JetStream: they store nothing until they are restarted.",
+            "count(max by (cluster, namespace, server) (groundwatch_nats_jetstream_up) == 0) "
+            "or 0 * max(groundwatch_nats_jetstream_up)",
+            decimals=0,
+            red_from=1,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Without a leader",
+            "Streams that nothing is stored in, since more than half of their servers are away.",
+            "max(groundwatch_nats_leaderless_streams)",
+            decimals=0,
+            red_from=1,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Copies behind",
+            "Copies of streams that are offline or not up to date.",
+            "sum(max by (cluster, namespace, server) (groundwatch_nats_replicas_behind))",
+            decimals=0,
+            red_from=1,
+        )
+    )
+    made.with_panel(
+        figure(
+            "Next certificate ends in",
+            "Of those that processes have loaded; empty without any. Renew it, and restart who loaded it.",
+            "min(groundwatch_certificate_end_time_seconds) - time()",
+            unit="s",
+        )
+    )
+    made.with_panel(
+        lines(
+            "Stored",
+            "Share of what a server may store. At 1 it takes nothing more, and gateways answer 503.",
+            [
+                Query(
+                    "max by (server, store) (groundwatch_nats_stored_bytes) "
+                    "/ (max by (server, store) (groundwatch_nats_store_limit_bytes) > 0)",
+                    "{{server}} {{store}}",
+                )
+            ],
+            unit="percentunit",
+            top=1,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Memory",
+            "Resident memory of NATS servers, and their limits where they have one (GOMEMLIMIT). Above it a "
+            "server is about to be killed.",
+            [
+                Query("max by (server) (groundwatch_nats_memory_bytes)", "{{server}}"),
+                Query("max by (server) (groundwatch_nats_memory_limit_bytes)", "{{server}}: limit"),
+            ],
+            unit="bytes",
+        )
+    )
+    made.with_panel(
+        lines(
+            "Ready",
+            "Processes of each service that can do their work.",
+            [Query("sum by (service) (groundwatch_ready)", "{{service}}")],
+            decimals=0,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Clients cut off",
+            "Connections that NATS closed since their clients read too slowly, in the window before a point.",
+            [
+                Query(
+                    f"max by (server) (increase(groundwatch_nats_slow_consumers_total[{R}]))",
+                    "{{server}}",
+                )
+            ],
+            decimals=0,
         )
     )
 

@@ -5,15 +5,30 @@ Every function returns an expression. Windows are text that Grafana fills in, su
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 Z: Final = 1.96
 """The normal quantile of a two-sided 95 % interval."""
 
+WHERE: Final = 'cluster=~"$cluster",namespace=~"$namespace"'
+"""What the variables of every dashboard choose."""
+
+_SELECTOR = re.compile(r"\b((?:groundwatch|process)_\w+)(?:\{([^}]*)\})?")
+
 SCOPE: Final = 'tenant=~"$tenant",model=~"$model",protocol="$protocol"'
 """What the variables of the Models dashboard choose."""
 
 MODELS: Final = 'model=~"$model",protocol="$protocol"'
+
+
+def placed(expr: str) -> str:
+    """The expression over the chosen clusters and namespaces alone."""
+
+    def selector(found: re.Match[str]) -> str:
+        return f"{found[1]}{{{','.join(filter(None, (found[2], WHERE)))}}}"
+
+    return _SELECTOR.sub(selector, expr)
 
 
 def increase(metric: str, selector: str, by: str, window: str) -> str:
@@ -113,7 +128,8 @@ def mean(metric: str, selector: str, by: str, window: str = "$__rate_interval") 
 
 def backlog(selector: str = 'stage=~"$stage"') -> str:
     """Messages that wait for a stage or are held by it; all replicas tell the same consumer's number."""
-    return f"sum by (stage) (max by (stage, consumer) (groundwatch_consumer_lag{{{selector}}}))"
+    lag = f"max by (cluster, namespace, stage, consumer) (groundwatch_consumer_lag{{{selector}}})"
+    return f"sum by (stage) ({lag})"
 
 
 def replicas(selector: str = 'stage=~"$stage"') -> str:

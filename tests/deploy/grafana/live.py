@@ -25,6 +25,8 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
+import trustme
 from PIL import Image
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from tests.support.llm_server import LlmServer, picture
@@ -43,14 +45,16 @@ from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.service import ReplayService
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, Settings, StageSettings
-from groundwatch.runtime.settings.gateway import GatewaySettings, SamplingRule
+from groundwatch.runtime.local.servers import NatsServer
+from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings, SamplingRule
 from groundwatch.runtime.settings.judges import CascadeStep
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import subject_of
 
 SCRAPE = 1.0
+PLACE = {"cluster": "here", "namespace": "demo"}
 TENANTS = ("museum", "shop", "shop", "archive", "archive", "archive")
 UNSAMPLED = "mirror"
 """A tenant whose answers the gateway's sampling declines."""
@@ -84,7 +88,9 @@ def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[str]:
     port = _free_port()
     config = {
         "global": {"scrape_interval": f"{SCRAPE:g}s"},
-        "scrape_configs": [{"job_name": "groundwatch", "static_configs": [{"targets": list(targets)}]}],
+        "scrape_configs": [
+            {"job_name": "groundwatch", "static_configs": [{"targets": list(targets), "labels": PLACE}]}
+        ],
     }
     (folder / "prometheus.yml").write_text(json.dumps(config))
     arguments = [
@@ -115,7 +121,8 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         await asyncio.to_thread(importlib.import_module, slow)
     async with contextlib.AsyncExitStack() as stack:
         llm = stack.enter_context(llm_server())
-        demo = await stack.enter_async_context(whole_system(_demo(folder / "archive"), folder / "demo"))
+        server = await stack.enter_async_context(_nats(folder / "nats"))
+        demo = await stack.enter_async_context(whole_system(_demo(folder, server), folder / "demo"))
         paid = await stack.enter_async_context(whole_system(_paid(llm), folder / "paid"))
         # Before the traffic; what a budget of one response a minute does not let through is declined.
         await put(demo.bus.js, "remarks", Budget(tenant=BUDGETED, responses_per_minute=1))
@@ -180,12 +187,31 @@ def _people() -> CollectorRegistry:
     return registry
 
 
-def _demo(archive: Path) -> Settings:
+@contextlib.asynccontextmanager
+async def _nats(folder: Path) -> AsyncIterator[NatsServer]:
+    """A server with a limit of its memory, which tells of itself."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GOMEMLIMIT", "512MiB")
+        server = NatsServer(folder, monitored=True)
+        await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def _demo(folder: Path, server: NatsServer) -> Settings:
     rules = (SamplingRule(rate=0.0, tenant=UNSAMPLED),)
+    issued = trustme.CA().issue_cert("localhost")
+    certificate, key = folder / "grpc.crt", folder / "grpc.key"
+    certificate.write_bytes(issued.cert_chain_pems[0].bytes())
+    key.write_bytes(issued.private_key_pem.bytes())
+    grpc = GrpcSettings(tls_cert=str(certificate), tls_key=str(key))
     return Settings(
-        gateway=GatewaySettings(port=0, sampling=rules),
+        nats=NatsSettings(url=server.url, monitor_url=f"http://127.0.0.1:{server.monitor_port}"),
+        gateway=GatewaySettings(port=0, grpc_port=0, grpc=grpc, sampling=rules),
         alarm=ALARM,
-        archive=ArchiveSettings(url=str(archive), flush_seconds=1.0),
+        archive=ArchiveSettings(url=str(folder / "archive"), flush_seconds=1.0),
     )
 
 

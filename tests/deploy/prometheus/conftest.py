@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,18 @@ def need(program: str) -> str:
     return found
 
 
+CLUSTERS: list[Alert] = [
+    {"cluster": "east", "namespace": "watch"},
+    {"cluster": "east", "namespace": "trial"},
+    {"cluster": "west", "namespace": "watch"},
+]
+
+
+def alert(name: str, severity: str, **labels: str) -> Alert:
+    """An alert about the system, as it fires."""
+    return {"alertname": f"Groundwatch{name}", "severity": severity} | labels
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Series from time 0 on, a value each minute, and every alert that fires at minute `at`."""
 
@@ -42,13 +54,30 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def document(self, rules: Path, *, expected: bool = True) -> dict[str, Any]:
         """As promtool reads it. Without `expected` it expects that nothing fires, and prints what does."""
-        length = self.at + 5
-        watched: Series = {'groundwatch_consumer_up{consumer="scoring"}': f"1x{length}"}
+        watched = {
+            'groundwatch_consumer_up{consumer="scoring"}': f"1x{self.at + 5}",
+            'groundwatch_audit_seconds{run="live"}': f"60x{self.at + 5}",
+        }
+        series = watched | self.series
+        tests = [self._test(series, self.fires, expected=expected)]
+        if expected:
+            # Two installations under one Prometheus: each has its own alerts.
+            both = {_within(one, name): values for one in CLUSTERS for name, values in series.items()}
+            fires = [alert | one for one in CLUSTERS for alert in self.fires]
+            tests.append(self._test(both, fires, expected=True))
+        # Seldom over long times: what is looked at is minutes long at least, and promtool takes its time.
+        every = 1 if self.at <= 120 else 5 if self.at <= 720 else 10
+        return {
+            "rule_files": [str(rules)],
+            "evaluation_interval": f"{every}m",
+            "group_eval_order": re.findall(r"^  - name: (\S+)$", rules.read_text(), re.MULTILINE),
+            "tests": tests,
+        }
+
+    def _test(self, series: Series, fires: Sequence[Alert], *, expected: bool) -> dict[str, Any]:
         test: dict[str, Any] = {
             "interval": "1m",
-            "input_series": [
-                {"series": name, "values": values} for name, values in (watched | self.series).items()
-            ],
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
         }
         if expected:
             test["promql_expr_test"] = [
@@ -56,8 +85,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
                     "expr": 'ALERTS{alertstate="firing"}',
                     "eval_time": f"{self.at}m",
                     "exp_samples": [
-                        {"labels": _selector({"alertstate": "firing"} | alert), "value": 1}
-                        for alert in self.fires
+                        {"labels": _selector({"alertstate": "firing"} | alert), "value": 1} for alert in fires
                     ],
                 }
             ]
@@ -66,14 +94,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             test["alert_rule_test"] = [
                 {"eval_time": f"{self.at}m", "alertname": name, "exp_alerts": []} for name in sorted(names)
             ]
-        # Seldom over long times: what is looked at is minutes long at least, and promtool takes its time.
-        every = 1 if self.at <= 120 else 5 if self.at <= 720 else 10
-        return {
-            "rule_files": [str(rules)],
-            "evaluation_interval": f"{every}m",
-            "group_eval_order": re.findall(r"^  - name: (\S+)$", rules.read_text(), re.MULTILINE),
-            "tests": [test],
-        }
+        return test
+
+
+def _within(labels: Alert, name: str) -> str:
+    """A series of one of the clusters; what users record themselves is for all of them."""
+    if ":" in name.partition("{")[0]:
+        return name
+    metric, _, others = name.partition("{")
+    told = ", ".join(f"{label}={json.dumps(value)}" for label, value in labels.items())
+    return f"{metric}{{{', '.join(filter(None, (told, others.removesuffix('}'))))}}}"
 
 
 def _selector(labels: Alert) -> str:

@@ -89,12 +89,17 @@ def program(name: str, log: Path, *arguments: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def monitoring(folder: Path, gateway: str, webhook: str) -> Iterator[str]:
-    """Prometheus with the compressed rules, and Alertmanager; where Prometheus is."""
+def monitoring(
+    folder: Path, gateway: str, webhook: str, *compressed: str, labels: dict[str, str] | None = None
+) -> Iterator[str]:
+    """Prometheus with the compressed rules, and Alertmanager; where Prometheus is.
+
+    `labels` are those of the target, as service discovery would give it some.
+    """
     rules = folder / "fast.rules.yaml"
     rules.write_bytes(
         subprocess.run(
-            [sys.executable, str(RULES.with_name("rules.py")), "--scale", str(SCALE)],
+            [sys.executable, str(RULES.with_name("rules.py")), *(compressed or ("--scale", str(SCALE)))],
             check=True,
             capture_output=True,
         ).stdout
@@ -126,7 +131,9 @@ def monitoring(folder: Path, gateway: str, webhook: str) -> Iterator[str]:
                 "scrape_configs": [
                     {
                         "job_name": "groundwatch",
-                        "static_configs": [{"targets": [gateway.removeprefix("http://")]}],
+                        "static_configs": [
+                            {"targets": [gateway.removeprefix("http://")], "labels": labels or {}}
+                        ],
                     }
                 ],
             }

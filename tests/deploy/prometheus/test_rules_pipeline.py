@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-from pathlib import Path
-
 import pytest
-from tests.deploy.prometheus import test_rules_models as models
-from tests.deploy.prometheus.conftest import RULES, Case, Check, Series, names_of, need, phases, steady
-
-from groundwatch.protocols import registry
-from groundwatch.runtime.telemetry.metrics import Metrics
+from tests.deploy.prometheus.conftest import Case, Check, Series, alert, phases, steady
 
 pytestmark = pytest.mark.slow
 
 SCORING = {"stage": "scoring", "consumer": "scoring"}
-
-
-def alert(name: str, severity: str, **labels: str) -> dict[str, str]:
-    return {"alertname": f"Groundwatch{name}", "severity": severity} | labels
 
 
 def consumer(lag: str, pulls: str, delivered: str) -> Series:
@@ -151,9 +138,12 @@ FIRES = {
         fires=[alert("ArchiveCannotWrite", "warning", reason="disk_full")],
     ),
     "the archive falls behind": Case(
-        series={'groundwatch_archive_lag{stream="GW_OUTCOMES"}': "120000+500x70"},
+        series={
+            'groundwatch_archive_lag{stream="GW_OUTCOMES"}': "120000+500x70",
+            'groundwatch_archive_rows_total{table="outcomes"}': steady(50, 70),
+        },
         at=60,
-        fires=[alert("ArchiveBehind", "warning")],
+        fires=[alert("ArchiveBehind", "warning", stream="GW_OUTCOMES")],
     ),
     "nobody works at a replay": Case(
         series={'groundwatch_replay_state{run="judge-2", state="unattended"}': "0x5 1x30"},
@@ -293,81 +283,3 @@ def test_keeps_silent(promtool: Check, name: str) -> None:
     assert not SILENT[name].fires
     found = promtool(SILENT[name])
     assert found.returncode == 0, found.stdout + found.stderr
-
-
-def alerts() -> list[str]:
-    """Every alert's name, once."""
-    return sorted(set(re.findall(r"- alert: (\w+)", RULES.read_text())))
-
-
-def test_every_alert_has_cases_in_which_it_fires() -> None:
-    shown = {one["alertname"] for case in (FIRES | models.FIRES).values() for one in case.fires}
-    assert shown == set(alerts())
-
-
-CASES = FIRES | models.FIRES
-
-
-@pytest.mark.parametrize("name", alerts())
-def test_an_alert_tells_numbers_and_where_to_read_on(promtool: Check, name: str) -> None:
-    case = next(case for case in CASES.values() if any(one["alertname"] == name for one in case.fires))
-    said = promtool(case, expected=False)
-    assert said.returncode == 1
-    assert name in names_of(said.stdout + said.stderr)
-    (told,) = re.findall(
-        rf'alertname="{name}".*?Annotations:\{{(.*?)\}}\]?\s*$',
-        said.stdout + said.stderr,
-        re.DOTALL | re.MULTILINE,
-    )[:1]
-    annotations = dict(re.findall(r'(summary|description|runbook_url)="((?:[^"\\]|\\.)*)"', told))
-    assert set(annotations) == {"summary", "description", "runbook_url"}
-    both = annotations["summary"] + annotations["description"]
-    assert "error" not in both.lower().replace("and its error", "")
-    for sign in ("<no value>", "unknown of", "NaN", "{{", "%!"):
-        assert sign not in both
-    if name not in ("GroundwatchConsumerMissing",):
-        assert re.search(r"\d", both), both
-
-
-def test_every_alert_has_its_page() -> None:
-    pages = Path(__file__).parents[3] / "docs" / "runbooks"
-    for name in alerts():
-        text = (pages / f"{name}.md").read_text()
-        for heading in (
-            f"# {name}",
-            "## What it means",
-            "## Look at this first",
-            "## What to do",
-            "## Silence",
-        ):
-            assert re.search(rf"^{heading}", text, re.MULTILINE), (name, heading)
-    assert {page.stem for page in pages.glob("Groundwatch*.md")} == set(alerts())
-    urls = set(re.findall(r"runbook_url: (\S+)", RULES.read_text()))
-    assert urls == {f"docs/runbooks/{name}.md" for name in alerts()}
-
-
-def test_the_rules_are_clean() -> None:
-    found = subprocess.run(
-        [need("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(RULES)],
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-
-
-def test_the_rules_use_metrics_that_there_are() -> None:
-    known = set()
-    for family in Metrics().registry.collect():
-        kinds = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
-        known |= {family.name + end for end in kinds.get(family.type, [""])}
-    # From commands of their own: `groundwatch audit --every` and `groundwatch validate verdicts`.
-    known |= {"groundwatch_people_verdicts"}
-    known |= {f"groundwatch_audit_{name}" for name in ("unaccounted", "end_time_seconds", "period_seconds")}
-    text = "\n".join(line for line in RULES.read_text().splitlines() if not line.strip().startswith("#"))
-    used = set(re.findall(r"(?<![:\w-])groundwatch_\w+(?!\w*:)", text))
-    assert used
-    assert used <= known
-
-
-def test_protocols_need_no_rule_of_their_own() -> None:
-    assert not any(json.dumps(name) in RULES.read_text() for name in registry.names())
