@@ -40,7 +40,7 @@ BEGIN = 100
 LARGE = 100_000
 """Messages from which on a stream is so large that a new consumer may have those who publish wait."""
 
-FEW = 100_000
+FEW = 40_000
 """So many subjects of a large stream may match a filter that the server has to count by: that takes 50 ms."""
 
 NEAR = 5_000

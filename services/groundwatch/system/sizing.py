@@ -1,0 +1,196 @@
+"""What each part needs for a rate of responses and the days that streams keep them: arithmetic alone.
+
+Constants are measured; the comment at each says by what. `docs/sizing.md` has the figures.
+"""
+
+import math
+import re
+
+import msgspec
+
+from groundwatch.errors import UsageError
+from groundwatch.runtime.settings import Settings
+from groundwatch.topology import BUCKETS, DAY, RESPONSES, STREAMS, stream
+
+GB = 1e9
+
+SUBJECTS = 4
+"""Of a response: recorded, extracted, judged, outcome; one protocol each."""
+
+SERVER_BASE = 150e6
+"""`python -m bench memory`: 77 to 115 MB, the lines' values at no response."""
+
+RESIDENT_BYTES = 700.0
+"""For each response, once the server has given back what storing it took: from outside, 0.6 to 0.7 kB."""
+
+PEAK_BYTES = 1_750.0
+"""For each response, the most: `python -m bench memory`, 1.71 kB while they are stored at full speed, 1.41 kB
+while an index is rebuilt after a kill −9; 1.1 to 1.6 kB from outside."""
+
+DEDUPLICATION_BYTES = 129.0
+"""For each message within its stream's window of ids: from outside, nats-server 2.12.2 and 2.15.1."""
+
+STREAM_BYTES = 17_000.0
+"""On disk for each response: 720 answers of the recorded demo, 10 facts an answer (docs/sizing.md)."""
+
+USABLE = 0.85
+"""Of a server's memory and disk: GOMEMLIMIT and max_file_store of the chart stand there."""
+
+GATEWAY_BYTES = 200e6
+"""`python -m bench ingest` and `otlp`: 100 to 155 MB."""
+
+AUDITOR_BASE = 100e6
+AUDITOR_BYTES = 268.0
+"""For each response that streams hold: measured from outside."""
+
+ARCHIVE_BYTES = 512e6
+"""`python -m bench archive`: 267 to 342 MB at the peak, whatever the length of a stretch."""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """Responses a second on the mean of a day, for how many days streams keep them, and on what.
+
+    `image_bytes` are those of a response that no other one has.
+    """
+
+    rate: float
+    days: float
+    servers: int = 1
+    copies: int = 1
+    image_bytes: float = 0.0
+    cache_bytes: float = 0.0
+
+    @property
+    def responses(self) -> float:
+        """That streams hold when the window is full."""
+        return self.rate * DAY * self.days
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes. `nats_memory` and `nats_disk` are what each server is to be given, limits included.
+
+    A stream lies whole on each server that has a copy, and servers choose which: any may have all of them.
+    """
+
+    responses: int
+    nats_resident: int
+    nats_peak: int
+    nats_memory: int
+    nats_disk: int
+    disk_of_all: int
+    gateway_memory: int
+    auditor_memory: int
+    archive_memory: int
+
+
+def _server(load: Load) -> tuple[float, float, float]:
+    """Bytes that each NATS server has in use, has at the most, and has on disk."""
+    window = max(spec.duplicate_window for spec in STREAMS)
+    always = SERVER_BASE + load.rate * window * SUBJECTS * DEDUPLICATION_BYTES
+    bounded = sum(spec.max_bytes for spec in STREAMS) + sum(spec.max_bytes for spec in BUCKETS)
+    return (
+        always + load.responses * RESIDENT_BYTES,
+        always + load.responses * PEAK_BYTES,
+        bounded + load.cache_bytes + load.responses * (STREAM_BYTES + load.image_bytes),
+    )
+
+
+def needs(load: Load) -> Needs:
+    """What a load needs when its window is full."""
+    resident, peak, disk = _server(load)
+    return Needs(
+        responses=math.ceil(load.responses),
+        nats_resident=math.ceil(resident),
+        nats_peak=math.ceil(peak),
+        nats_memory=math.ceil(peak / USABLE),
+        nats_disk=math.ceil(disk / USABLE),
+        disk_of_all=math.ceil(disk / USABLE * load.copies),
+        gateway_memory=math.ceil(GATEWAY_BYTES),
+        auditor_memory=math.ceil(AUDITOR_BASE + load.responses * AUDITOR_BYTES),
+        archive_memory=math.ceil(ARCHIVE_BYTES),
+    )
+
+
+def most_days(load: Load, *, memory: float = math.inf, disk: float = math.inf) -> float:
+    """The longest window that each server's memory and disk have room for; 0 where none has."""
+    _, least_memory, least_disk = _server(msgspec.structs.replace(load, days=0.0))
+    a_day = load.rate * DAY
+    return max(
+        0.0,
+        min(
+            (memory * USABLE - least_memory) / (a_day * PEAK_BYTES),
+            (disk * USABLE - least_disk) / (a_day * (STREAM_BYTES + load.image_bytes)),
+        ),
+    )
+
+
+def refusal(load: Load, *, memory: float = math.inf, disk: float = math.inf) -> str:
+    """Why a load does not fit on servers with so many bytes each, and what to change; empty when it fits."""
+    if load.copies > load.servers:
+        return f"nats.replicas {load.copies} need as many NATS servers, not {load.servers}: add servers"
+    found = needs(load)
+    limits = {"memory": (found.nats_memory, memory), "disk": (found.nats_disk, disk)}
+    short = {name: pair for name, pair in limits.items() if pair[0] > pair[1]}
+    if not short:
+        return ""
+    needed = " and ".join(f"{shown(need)} of {name}" for name, (need, _) in short.items())
+    given = " and ".join(shown(limit) for _, limit in short.values())
+    days = math.floor(most_days(load, memory=memory, disk=disk) * 10) / 10
+    fewer = f"keep {days:g} days at most, or " if days else ""
+    return (
+        f"{load.rate:g} responses a second for {load.days:g} days need {needed} on each NATS server, which "
+        f"has {given}: {fewer}give each {needed}"
+    )
+
+
+def load_of(
+    settings: Settings, rate: float, days: float | None, servers: int | None, image_bytes: float
+) -> Load:
+    """So many responses a second on what settings say."""
+    return Load(
+        rate=rate,
+        days=days or stream(RESPONSES).max_age / DAY,
+        servers=servers or settings.nats.replicas,
+        copies=settings.nats.replicas,
+        image_bytes=image_bytes,
+        cache_bytes=settings.cache.max_bytes,
+    )
+
+
+def described(load: Load) -> list[str]:
+    """What a load needs, in lines."""
+    found = needs(load)
+    memory, disk = shown(found.nats_memory), shown(found.nats_disk)
+    used = f"{shown(found.nats_resident)} in use, {shown(found.nats_peak)} after kill -9"
+    return [
+        f"{load.rate:g} responses a second for {load.days:g} days: {found.responses:,} in the streams",
+        f"each of {load.servers} NATS servers: {memory} of memory ({used}), {disk} of disk",
+        f"disk of all copies together: {shown(found.disk_of_all)}",
+        f"each gateway: {shown(found.gateway_memory)} of memory",
+        f"auditor: {shown(found.auditor_memory)} of memory",
+        f"archive service: {shown(found.archive_memory)} of memory",
+    ]
+
+
+_UNITS = {"": 1.0} | {
+    unit + ending: base ** (power + 1)
+    for power, unit in enumerate("KMGTP")
+    for ending, base in (("", 1e3), ("B", 1e3), ("i", 1024.0), ("iB", 1024.0))
+}
+
+
+def parse_bytes(text: str) -> float:
+    """Bytes of a size such as 8GiB, 8Gi or 200GB. Raises `UsageError` for what is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", text.strip())
+    if found is None or found[2] not in _UNITS or not float(found[1]):
+        raise UsageError(f"'{text}' is no size: write such as 8GiB or 200GB")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def shown(size: float) -> str:
+    """A size for people, rounded up so that it suffices."""
+    for unit in ("TiB", "GiB", "MiB"):
+        base = _UNITS[unit]
+        if size >= base:
+            return f"{math.ceil(size / base * 10) / 10:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{math.ceil(size / 1024)} KiB"
