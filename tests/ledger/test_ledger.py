@@ -306,17 +306,18 @@ async def test_an_outcome_replaced_while_we_read_is_found(
     (message,) = await subscription.fetch(1, timeout=2)
     await message.ack_sync()
     await put_outcome(bus, event, OutcomeKind.UNSCORED, "dead_letter")
-    original = auditing.read_stream
+    original = auditing.last_sequences
 
-    async def moving(js: Any, stream: str, **options: Any) -> Any:
-        if stream == "GW_OUTCOMES":
-            options["last_sequence"] = (await js.stream_info(stream)).state.last_seq
-            score = without_score(event, "faithscore", OutcomeKind.SCORED, "")
-            await outcomes.replace_dead(bus, outcomes.outgoing(score))
-        async for read in original(js, stream, **options):
-            yield read
+    async def moving(js: Any) -> dict[str, int]:
+        last = await original(js)
+        score = without_score(event, "faithscore", OutcomeKind.SCORED, "")
+        await outcomes.replace_dead(bus, outcomes.outgoing(score))
+        return last
 
-    monkeypatch.setattr(auditing, "read_stream", moving)
+    monkeypatch.setattr(auditing, "last_sequences", moving)
     ledger = await audit(bus.js)
     assert (ledger.scored, ledger.unscored, ledger.lost) == (1, 0, 0)
     assert ledger.balanced
+    monkeypatch.undo()
+    ledger = await audit(bus.js)
+    assert (ledger.recorded, ledger.scored, ledger.unscored, ledger.balanced) == (1, 1, 0, True)

@@ -1,5 +1,6 @@
 """What became of every event: `groundwatch audit`, and `groundwatch admin dead`."""
 
+import time
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from groundwatch.events import LIVE
 from groundwatch.ledger.auditing import AuditMetrics, audit_periodically
 from groundwatch.ledger.ledger import Ledger
 from groundwatch.ledger.ledger import audit as count_ledger
+from groundwatch.ledger.proof import LedgerProof, prove
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.services.run import stopping
@@ -21,7 +23,7 @@ from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.system.connecting import FAULTS, connected, on_bus, run
 from groundwatch.terminal import Console, Table
 from groundwatch.times import moment_of, read_interval
-from groundwatch.topology import AUDITOR
+from groundwatch.topology import AUDITOR, DAY
 
 
 def audit(
@@ -32,6 +34,10 @@ def audit(
         float,
         typer.Option(min=0, help="Seconds to count again what cannot be told yet from what is being judged."),
     ] = 30.0,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Prove the lines of all days again, from everything that is kept."),
+    ] = False,
     every: Annotated[
         str, typer.Option(help="Count again and again, with so much time between the starts: 30m, 6h, 1d.")
     ] = "",
@@ -39,22 +45,42 @@ def audit(
         int | None, typer.Option(help="With --every: answer /metrics on this port; 0: a free one.")
     ] = None,
 ) -> None:
-    """Count the ledger from the streams; exit status 1 unless it balances.
+    """Count the ledger, going on from the last audit; exit status 1 unless it balances.
 
-    With --every it goes on until SIGTERM or Ctrl-C, and tells Prometheus.
+    With --full days whose lines are not what is kept of them are told, and the exit status is 1 too. With
+    --every it goes on until SIGTERM or Ctrl-C, and tells Prometheus.
     """
+    if full and (every or run_name != LIVE):
+        raise UsageError("--full proves the days of live traffic, once: leave out --every and --run")
     if every:
         run(_audit_periodically(settings, run_name, every, metrics_port or 0, as_json=as_json))
         return
     if metrics_port is not None:
         raise UsageError("--metrics-port goes with --every: a single audit is over before it is scraped")
+
+    async def work(bus: Bus) -> LedgerProof | Ledger:
+        if not full:
+            return await count_ledger(bus.js, run_name, settle=wait)
+        return await prove(bus.js, settle=wait, kept_since=_kept_since(settings))
+
     try:
-        ledger = on_bus(settings, lambda bus: count_ledger(bus.js, run_name, settle=wait), "audit")
+        found = on_bus(settings, work, "audit")
     except UsageError as error:
         if isinstance(error.__cause__, FAULTS):
             raise UsageError(f"could not count, which says nothing of the ledger: {error}") from error
         raise
-    print_json(ledger) if as_json else show_ledger(ledger, Console())
+    ledger = found.ledger if isinstance(found, LedgerProof) else found
+    if as_json:
+        print_json(found)
+    else:
+        show_ledger(ledger, Console())
+        if isinstance(found, LedgerProof):
+            show_proof(found)
+    if isinstance(found, LedgerProof) and found.differences:
+        raise CheckFailed(
+            f"{len(found.differences)} days are not as their lines say: messages or files of the archive "
+            "were lost or changed; restore them from the backup"
+        )
     if ledger.unaccounted:
         raise CheckFailed(
             f"the ledger does not balance: {ledger.lost} lost, {ledger.orphans} outcomes without a response"
@@ -111,6 +137,7 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         (ledger.foreign, "foreign messages in the source stream"),
         (ledger.waiting_at_intake, "waiting at intake: published over NATS, not recorded yet"),
         (ledger.dead_letters, "dead letters (groundwatch admin dead list)"),
+        (ledger.sealed_days, "days sealed: balanced and over, not read again"),
     ):
         if count:
             table.add_row(f"{count:,}", name)
@@ -118,7 +145,23 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         why = ", ".join(f"{reason} {number:,}" for reason, number in reasons.items())
         table.add_row(f"{sum(reasons.values()):,}", f"lost before intake, says the sender {sender}   ({why})")
     console.print(table)
+    if ledger.begun_anew:
+        console.print(f"read from the beginning: {ledger.begun_anew}")
     console.print(ledger.standing, style="" if ledger.balanced else "bold red")
+
+
+def _kept_since(settings: Settings) -> float:
+    """What was recorded before then may have been removed for its age."""
+    ages = [days for days in (settings.retention.responses, settings.retention.outcomes) if days]
+    return time.time() - min(ages) * DAY if ages else 0.0
+
+
+def show_proof(proof: LedgerProof) -> None:
+    say(f"{proof.proven:,} days are as their lines say")
+    if proof.removed:
+        say(f"{proof.removed:,} days cannot be compared: retention has removed something of them")
+    for difference in proof.differences:
+        say(f"differs: {difference.describe()}")
 
 
 def list_dead(

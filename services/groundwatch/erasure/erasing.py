@@ -39,6 +39,7 @@ from groundwatch.erasure.finding import (
 )
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseRecorded, tenant_of
+from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.stores import tombstones
@@ -108,6 +109,7 @@ class Eraser:
         self._sample: list[Found] = []
         self._pieces: set[bytes] = set()
         self._unreached: list[str] = []
+        self._ledger = ErasureEntries(js, subject.name)
         if subject.kind == "response":
             self._keys.add(subject.key)
 
@@ -124,6 +126,7 @@ class Eraser:
         stone = tombstones.begun(self._subject.kind, self._subject.name, _who())
         before = await tombstones.find(self._js, stone.kind, stone.name)
         known = before is not None
+        await self._ledger.start()
         last = (await self._js.stream_info(OUTCOMES)).state.last_seq
         first = await self._find()
         cached = self._cached() | set(before.cache if before is not None else ())
@@ -133,6 +136,7 @@ class Eraser:
         if known or first or self._subject.kind == "image":
             await tombstones.write(self._js, stone)
         waiting = await self._sweep(first)
+        await self._ledger.finish()
         images = await self._doomed()
         for sha256 in images:
             self._pieces |= slices(await image_bytes(self._js, sha256))
@@ -198,7 +202,7 @@ class Eraser:
             async for one in find(self._js, self._subject):
                 self._note(one)
                 # A tenant has more than fits into memory.
-                found.append(msgspec.structs.replace(one, data=b""))
+                found.append(msgspec.structs.replace(one, data=b"", read=None))
         return found
 
     def _note(self, one: Found) -> None:
@@ -206,6 +210,8 @@ class Eraser:
         if (one.stream, one.sequence) in self._mine:
             return
         self._mine.add((one.stream, one.sequence))
+        if one.read is not None:
+            self._ledger.note(one.stream, one.read)
         if one.key:
             self._keys.add(one.key)
         self._images |= images_in(one.data)
@@ -232,6 +238,7 @@ class Eraser:
             for one in found:
                 if (one.stream, one.sequence) not in spared:
                     by_stream.setdefault(one.stream, []).append(one.sequence)
+            await self._ledger.say(by_stream.get(RESPONSES, ()), by_stream.get(OUTCOMES, ()))
             for stream, sequences in by_stream.items():
                 self._counts[stream] += await overwrite(self._js, stream, sequences)
             if late and kept:

@@ -134,13 +134,14 @@ def _address(read: Read) -> topology.Address | None:
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of the subject. `key` is its response's."""
+    """A message of the subject. `key` is its response's; `read` is the whole message, where it is at hand."""
 
     stream: str
     sequence: int
     subject: str
     key: str
     data: bytes
+    read: Read | None = None
 
 
 async def find(js: JetStreamContext, subject: Subject) -> AsyncIterator[Found]:
@@ -234,7 +235,9 @@ def channels_of(stream: str) -> list[str]:
 
 
 def _found(stream: str, read: Read, key: str) -> Found:
-    return Found(stream=stream, sequence=read.sequence, subject=read.subject, key=key, data=read.data)
+    return Found(
+        stream=stream, sequence=read.sequence, subject=read.subject, key=key, data=read.data, read=read
+    )
 
 
 MOST = 64

@@ -13,6 +13,7 @@ from nats.js import JetStreamContext
 from groundwatch import topology
 from groundwatch.erasure.erasing import drop_from_archive, forget_judgements, overwrite
 from groundwatch.erasure.finding import Stores, channels_of, owner_key, owner_tenant, still_named
+from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.services.tasks import PASSING, SupervisedTask, until_set
@@ -179,6 +180,8 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
     names = {stone.name for stone in fresh}
     tenants = any(stone.kind == "tenant" for stone in fresh)
     keys: set[str] = set()
+    ledger = ErasureEntries(js, "again")
+    await ledger.start()
     for stream in (*STREAMS.values(), topology.INTAKE, topology.RETRY):
         # What was published and not recorded names its response only inside.
         whole = tenants or stream in (topology.INTAKE, topology.DEAD, topology.RETRY)
@@ -191,8 +194,14 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
                 if mine or (tenant is not None and tombstone_name("tenant", tenant) in names):
                     keys.add(key)
                     sequences.append(read.sequence)
+                    ledger.note(stream, read)
             if sequences:
+                await ledger.say(
+                    responses=sequences if stream == topology.RESPONSES else (),
+                    outcomes=sequences if stream == topology.OUTCOMES else (),
+                )
                 found[stream] += await overwrite(js, stream, sequences)
+    await ledger.finish()
     if keys:
         await drop_from_archive(js, stores, keys)
     if tokens := {token for stone in fresh for token in stone.cache}:

@@ -1,7 +1,7 @@
 """The ledger counted again and again, for Prometheus.
 
-In a process of its own: the audit reads the headers of every event that is kept, and remembers every
-response meanwhile, which is no work for a gateway.
+In a process of its own: the first audit reads the headers of every event that is kept, which is no work for a
+gateway.
 """
 
 import asyncio
@@ -46,7 +46,9 @@ class AuditMetrics:
     ended: Gauge
     period: Gauge
     seconds: Gauge
+    completed: Counter
     failed: Counter
+    sealed: Gauge
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -57,7 +59,9 @@ class AuditMetrics:
             self.pairs.labels(ledger.run, state).set(getattr(ledger, state))
         self.unaccounted.labels(ledger.run).set(ledger.unaccounted)
         self.seconds.labels(ledger.run).set(seconds)
+        self.sealed.labels(ledger.run).set(ledger.sealed_days)
         self.ended.labels(ledger.run).set(time.time())
+        self.completed.labels(ledger.run).inc()
 
 
 async def audit_periodically(
@@ -70,8 +74,9 @@ async def audit_periodically(
 ) -> None:
     """An audit each `every` seconds until `stopped`; one that cannot be done is logged and counted."""
     metrics.period.labels(run_name).set(every)
-    # An auditor that never completes one must be overdue some time.
+    # An auditor that never completes one must be overdue some time. Its first audit says since when.
     metrics.ended.labels(run_name).set(time.time())
+    metrics.completed.labels(run_name)
     metrics.failed.labels(run_name)
     while not stopped.is_set():
         began = time.monotonic()
@@ -94,7 +99,9 @@ async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> 
     began = time.monotonic()
     try:
         async with connect() as bus:
-            ledger = await audit(bus.js, run_name, settle=SETTLE_SECONDS)
+            ledger = await audit(
+                bus.js, run_name, settle=SETTLE_SECONDS, on_begin=metrics.ended.labels(run_name).set
+            )
     except PASSING as error:
         metrics.failed.labels(run_name).inc()
         logger.error("audit.failed", run=run_name, error=str(error) or repr(error))

@@ -46,6 +46,7 @@ HEADER_OUTCOME = "Gw-Outcome"
 HEADER_REASON = "Gw-Reason"
 HEADER_ORIGIN = "Gw-Origin"
 HEADER_RETRY = "Gw-Retry"
+HEADER_REPLACED = "Gw-Replaced"
 HEADER_TRACE = "traceparent"
 
 INTAKE = "GW_INTAKE"
@@ -70,6 +71,7 @@ ATTEMPTS_BUCKET = "gw-attempts"
 HALVES_BUCKET = "gw-halves"
 LOSSES_BUCKET = "gw-losses"
 REPORT_BUCKET = "gw-report"
+LEDGER_BUCKET = "gw-ledger"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")

@@ -36,6 +36,7 @@ from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
     HEADER_REASON,
+    HEADER_REPLACED,
     OUTCOMES,
     run_subjects,
     subject_of,
@@ -259,6 +260,7 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
     if existing is None or existing.headers.get(HEADER_REASON) not in REPLACEABLE:
         return Stored.EXISTED
     name = (message.subject, "instead of", str(existing.sequence))
+    message = message.carrying({HEADER_REPLACED: existing.headers[HEADER_REASON]})
     return await bus.create(msgspec.structs.replace(message, message_id=name, expect=existing.sequence))
 
 

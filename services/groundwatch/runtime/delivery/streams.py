@@ -114,6 +114,7 @@ async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read 
         data=found.data or b"",
         headers=dict(found.headers or {}),
         sequence=found.seq or 0,
+        time=found.time.timestamp() if found.time is not None else 0.0,
     )
 
 

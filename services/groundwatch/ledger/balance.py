@@ -1,0 +1,59 @@
+"""The balance of a run, as an audit finds it: recorded = scored + unscored + declined + in flight."""
+
+import msgspec
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """The balance of one run. All but `responses`, `dead_letters`, `foreign` and those of questions count
+    pairs of a response and a protocol.
+
+    `lost` have been acknowledged everywhere and have no outcome; `orphans` are outcomes of responses that
+    were never recorded; `expired` are outcomes whose responses retention has removed; `foreign` are
+    messages in the source stream that no gateway wrote. `questions` wait for their answer, with captioning
+    or among the dead letters; `questions_lost` have been acknowledged and have neither answer nor letter.
+    `unsettled` is of those in flight how many at most may be lost: they lie among others that are held, and
+    it is known when those are done. A ledger with such is not `balanced`, and not out of balance either:
+    `unaccounted` is what is known to be missing or too many. `erased` are responses, of all runs, that
+    erasures have removed with their outcomes. `lost_before_intake` are responses that their senders dropped,
+    as they say themselves, by sender and reason: no gateway has seen them, and they are in no balance.
+    `waiting_at_intake` were published over NATS and wait for a gateway: they are in no balance either yet.
+    `sealed_days` are balanced and over: their lines stay, and nothing of them is read again. `begun_anew`
+    says why everything was read from the beginning, where there was a state to go on from.
+    """
+
+    run: str
+    responses: int
+    recorded: int
+    scored: int
+    unscored: int
+    declined: int
+    in_flight: int
+    lost: int
+    orphans: int
+    expired: int
+    foreign: int = 0
+    dead_letters: int = 0
+    reasons: dict[str, int]
+    in_flight_at: dict[str, int]
+    balanced: bool
+    questions: int = 0
+    questions_lost: int = 0
+    erased: int = 0
+    unsettled: int = 0
+    lost_before_intake: dict[str, dict[str, int]] = {}
+    waiting_at_intake: int = 0
+    sealed_days: int = 0
+    begun_anew: str = ""
+
+    @property
+    def unaccounted(self) -> int:
+        counted = self.scored + self.unscored + self.declined + self.in_flight
+        return max(self.lost, abs(self.recorded - counted)) + self.orphans + self.questions_lost
+
+    @property
+    def standing(self) -> str:
+        if self.balanced:
+            return "balanced"
+        if self.unaccounted:
+            return f"NOT BALANCED, {self.unaccounted:,} unaccounted for"
+        return f"not settled yet: {self.unsettled:,} at most of those in flight may be lost"

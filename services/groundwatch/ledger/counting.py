@@ -1,0 +1,301 @@
+"""From the ledger's state to its balance: what waits is looked for where it must be, and what is missing
+there, in the streams.
+
+A pair without an outcome is *in flight* only if its event can be pointed at: waiting for, or held by, the
+consumer of the stage that it has reached. One that every stage has acknowledged and that still has no outcome
+is *lost*.
+"""
+
+import time
+from collections import Counter
+
+import msgspec
+import nats.js.errors
+from nats.js import JetStreamContext
+
+from groundwatch.errors import UNDECODED
+from groundwatch.events import LIVE, OutcomeKind, ResponseScored
+from groundwatch.ledger.balance import Ledger
+from groundwatch.ledger.lines import day_of, pair_hash
+from groundwatch.ledger.reading import outcome_of, recorded_of
+from groundwatch.ledger.state import OUTCOME, RECORDED, Early, State
+from groundwatch.ledger.streams import Streams
+from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.stores.losses import losses_by_sender
+from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
+from groundwatch.topology import (
+    ASKED,
+    CONSUMERS,
+    DEAD,
+    GATEWAY,
+    HEADER_ORIGIN,
+    OUTCOMES,
+    RESPONSES,
+    RETRY,
+    parse_subject,
+    subject_of,
+)
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a consumer is: everything up to `floor` is acknowledged, nothing behind `delivered` was given
+    out, and of those between them `pending` are held by somebody. `waiting` are these and what is behind."""
+
+    floor: int
+    delivered: int
+    pending: int
+    waiting: int
+
+    def unsettled(self, missing: int) -> int:
+        """How many at most of so many events without a result, between floor and delivered, were let go of.
+
+        What is held may be any of the others there.
+        """
+        others = self.delivered - self.floor - missing
+        return max(0, missing - max(0, self.pending - others) - max(0, missing - self.pending))
+
+
+async def positions(js: JetStreamContext) -> dict[str, Position]:
+    """How far every consumer is. Consumers only move forward and streams only grow, so whatever a stage had
+    acknowledged by now left its result where a later reading finds it."""
+    return {spec.name: await _position(js, spec.stream, spec.name) for spec in CONSUMERS}
+
+
+async def _position(js: JetStreamContext, stream: str, consumer: str) -> Position:
+    info = await js.consumer_info(stream, consumer)
+    floor = int(info.ack_floor.stream_seq) if info.ack_floor else 0
+    delivered = max(floor, int(info.delivered.stream_seq) if info.delivered else 0)
+    pending = info.num_ack_pending or 0
+    waiting = pending + (info.num_pending or 0)
+    return Position(floor if pending else delivered, delivered, pending, waiting)
+
+
+async def oldest_time(history: Streams) -> float:
+    """When the oldest response still kept was stored; 0 while none has been removed."""
+    message = await history.next(RESPONSES, ">", 1)
+    if message is not None:
+        return message.time if message.sequence > 1 else 0.0
+    # Without one, retention has removed every response there ever was.
+    return time.time() if (await history.extent(RESPONSES)).last else 0.0
+
+
+class Counting:
+    """The balance of a state that was read on to the streams' ends, after `positions` were taken.
+
+    What of the responses up to sequence `until` cannot be told apart yet is unsettled. What is found out for
+    good on the way goes into the state.
+    """
+
+    def __init__(self, history: Streams, state: State, positions: dict[str, Position], until: int) -> None:
+        self._history = history
+        self._js = history.js
+        self._state = state
+        self._positions = positions
+        self._until = until
+        self._today = day_of(time.time())
+        self._gone: dict[str, Tombstone] = {}
+        self._found: Counter[tuple[str, str]] = Counter()
+        self._unrecorded = 0
+
+    async def balance(self) -> Ledger:
+        state = self._state
+        self._gone = await _erased(self._js)
+        in_flight, lost, unsettled = await self._waiting()
+        orphans = await self._early()
+        questions, questions_lost = await self._questions()
+        lines = state.lines.values()
+        kinds = {kind.value: sum(getattr(line, kind.value) for line in lines) for kind in OutcomeKind}
+        reasons: Counter[str] = Counter()
+        for line in lines:
+            reasons.update(line.reasons)
+        for (kind, reason), number in self._found.items():
+            kinds[kind] = kinds.get(kind, 0) + number
+            if reason:
+                reasons[f"{kind}: {reason}"] += number
+        counted = sum(kinds[kind.value] for kind in OutcomeKind)
+        recorded = sum(line.recorded for line in lines) - self._unrecorded
+        complete = recorded == counted + in_flight.total() and orphans == questions_lost == 0
+        return Ledger(
+            run=LIVE,
+            responses=sum(line.responses for line in lines),
+            recorded=recorded,
+            **{kind.value: kinds[kind.value] for kind in OutcomeKind},
+            reasons=dict(reasons.most_common()),
+            in_flight=in_flight.total(),
+            lost=lost,
+            orphans=orphans,
+            expired=state.expired,
+            foreign=state.foreign,
+            dead_letters=(await self._js.stream_info(DEAD)).state.messages,
+            in_flight_at=dict(in_flight.most_common()),
+            balanced=complete and not unsettled,
+            questions=questions,
+            questions_lost=questions_lost,
+            unsettled=unsettled,
+            erased=sum(stone.counts.get(RESPONSES, 0) for stone in self._gone.values()),
+            lost_before_intake=await losses_by_sender(self._js),
+            waiting_at_intake=sum(
+                self._positions[spec.name].waiting for spec in CONSUMERS if spec.service == GATEWAY
+            ),
+            sealed_days=state.sealed,
+        )
+
+    async def _waiting(self) -> tuple[Counter[str], int, int]:
+        """What waits by stage, how many are lost, and how many are unsettled."""
+        in_flight: Counter[str] = Counter()
+        held: dict[str, dict[int, list[bytes]]] = {}
+        let_go: list[bytes] = []
+        for pair, waiting in self._state.waiting.items():
+            position = self._positions[waiting.stage]
+            if waiting.at > position.delivered or (
+                waiting.at > position.floor and waiting.sequence > self._until
+            ):
+                in_flight[waiting.stage] += 1
+            elif waiting.at > position.floor:
+                held.setdefault(waiting.stage, {}).setdefault(waiting.at, []).append(pair)
+            else:
+                let_go.append(pair)
+        lost = unsettled = 0
+        for pair in let_go:
+            lost += await self._missing(pair)
+        for stage, events in held.items():
+            position = self._positions[stage]
+            if len(events) > position.pending:
+                # The consumer holds fewer than these: some it has let go of, out of turn. Which, nobody can
+                # tell.
+                looked_at = {
+                    at: [pair for pair in pairs if await self._missing(pair)] for at, pairs in events.items()
+                }
+                events = {at: pairs for at, pairs in looked_at.items() if pairs}
+            let_go_at_least = max(0, len(events) - position.pending)
+            lost += let_go_at_least
+            in_flight[stage] += sum(map(len, events.values())) - let_go_at_least
+            unsettled += position.unsettled(len(events))
+        return in_flight, lost, unsettled
+
+    async def _missing(self, pair: bytes) -> bool:
+        """Look again, for an outcome that has moved past our reading, or whether it was erased since.
+
+        A retried dead letter's outcome takes the place of the old one, at the stream's end.
+        """
+        sequence = self._state.waiting[pair].sequence
+        name = await find_pair(self._history, pair, sequence)
+        if name is None:
+            self._state.drop(pair, self._today)
+            return False
+        protocol, key = name
+        found = await self._history.last(OUTCOMES, subject_of("outcome", LIVE, protocol, key))
+        outcome = outcome_of(found) if found is not None else None
+        if outcome is None:
+            if tombstone_name("response", key) not in self._gone:
+                return True
+            # It is being erased: this response goes next.
+            self._unrecorded += 1
+            return False
+        if outcome.sequence > self._state.position(OUTCOME):
+            # The next reading counts it.
+            self._found[outcome.kind, outcome.reason] += 1
+        else:
+            # That of a response of the same id, which had left before this one was recorded.
+            self._state.settle(pair, outcome.kind, outcome.reason)
+        return False
+
+    async def _early(self) -> int:
+        """How many outcomes have no response; those whose response was removed are counted as expired."""
+        state = self._state
+        if not state.early:
+            return 0
+        oldest = await oldest_time(self._history)
+        orphans = 0
+        for pair, early in list(state.early.items()):
+            message = await message_at(self._history, OUTCOMES, early.sequence)
+            if message is None:
+                # It was erased, or replaced by one that the next reading finds.
+                del state.early[pair]
+            elif await self._has_expired(message, early, oldest):
+                del state.early[pair]
+                state.dropped[pair] = (self._today, 0)
+                state.expired += 1
+            else:
+                orphans += not await self._recorded_since(message)
+        return orphans
+
+    async def _has_expired(self, message: Read, early: Early, oldest: float) -> bool:
+        """Whether an outcome has no response since that was erased, or removed by its stream's or its
+        tenant's retention; a late outcome may be of a response older than the oldest still kept."""
+        if early.time < oldest:
+            return True
+        address = parse_subject(message.subject)
+        if address is not None and tombstone_name("response", address.key) in self._gone:
+            return True
+        if not oldest and not self._gone:
+            return False
+        try:
+            outcome = msgspec.json.decode(message.data, type=ResponseScored)
+        except UNDECODED:
+            return False
+        cut = self._gone.get(tombstone_name("retention", outcome.tenant))
+        until = max(oldest, cut.at if cut is not None else 0.0)
+        return tombstone_name("tenant", outcome.tenant) in self._gone or 0 < outcome.recorded_at <= until
+
+    async def _recorded_since(self, message: Read) -> bool:
+        """Whether an outcome belongs to a response that was recorded after the reading began."""
+        address = parse_subject(message.subject)
+        assert address is not None
+        found = await self._history.last(RESPONSES, subject_of("recorded", LIVE, address.key))
+        if found is None or found.sequence <= self._state.position(RECORDED):
+            return False
+        return address.protocol in recorded_of(found).protocols
+
+    async def _questions(self) -> tuple[int, int]:
+        """How many questions wait for an answer, and how many will never get one."""
+        waiting = lost = 0
+        buried: set[str] | None = None
+        for question, sequence in list(self._state.questions.items()):
+            if sequence > self._positions["captioning"].floor:
+                waiting += 1
+                continue
+            message = await message_at(self._history, ASKED, sequence)
+            address = parse_subject(message.subject) if message is not None else None
+            if message is None or address is None:
+                # It was erased, or has left the stream by its age.
+                del self._state.questions[question]
+                continue
+            if buried is None:
+                # A letter that is sent again is in the second stream before it leaves the first.
+                buried = {
+                    letter.headers.get(HEADER_ORIGIN, "")
+                    for stream in (DEAD, RETRY)
+                    async for letter in read_stream(self._js, stream, headers_only=True)
+                }
+            if message.subject in buried:
+                waiting += 1
+            elif await self._history.last(RESPONSES, subject_of("recorded", LIVE, address.key)) is None:
+                lost += 1
+            else:
+                del self._state.questions[question]
+        return waiting, lost
+
+
+async def message_at(history: Streams, stream: str, sequence: int) -> Read | None:
+    """The message with this sequence; None where it is gone."""
+    found = await history.next(stream, ">", sequence)
+    return found if found is not None and found.sequence == sequence else None
+
+
+async def find_pair(history: Streams, pair: bytes, sequence: int) -> tuple[str, str] | None:
+    """Protocol and key of a pair whose response has this sequence; None where that is gone."""
+    message = await message_at(history, RESPONSES, sequence)
+    if message is None:
+        return None
+    recorded = recorded_of(message)
+    names = ((protocol, recorded.key) for protocol in recorded.protocols)
+    return next((name for name in names if pair_hash(*name) == pair), None)
+
+
+async def _erased(js: JetStreamContext) -> dict[str, Tombstone]:
+    """The tombstones by name; none on a server that was provisioned before there were any."""
+    try:
+        return {stone.name: stone async for stone in tombstones(js)}
+    except nats.js.errors.NotFoundError:
+        return {}

@@ -1,0 +1,104 @@
+"""What an erasure tells the ledger: which pairs it removes, so that their days' lines stay true."""
+
+import contextlib
+import secrets
+from collections.abc import Iterable
+
+import msgspec
+from nats.js import JetStreamContext
+
+from groundwatch.errors import UNDECODED
+from groundwatch.events import LIVE, ResponseScored
+from groundwatch.ledger.lines import day_of, pair_hash
+from groundwatch.ledger.reading import outcome_of, recorded_of
+from groundwatch.ledger.state import ErasedPair, ErasedPairs, Outcome, Recorded
+from groundwatch.ledger.store import LedgerStore
+from groundwatch.runtime.delivery.streams import Read
+from groundwatch.topology import OUTCOMES, RESPONSES, parse_subject
+
+TOGETHER = 5_000
+"""Pairs in one message."""
+
+
+class ErasureEntries:
+    """Of one erasure, whose tombstone has this `name`: says what goes before it goes, and that it is gone."""
+
+    def __init__(self, js: JetStreamContext, name: str) -> None:
+        self._js = js
+        self._name = name
+        self._responses: dict[int, Recorded] = {}
+        self._outcomes: dict[int, tuple[Outcome, int]] = {}
+        self._days: dict[str, int] = {}
+        self._open: dict[str, ErasedPairs] = {}
+        self._said: set[tuple[str, int]] = set()
+
+    async def start(self) -> None:
+        """Take over what an erasure of the same said that died before it was done."""
+        store = await LedgerStore.open(self._js)
+        for name, entries in (await store.erased()).items() if store is not None else ():
+            if name.startswith(f"erased.{self._name}.") and not entries.done:
+                self._open[name] = entries
+                for one in entries.pairs:
+                    self._said |= {(RESPONSES, one.recorded), (OUTCOMES, one.outcome)}
+
+    def note(self, stream: str, message: Read) -> None:
+        """Remember a message that is to be erased."""
+        address = parse_subject(message.subject)
+        if address is None or address.run != LIVE or (stream, message.sequence) in self._said:
+            return
+        if stream == RESPONSES:
+            recorded = recorded_of(message)
+            if recorded.protocols:
+                self._responses[message.sequence] = recorded
+                self._days[recorded.key] = day_of(message.time)
+        elif stream == OUTCOMES and (outcome := outcome_of(message)) is not None:
+            day = 0
+            with contextlib.suppress(*UNDECODED):
+                # Where its response has gone before.
+                day = day_of(msgspec.json.decode(message.data, type=ResponseScored).recorded_at)
+            self._outcomes[message.sequence] = (outcome, day)
+
+    async def say(self, responses: Iterable[int], outcomes: Iterable[int]) -> None:
+        """Say that the noted messages with these sequences are removed now."""
+        pairs: dict[tuple[str, str], ErasedPair] = {}
+        for sequence in responses:
+            recorded = self._responses.pop(sequence, None)
+            for place, protocol in enumerate(dict.fromkeys(recorded.protocols) if recorded else ()):
+                assert recorded is not None
+                pairs[recorded.key, protocol] = ErasedPair(
+                    pair=pair_hash(protocol, recorded.key),
+                    day=self._days[recorded.key],
+                    recorded=sequence,
+                    first=place == 0,
+                )
+        for sequence in outcomes:
+            if sequence not in self._outcomes:
+                continue
+            outcome, day = self._outcomes.pop(sequence)
+            name = (outcome.key, outcome.protocol)
+            alone = ErasedPair(
+                pair=pair_hash(outcome.protocol, outcome.key), day=self._days.get(outcome.key, day)
+            )
+            pairs[name] = msgspec.structs.replace(
+                pairs.get(name, alone),
+                outcome=sequence,
+                kind=outcome.kind,
+                reason=outcome.reason,
+                replaced=outcome.replaced,
+            )
+        several = list(pairs.values())
+        store = await LedgerStore.open(self._js) if several else None
+        for at in range(0, len(several), TOGETHER) if store is not None else ():
+            assert store is not None
+            entries = ErasedPairs(tuple(several[at : at + TOGETHER]))
+            name_of = f"erased.{self._name}.{secrets.token_hex(8)}"
+            await store.say(name_of, entries)
+            self._open[name_of] = entries
+
+    async def finish(self) -> None:
+        """Say that the messages of all of them are gone."""
+        store = await LedgerStore.open(self._js) if self._open else None
+        if store is not None:
+            for name, entries in self._open.items():
+                await store.say(name, msgspec.structs.replace(entries, done=True))
+        self._open.clear()

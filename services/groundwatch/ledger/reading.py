@@ -1,0 +1,245 @@
+"""Reading on from where the ledger's state is: questions, responses and outcomes in the order of their times.
+
+In that order what waits at any moment of the reading is what was in flight at that moment of the traffic,
+also when years are read for the first time. Events are gathered in portions; what erasures say is asked for
+after a portion was read and before it is counted.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+
+import msgspec
+from nats.js import JetStreamContext
+
+from groundwatch.errors import UNDECODED
+from groundwatch.events import LIVE, ResponseScored
+from groundwatch.ledger.lines import day_of, pair_hash
+from groundwatch.ledger.state import (
+    ASKED,
+    CHAIN,
+    EXTRACTED,
+    JUDGED,
+    OUTCOME,
+    RECORDED,
+    Asked,
+    ErasedPairs,
+    Event,
+    Outcome,
+    Recorded,
+    State,
+)
+from groundwatch.ledger.streams import Streams
+from groundwatch.runtime.delivery.outcomes import REPLACEABLE
+from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.topology import (
+    ASKED as ASKED_STREAM,
+)
+from groundwatch.topology import (
+    EXTRACTED as EXTRACTED_STREAM,
+)
+from groundwatch.topology import (
+    HEADER_EXPECT_SEQUENCE,
+    HEADER_OUTCOME,
+    HEADER_PROTOCOLS,
+    HEADER_REASON,
+    HEADER_REPLACED,
+    OUTCOMES,
+    RESPONSES,
+    is_token,
+    parse_subject,
+    run_subjects,
+    subject_of,
+)
+from groundwatch.topology import (
+    JUDGED as JUDGED_STREAM,
+)
+
+STREAM_OF = {
+    RECORDED: RESPONSES,
+    OUTCOME: OUTCOMES,
+    ASKED: ASKED_STREAM,
+    EXTRACTED: EXTRACTED_STREAM,
+    CHAIN: ASKED_STREAM,
+    JUDGED: JUDGED_STREAM,
+}
+
+PORTION = 20_000
+"""Events that are read before they are counted."""
+
+CHECKPOINT = 500_000
+"""Events after which a long reading saves its state."""
+
+Erasures = Callable[[], Awaitable[dict[str, ErasedPairs]]]
+
+
+def recorded_of(message: Read) -> Recorded:
+    address = parse_subject(message.subject)
+    protocols = message.headers.get(HEADER_PROTOCOLS, "").split(",")
+    if address is None or not all(map(is_token, protocols)):
+        return Recorded(message.sequence, message.time, "", ())
+    return Recorded(message.sequence, message.time, address.key, tuple(protocols))
+
+
+def outcome_of(message: Read) -> Outcome | None:
+    address = parse_subject(message.subject)
+    if address is None:
+        return None
+    headers = message.headers
+    replaced = headers.get(HEADER_REPLACED, "")
+    if not replaced and headers.get(HEADER_EXPECT_SEQUENCE, "0") != "0":
+        # Written by a version that does not say what it replaced.
+        replaced = REPLACEABLE[0]
+    return Outcome(
+        message.sequence,
+        message.time,
+        address.key,
+        address.protocol,
+        headers.get(HEADER_OUTCOME, ""),
+        headers.get(HEADER_REASON, ""),
+        replaced,
+    )
+
+
+def asked_of(message: Read) -> Asked | None:
+    address = parse_subject(message.subject)
+    return Asked(message.sequence, message.time, address.key) if address is not None else None
+
+
+_READ: dict[str, Callable[[Read], Event | None]] = {
+    ASKED: asked_of,
+    RECORDED: recorded_of,
+    OUTCOME: outcome_of,
+}
+"""In the order in which events of the same time are taken."""
+
+
+async def last_sequences(js: JetStreamContext) -> dict[str, int]:
+    """How far each kind is read: a later stage before the one that it follows, so that with an event of a
+    pair its response is read too."""
+    return {
+        kind: int((await js.stream_info(STREAM_OF[kind])).state.last_seq)
+        for kind in (JUDGED, CHAIN, EXTRACTED, RECORDED, ASKED, OUTCOME)
+    }
+
+
+class Reading:
+    """One reading into a state, up to `last` of each kind. Raises what NATS and the archive raise."""
+
+    def __init__(
+        self,
+        history: Streams,
+        state: State,
+        last: Mapping[str, int],
+        *,
+        erasures: Erasures,
+        checkpoint: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._history = history
+        self._state = state
+        self._last = last
+        self._erasures = erasures
+        self._checkpoint = checkpoint
+        self._today = day_of(time.time())
+        self.read = 0
+
+    async def run(self) -> None:
+        portion: list[Event] = []
+        reached: dict[str, int] = {}
+        saved = 0
+        async with contextlib.aclosing(self._merged()) as events:
+            async for kind, sequence, event in events:
+                reached[kind] = sequence
+                if event is not None:
+                    portion.append(event)
+                if len(portion) >= PORTION:
+                    await self._count(portion, reached)
+                    portion = []
+                    if self.read - saved >= CHECKPOINT:
+                        saved = self.read
+                        await self._checkpoint()
+        await self._count(portion, {kind: self._last[kind] for kind in _READ})
+        await self._follow()
+        self._state.forget(self._today)
+
+    async def _merged(self) -> AsyncGenerator[tuple[str, int, Event | None]]:
+        """Each message by its kind, in the order of times."""
+        async with contextlib.AsyncExitStack() as stack:
+            readings = {
+                kind: await stack.enter_async_context(contextlib.aclosing(self._history_of(kind)))
+                for kind in _READ
+            }
+            heads = {kind: head for kind in readings if (head := await anext(readings[kind], None))}
+            while heads:
+                kind = min(heads, key=lambda one: heads[one].time)
+                message = heads[kind]
+                self.read += 1
+                yield kind, message.sequence, _READ[kind](message)
+                head = await anext(readings[kind], None)
+                if head is None:
+                    del heads[kind]
+                else:
+                    heads[kind] = head
+
+    async def _history_of(self, kind: str) -> AsyncGenerator[Read]:
+        start = self._state.position(kind) + 1
+        if start > self._last[kind]:
+            return
+        reading = self._history.read(
+            STREAM_OF[kind],
+            subjects=(run_subjects(kind, LIVE),),
+            start_sequence=start,
+            last_sequence=self._last[kind],
+        )
+        async with contextlib.aclosing(reading) as messages:
+            async for message in messages:
+                yield message
+
+    async def _count(self, events: list[Event], reached: Mapping[str, int]) -> None:
+        """Count a portion that reaches so far, without what was erased of it."""
+        moved = self._state.count(events, reached, await self._erasures(), self._today)
+        for outcome in moved:
+            await self._move(outcome)
+
+    async def _move(self, outcome: Outcome) -> None:
+        """Find the day of a pair whose dead letter was retried, and move it."""
+        found = await self._history.last(RESPONSES, subject_of("recorded", LIVE, outcome.key))
+        day: int | None = None
+        if found is None:
+            # Retention has removed it: its outcome knows about when it was recorded.
+            subject = subject_of("outcome", LIVE, outcome.protocol, outcome.key)
+            last = await self._history.last(OUTCOMES, subject)
+            with contextlib.suppress(*UNDECODED):
+                scored = msgspec.json.decode(last.data if last is not None else b"", type=ResponseScored)
+                day = day_of(scored.recorded_at) if scored.recorded_at >= self._state.since else None
+        elif found.sequence <= self._state.position(RECORDED):
+            day = day_of(found.time)
+        self._state.replace(outcome, day)
+
+    async def _follow(self) -> None:
+        """Find how far each pair that waits has come.
+
+        What has left these streams was acknowledged by every stage: a pair that waits still is lost
+        wherever it was.
+        """
+        state = self._state
+        for kind in (EXTRACTED, CHAIN, JUDGED):
+            last = self._last[kind]
+            if state.waiting and state.position(kind) < last:
+                async for message in self._stage_inputs(kind, last):
+                    self.read += 1
+                    address = parse_subject(message.subject)
+                    if address is not None:
+                        pair = pair_hash(address.protocol, address.key)
+                        state.reach(pair, address.stage, message.sequence)
+            state.positions[kind] = last
+
+    def _stage_inputs(self, kind: str, last: int) -> AsyncIterator[Read]:
+        return read_stream(
+            self._history.js,
+            STREAM_OF[kind],
+            subjects=(run_subjects(kind, LIVE),),
+            headers_only=True,
+            start_sequence=self._state.position(kind) + 1,
+            last_sequence=last,
+        )

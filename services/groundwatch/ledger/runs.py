@@ -1,0 +1,105 @@
+"""The ledger of a replay, counted from its source and its outcomes."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from nats.js import JetStreamContext
+
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.events import OutcomeKind
+from groundwatch.ledger.balance import Ledger
+from groundwatch.replay.runs import Run
+from groundwatch.replay.writing import Choosing
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, parse_subject, run_subjects
+
+Pair = tuple[str, str]
+"""Key of a response, and protocol."""
+
+
+class _Outcomes:
+    """Outcomes by kind, and those without a score by their reason as well."""
+
+    def __init__(self) -> None:
+        self._kinds: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+
+    def add(self, headers: Mapping[str, str]) -> None:
+        kind = headers.get(HEADER_OUTCOME, "")
+        self._kinds[kind] += 1
+        if reason := headers.get(HEADER_REASON):
+            self._reasons[f"{kind}: {reason}"] += 1
+
+    @property
+    def counted(self) -> int:
+        return sum(self._kinds[kind.value] for kind in OutcomeKind)
+
+    def ledger(self, **others: Any) -> Ledger:
+        """With what else there is to say."""
+        by_kind: dict[str, Any] = {kind.value: self._kinds[kind.value] for kind in OutcomeKind}
+        return Ledger(reasons=dict(self._reasons.most_common()), **by_kind, **others)
+
+
+async def audit_run(js: JetStreamContext, run: Run) -> Ledger:
+    """Count one replay by the state read before: each event it is about has an outcome in it, or is to come.
+
+    What the replay says of itself is not believed: the source is read again, what the run is about is chosen
+    anew, and each pair is looked for among the run's outcomes. Only which pages are done is taken from the
+    run, and taken first: what a page had done by then has left its outcome where the later reading finds it.
+    Raises `UsageError` when the server goes away.
+    """
+    cut = int((await js.stream_info(run.stream)).state.first_seq)
+    try:
+        waiting, responses = await _selected(js, run)
+    except TransientError as error:
+        raise UsageError(f"the server went away while counting ({error}): try again") from error
+    recorded = len(waiting)
+    outcomes = _Outcomes()
+    orphans = expired = 0
+    async for message in read_stream(
+        js, OUTCOMES, subjects=(run_subjects("outcome", run.name),), headers_only=True
+    ):
+        address = parse_subject(message.subject)
+        if address is None:
+            continue
+        if waiting.pop((address.key, address.protocol), None) is None:
+            # An outcome of what the source no longer holds, or of what this run is not about.
+            if cut > run.first:
+                expired += 1
+            else:
+                orphans += 1
+            continue
+        outcomes.add(message.headers)
+    lost = sum(run.done(sequence) for sequence in waiting.values())
+    to_come = len(waiting) - lost
+    where = {"running": "replay", "paused": "replay (paused)"}.get(run.status, run.status)
+    if run.status in ("cancelled", "deleting"):
+        # Nobody is going to judge them: the run is about what it had come to.
+        recorded, to_come = recorded - to_come, 0
+    return outcomes.ledger(
+        run=run.name,
+        responses=responses,
+        recorded=recorded,
+        in_flight=to_come,
+        lost=lost,
+        orphans=orphans,
+        expired=expired,
+        in_flight_at={where: to_come} if to_come else {},
+        balanced=recorded == outcomes.counted + to_come and orphans == 0,
+    )
+
+
+async def _selected(js: JetStreamContext, run: Run) -> tuple[dict[Pair, int], int]:
+    """The pairs that the run is about, with their sequences in the source; and how many responses."""
+    spec = run.spec
+    choosing = Choosing(spec)
+    waiting: dict[Pair, int] = {}
+    keys: set[str] = set()
+    async for message in read_stream(
+        js, run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last
+    ):
+        for item in choosing.choose([message]).items:
+            waiting[item.key, item.protocol] = message.sequence
+            keys.add(item.key)
+    return waiting, len(keys)

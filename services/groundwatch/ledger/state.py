@@ -1,0 +1,302 @@
+"""What the audit remembers between two readings: days, positions, and what is in flight.
+
+Nothing here reads or writes: each event that a reading meets is one call, in the order of the streams. What
+has its outcome leaves nothing behind but its day's counts and digests, so the size follows what is in flight.
+Pairs and questions are kept by their hashes: no key of a response is in here.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from groundwatch.ledger.lines import KINDS, Line, day_of, key_hash, pair_hash
+
+FORMAT = 1
+
+RECORDED, OUTCOME, ASKED, EXTRACTED, CHAIN, JUDGED = READ = (
+    "recorded",
+    "outcome",
+    "asked",
+    "extracted",
+    "chain",
+    "judged",
+)
+"""Kinds of subjects that are read, each up to a position of its own."""
+
+DROPPED_DAYS = 2
+"""So long an erased pair is remembered: an outcome of it may still come from a stage that had held it."""
+
+
+class Waiting(msgspec.Struct, array_like=True, gc=False):
+    """A pair without an outcome. `sequence` is its response's; `at` its event's in the input of `stage`."""
+
+    sequence: int
+    day: int
+    stage: str
+    at: int
+
+
+class Early(msgspec.Struct, array_like=True, gc=False):
+    """An outcome whose response has not been read: it comes later, or never."""
+
+    sequence: int
+    time: float
+    kind: str
+    reason: str
+
+
+class ErasedPair(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pair that an erasure removes, with the day of its recording. `recorded` and `outcome` are sequences
+    of its messages, 0 where there is none. `replaced` is the reason of the outcome whose place this one took.
+    `first` says that the pair is the first of its response."""
+
+    pair: bytes
+    day: int
+    recorded: int = 0
+    outcome: int = 0
+    kind: str = ""
+    reason: str = ""
+    replaced: str = ""
+    first: bool = False
+
+
+class ErasedPairs(msgspec.Struct, frozen=True):
+    """What an erasure says: pairs that it removes; `done` when their messages are gone."""
+
+    pairs: tuple[ErasedPair, ...]
+    done: bool = False
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """A response as its headers tell it; no protocols where no gateway wrote it."""
+
+    sequence: int
+    time: float
+    key: str
+    protocols: tuple[str, ...]
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """A question."""
+
+    sequence: int
+    time: float
+    key: str
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """An outcome as its headers tell it. `replaced` is the reason of the one whose place it took."""
+
+    sequence: int
+    time: float
+    key: str
+    protocol: str
+    kind: str
+    reason: str
+    replaced: str
+
+
+Event = Recorded | Asked | Outcome
+
+
+class State(msgspec.Struct, kw_only=True):
+    """`streams` are creation times by stream, in µs since the epoch; `positions` the last sequences read.
+    `since` is the time of the oldest response that was kept when the ledger was begun, 0 for all there ever
+    were; `began` when that was, `ended` when the last audit was complete.
+
+    `dropped` are erased pairs, with the day they were dropped and, where their outcome was counted, how far
+    outcomes had been read: no outcome of theirs counts any more. `owed` are pairs
+    whose response was erased after their outcome had been counted, by day: they go with it. `applied` names
+    erasures that are counted. `expired` are outcomes whose responses had been removed before.
+    """
+
+    format: int = FORMAT
+    began: float = 0.0
+    ended: float = 0.0
+    since: float = 0.0
+    streams: dict[str, int] = {}
+    positions: dict[str, int] = {}
+    lines: dict[int, Line] = {}
+    waiting: dict[bytes, Waiting] = {}
+    early: dict[bytes, Early] = {}
+    questions: dict[bytes, int] = {}
+    dropped: dict[bytes, tuple[int, int]] = {}
+    owed: dict[bytes, int] = {}
+    applied: set[str] = set()
+    foreign: int = 0
+    expired: int = 0
+
+    def position(self, kind: str) -> int:
+        return self.positions.get(kind, 0)
+
+    @property
+    def last_day(self) -> int:
+        """The day of the newest response; 0 before there was one."""
+        return max(self.lines, default=0)
+
+    @property
+    def sealed(self) -> int:
+        """How many days are balanced and over: nothing of them is read again."""
+        return sum(line.balanced for day, line in self.lines.items() if day < self.last_day)
+
+    def count(
+        self,
+        events: Iterable[Event],
+        reached: Mapping[str, int],
+        erased: Mapping[str, ErasedPairs],
+        today: int,
+    ) -> list[Outcome]:
+        """Count events that were read, up to the positions that the reading `reached`, and what erasures have
+        said by then, by name. Returns outcomes that took the place of others: see `replace`.
+
+        What is erased after its message was read, or before, has been said when we are asked to count. So a
+        pair of these events that is named counts nowhere, and one of an earlier portion is taken out.
+        """
+        before = self.position(RECORDED)
+        after = reached.get(RECORDED, before)
+        gone: dict[str, set[int]] = {RECORDED: set(), OUTCOME: set()}
+        read = []
+        for name, entries in erased.items():
+            for pair in entries.pairs:
+                if pair.outcome > self.position(OUTCOME):
+                    gone[OUTCOME].add(pair.outcome)
+                if pair.recorded > before:
+                    gone[RECORDED].add(pair.recorded)
+                    # No outcome of it counts, whenever it comes.
+                    self.dropped[pair.pair] = (today, 0)
+                    if pair.first and pair.recorded <= after:
+                        self._line(pair.day).erased += 1
+                elif name not in self.applied:
+                    read.append(pair)
+        for pair in read:
+            self.erase(pair, today)
+        self.applied = set(erased)
+        moved: list[Outcome] = []
+        for event in events:
+            match event:
+                case Recorded():
+                    if event.sequence in gone[RECORDED]:
+                        continue
+                    if event.protocols:
+                        self.record(event.sequence, event.time, event.key, event.protocols)
+                    else:
+                        self.foreign += 1
+                case Asked():
+                    if event.time >= self.since:
+                        self.questions[key_hash(event.key)] = event.sequence
+                case Outcome():
+                    if event.sequence not in gone[OUTCOME] and not self.outcome(event):
+                        moved.append(event)
+        self.positions.update(reached)
+        return moved
+
+    def record(self, sequence: int, time: float, key: str, protocols: tuple[str, ...]) -> None:
+        day = day_of(time)
+        line = self._line(day)
+        line.responses += 1
+        for protocol in dict.fromkeys(protocols):
+            pair = pair_hash(protocol, key)
+            self.dropped.pop(pair, None)
+            before = self.waiting.get(pair)
+            if before is not None:
+                # The server takes a second response on a subject only when it has removed the first.
+                self._line(before.day).record(pair, -1)
+            line.record(pair)
+            self.waiting[pair] = Waiting(sequence, day, "extraction", sequence)
+            early = self.early.pop(pair, None)
+            if early is not None:
+                self.settle(pair, early.kind, early.reason)
+        self.questions.pop(key_hash(key), None)
+
+    def outcome(self, outcome: Outcome) -> bool:
+        """Count an outcome; False for one that took the place of one that is counted: see `replace`."""
+        pair = pair_hash(outcome.protocol, outcome.key)
+        if pair in self.dropped or self.settle(pair, outcome.kind, outcome.reason):
+            return True
+        if outcome.replaced and pair not in self.early:
+            return False
+        if outcome.time < self.since:
+            self.expired += 1
+            return True
+        self.early[pair] = Early(outcome.sequence, outcome.time, outcome.kind, outcome.reason)
+        return True
+
+    def settle(self, pair: bytes, kind: str, reason: str) -> bool:
+        """Give a pair that waits its outcome; False when it does not wait."""
+        waiting = self.waiting.get(pair)
+        if waiting is None:
+            return False
+        if kind in KINDS:
+            del self.waiting[pair]
+        self._line(waiting.day).outcome(pair, kind, reason)
+        return True
+
+    def replace(self, outcome: Outcome, day: int | None) -> None:
+        """Move a pair of that day from the unscored to what a retry of its dead letter made of it; None for
+        one whose response has not been read."""
+        line = self.lines.get(day) if day is not None else None
+        if line is None:
+            pair = pair_hash(outcome.protocol, outcome.key)
+            self.early[pair] = Early(outcome.sequence, outcome.time, outcome.kind, outcome.reason)
+            return
+        line.count("unscored", outcome.replaced, -1)
+        line.count(outcome.kind, outcome.reason, 1)
+
+    def reach(self, pair: bytes, stage: str, sequence: int) -> None:
+        """Its event is in the input of a later stage."""
+        waiting = self.waiting.get(pair)
+        if waiting is not None:
+            waiting.stage, waiting.at = stage, sequence
+
+    def drop(self, pair: bytes, today: int) -> None:
+        """A pair that waits no longer since its response is gone."""
+        waiting = self.waiting.pop(pair, None)
+        if waiting is not None:
+            self._line(waiting.day).record(pair, -1)
+            self.dropped[pair] = (today, 0)
+
+    def erase(self, erased: ErasedPair, today: int) -> None:
+        """Take out a pair whose messages had been read before they were erased."""
+        line = self.lines.get(self.owed.get(erased.pair, erased.day))
+        if line is None:
+            return
+        if erased.first and erased.recorded:
+            line.responses -= 1
+            line.erased += 1
+        pair = erased.pair
+        if pair in self.dropped:
+            if erased.replaced and erased.outcome <= self.dropped[pair][1]:
+                # It had been moved when it was taken out as what the erasure had found first.
+                line.count("unscored", erased.replaced, 1)
+                line.count(erased.kind, erased.reason, -1)
+            return
+        waiting = self.waiting.get(pair)
+        if waiting is not None:
+            if waiting.sequence == erased.recorded or not erased.recorded:
+                self.drop(pair, today)
+            return
+        if self.early.pop(pair, None) is not None:
+            self.dropped[pair] = (today, 0)
+            return
+        if not erased.outcome:
+            self.owed[pair] = erased.day
+            return
+        kind, reason = erased.kind, erased.reason
+        if erased.outcome > self.position(OUTCOME) and erased.replaced:
+            kind, reason = "unscored", erased.replaced
+        self.owed.pop(pair, None)
+        self.dropped[pair] = (today, self.position(OUTCOME))
+        line.record(pair, -1)
+        line.outcome(pair, kind, reason, -1)
+
+    def forget(self, today: int) -> None:
+        """Let go of what was dropped long ago."""
+        self.dropped = {
+            pair: dropped for pair, dropped in self.dropped.items() if dropped[0] >= today - DROPPED_DAYS
+        }
+
+    def _line(self, day: int) -> Line:
+        line = self.lines.get(day)
+        if line is None:
+            line = self.lines[day] = Line()
+        return line
