@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
 import nats.js.errors
 import pytest
-from nats.js.api import ConsumerConfig, ConsumerInfo, DeliverPolicy, StreamConfig
+from nats.js.api import DeliverPolicy, StreamConfig
 from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError
@@ -163,13 +165,15 @@ async def large_bus(test_bus: Bus, everything_is_large: None) -> Bus:
 async def made(bus: Bus) -> list[dict[str, object]]:
     """A list of the consumers that are made from now on, as the server is asked for them."""
     asked: list[dict[str, object]] = []
-    make = bus.js.add_consumer
+    request = bus.js._api_request
 
-    async def add_consumer(stream: str, config: ConsumerConfig) -> ConsumerInfo:
-        asked.append({key: value for key, value in config.as_dict().items() if value is not None})
-        return await make(stream, config)
+    async def asking(subject: str, body: bytes = b"", timeout: float = 5) -> dict[str, Any]:
+        if subject.startswith("$JS.API.CONSUMER.CREATE."):
+            config = msgspec.json.decode(body)["config"]
+            asked.append({key: value for key, value in config.items() if value is not None})
+        return await request(subject, body, timeout=timeout)
 
-    bus.js.add_consumer = add_consumer  # type: ignore[method-assign,assignment]
+    bus.js._api_request = asking  # type: ignore[method-assign]
     return asked
 
 

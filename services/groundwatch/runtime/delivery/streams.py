@@ -413,21 +413,28 @@ async def _ephemeral(
     A single filter stands in the request's subject, where the server's permissions see it.
     """
     wanted = list(subjects) or [">"]
-    return await js.add_consumer(
-        stream,
-        ConsumerConfig(
-            name=f"reading-{secrets.token_hex(16)}",
-            filter_subject=wanted[0] if len(wanted) == 1 else None,
-            filter_subjects=wanted if len(wanted) > 1 else None,
-            deliver_policy=DeliverPolicy.NEW if new else DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=None if new else start,
-            ack_policy=AckPolicy.NONE,
-            headers_only=headers_only or None,
-            inactive_threshold=60.0,
-            mem_storage=True,
-            num_replicas=1,
-        ),
+    config = ConsumerConfig(
+        name=f"reading-{secrets.token_hex(16)}",
+        filter_subject=wanted[0] if len(wanted) == 1 else None,
+        filter_subjects=wanted if len(wanted) > 1 else None,
+        deliver_policy=DeliverPolicy.NEW if new else DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=None if new else start,
+        ack_policy=AckPolicy.NONE,
+        headers_only=headers_only or None,
+        inactive_threshold=60.0,
+        mem_storage=True,
+        num_replicas=1,
     )
+    if wanted != [">"]:
+        return await js.add_consumer(stream, config)
+    # The library leaves this filter out of the subject, and no user has a right to a consumer without one.
+    answer = await js._api_request(
+        f"$JS.API.CONSUMER.CREATE.{stream}.{config.name}.>",
+        msgspec.json.encode({"stream_name": stream, "config": config.as_dict()}),
+        timeout=js._timeout,
+    )
+    info: ConsumerInfo = ConsumerInfo.from_response(answer)
+    return info
 
 
 def _unsent(status: Msg) -> int:
