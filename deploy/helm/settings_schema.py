@@ -21,7 +21,9 @@ CHART_DECIDES = {
         "replicas",
         "max_payload",
     ),
-    "GatewaySettings": ("host", "port", "grpc_port", "tokens_file"),
+    "StageSettings": ("replicas",),
+    "CaptioningSettings": ("replicas",),
+    "GatewaySettings": ("host", "port", "grpc_port", "tokens_file", "drain_delay"),
     "GrpcSettings": ("tls_cert", "tls_key", "replays", "replay_nkey_seed_file"),
     "TelemetrySettings": ("host", "port"),
 }

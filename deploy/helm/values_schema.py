@@ -8,175 +8,48 @@ this says.
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from schema_parts import (
+    ACCESS,
+    ANY_OBJECT,
+    CRON,
+    DEFINITIONS,
+    DNS_NAME,
+    EGRESS,
+    ENVIRONMENT,
+    ENVIRONMENT_FROM,
+    FLAG,
+    IDENTITY,
+    IMAGE,
+    INGRESS,
+    INSIDE,
+    MOUNTS,
+    NAMESPACE,
+    OPTIONAL_SIZE,
+    PEER,
+    PLACEMENT,
+    PORT,
+    RESOURCES,
+    ROUTE,
+    SCALING,
+    SECRET_KEY,
+    SIZE,
+    SPREAD,
+    STAGE,
+    STRINGS,
+    VOLUMES,
+    Schema,
+    closed,
+    listed,
+    number,
+    table,
+    text,
+    whole,
+)
 from settings_schema import settings_definitions
 
 from groundwatch.topology import STAGES
 
-Schema = dict[str, Any]
-
-
-def text(pattern: str = "", **more: Any) -> Schema:
-    """A string."""
-    return {"type": "string", **({"pattern": pattern} if pattern else {}), **more}
-
-
-def whole(minimum: int, maximum: int | None = None) -> Schema:
-    """An integer within bounds."""
-    return {"type": "integer", "minimum": minimum, **({"maximum": maximum} if maximum is not None else {})}
-
-
-def number(**bounds: float) -> Schema:
-    """A number within bounds."""
-    return {"type": "number", **bounds}
-
-
-def closed(properties: Schema, *, required: tuple[str, ...] = ()) -> Schema:
-    """An object that has these keys and no others."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": properties,
-        **({"required": list(required)} if required else {}),
-    }
-
-
-def table(values: Schema, *, names: str = "") -> Schema:
-    """An object with free keys."""
-    return {
-        "type": "object",
-        "additionalProperties": values,
-        **({"propertyNames": {"pattern": names}} if names else {}),
-    }
-
-
-def listed(items: Schema) -> Schema:
-    """An array."""
-    return {"type": "array", "items": items}
-
-
-DEFINITIONS: dict[str, Schema] = {}
-
-
-def shared(name: str, schema: Schema) -> Schema:
-    """A reference to a schema that stands once, among the definitions."""
-    DEFINITIONS[name] = schema
-    return {"$ref": f"#/$defs/{name}"}
-
-
-FLAG: Schema = {"type": "boolean"}
-DNS_NAME = text(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", maxLength=253)
-NAMESPACE = text(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", maxLength=63)
-QUANTITY = shared(
-    "quantity", {"anyOf": [text(r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"), number(minimum=0)]}
-)
-SIZE = text(r"^([1-9][0-9]*(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T))$")
-OPTIONAL_SIZE = text(r"^([1-9][0-9]*(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T))?$")
-PORT = whole(1, 65535)
-AMOUNTS = table(QUANTITY, names="^(cpu|memory|ephemeral-storage|[a-z0-9.-]+/[a-z0-9-]+)$")
-RESOURCES = shared("resources", closed({"requests": AMOUNTS, "limits": AMOUNTS}))
-STRINGS = shared("strings", table({"type": "string"}))
-TOLERATIONS = shared(
-    "tolerations",
-    listed(
-        closed(
-            {
-                "key": text(),
-                "operator": text(enum=["Exists", "Equal"]),
-                "value": text(),
-                "effect": text(enum=["NoSchedule", "PreferNoSchedule", "NoExecute"]),
-                "tolerationSeconds": whole(0),
-            }
-        )
-    ),
-)
-ANY_OBJECT: Schema = {"type": "object"}
-AFFINITY = shared(
-    "affinity", closed({"nodeAffinity": ANY_OBJECT, "podAffinity": ANY_OBJECT, "podAntiAffinity": ANY_OBJECT})
-)
-ENVIRONMENT = shared(
-    "environment",
-    listed(
-        closed(
-            {"name": text("^[A-Za-z_][A-Za-z0-9_]*$"), "value": text(), "valueFrom": ANY_OBJECT},
-            required=("name",),
-        )
-    ),
-)
-PLACEMENT = {
-    "env": ENVIRONMENT,
-    "nodeSelector": STRINGS,
-    "tolerations": TOLERATIONS,
-    "affinity": AFFINITY,
-    "podAnnotations": STRINGS,
-}
-SELECTOR = shared("selector", closed({"matchLabels": STRINGS, "matchExpressions": listed(ANY_OBJECT)}))
-PEER = shared(
-    "peer",
-    closed(
-        {
-            "podSelector": SELECTOR,
-            "namespaceSelector": SELECTOR,
-            "ipBlock": closed({"cidr": text("/"), "except": listed(text("/"))}, required=("cidr",)),
-        }
-    ),
-)
-EGRESS = shared(
-    "egress",
-    listed(
-        closed(
-            {
-                "to": listed(PEER),
-                "ports": listed(
-                    closed(
-                        {
-                            "port": {"type": ["integer", "string"]},
-                            "endPort": PORT,
-                            "protocol": text(enum=["TCP", "UDP", "SCTP"]),
-                        }
-                    )
-                ),
-            }
-        )
-    ),
-)
-DIGEST = text("^(sha256:[0-9a-f]{64})?$")
-IMAGE = closed({"registry": text(), "repository": text(), "tag": text(), "digest": DIGEST})
-SECRET_KEY = closed({"secret": DNS_NAME, "key": text(r"^[-._a-zA-Z0-9]+$")}, required=("secret", "key"))
-SPREAD = text(enum=["ScheduleAnyway", "DoNotSchedule"])
-SCALING = {
-    "enabled": FLAG,
-    "minReplicas": whole(0, 1000),
-    "maxReplicas": whole(1, 1000),
-    "targetDelaySeconds": number(exclusiveMinimum=0),
-    "headroom": number(exclusiveMinimum=0, maximum=1),
-    "pollingInterval": whole(1),
-    "cooldownPeriod": whole(0),
-    "scaleDownStabilization": whole(0, 3600),
-}
-STAGE = shared(
-    "stage",
-    closed(
-        {
-            "enabled": FLAG,
-            "replicas": whole(1, 1000),
-            "eventsPerSecond": number(exclusiveMinimum=0),
-            "image": IMAGE,
-            "resources": RESOURCES,
-            "autoscaling": closed({**SCALING, "lagThreshold": whole(1)}),
-            **PLACEMENT,
-        },
-        required=("enabled", "eventsPerSecond"),
-    ),
-)
-INGRESS = {
-    "enabled": FLAG,
-    "className": text(),
-    "host": DNS_NAME,
-    "tlsSecret": DNS_NAME,
-    "annotations": STRINGS,
-}
 SERVICES = ("gateway", *STAGES, "archive", "outflow", "audit", "replay", "erase", "provision", "cli")
 
 
@@ -196,6 +69,7 @@ def values_schema() -> Schema:
                 {
                     "baseUrl": text("^(https?://.+)?$"),
                     "model": text(),
+                    "capacity": whole(0),
                     "apiKey": closed({"secret": DNS_NAME, "key": SECRET_KEY["properties"]["key"]}),
                 }
             ),
@@ -215,12 +89,28 @@ def values_schema() -> Schema:
                             "annotations": STRINGS,
                         }
                     ),
+                    "autoscaling": closed(
+                        {
+                            "enabled": FLAG,
+                            "minReplicas": whole(1, 1000),
+                            "maxReplicas": whole(1, 1000),
+                            "cpuUtilization": whole(1, 100),
+                        }
+                    ),
+                    "drainSeconds": whole(0, 300),
                     "tokensSecret": DNS_NAME,
                     "grpc": closed(
-                        {"enabled": FLAG, "port": PORT, "tlsSecret": DNS_NAME, "ingress": closed(INGRESS)}
+                        {
+                            "enabled": FLAG,
+                            "port": PORT,
+                            "tlsSecret": DNS_NAME,
+                            "ingress": closed(INGRESS),
+                            "grpcRoute": closed(ROUTE),
+                        }
                     ),
                     "ingress": closed({**INGRESS, "path": text("^/")}),
-                    **PLACEMENT,
+                    "httpRoute": closed({**ROUTE, "path": text("^/")}),
+                    **INSIDE,
                 }
             ),
             "archive": closed(
@@ -228,8 +118,8 @@ def values_schema() -> Schema:
                     "enabled": FLAG,
                     "image": IMAGE,
                     "resources": RESOURCES,
-                    "storage": closed({"size": SIZE, "className": text()}),
-                    **PLACEMENT,
+                    "storage": closed({"size": SIZE, "className": text(), "accessMode": ACCESS}),
+                    **INSIDE,
                 }
             ),
             "outflow": closed(
@@ -238,7 +128,7 @@ def values_schema() -> Schema:
                     "replicas": whole(1, 100),
                     "image": IMAGE,
                     "resources": RESOURCES,
-                    **PLACEMENT,
+                    **INSIDE,
                 }
             ),
             "auditor": closed(
@@ -247,7 +137,7 @@ def values_schema() -> Schema:
                     "every": text("^[1-9][0-9]*(s|m|h|d)$"),
                     "image": IMAGE,
                     "resources": RESOURCES,
-                    **PLACEMENT,
+                    **INSIDE,
                 }
             ),
             "replay": closed(
@@ -255,7 +145,6 @@ def values_schema() -> Schema:
                     "enabled": FLAG,
                     "replicas": whole(1, 100),
                     "image": IMAGE,
-                    "priorityClassName": DNS_NAME,
                     "autoscaling": closed(
                         {
                             "enabled": FLAG,
@@ -265,7 +154,17 @@ def values_schema() -> Schema:
                         }
                     ),
                     "resources": RESOURCES,
-                    **PLACEMENT,
+                    **INSIDE,
+                }
+            ),
+            "toolbox": closed(
+                {
+                    "enabled": FLAG,
+                    "replicas": whole(0, 10),
+                    "users": listed(text(enum=list(SERVICES))),
+                    "image": IMAGE,
+                    "resources": RESOURCES,
+                    **INSIDE,
                 }
             ),
             "retention": closed(
@@ -274,7 +173,7 @@ def values_schema() -> Schema:
                     "schedule": text(r"^(@(hourly|daily|weekly|monthly)|\S+( \S+){4})$"),
                     "image": IMAGE,
                     "resources": RESOURCES,
-                    **PLACEMENT,
+                    **INSIDE,
                 }
             ),
             "triton": triton(),
@@ -285,14 +184,22 @@ def values_schema() -> Schema:
                     "waitSeconds": whole(10, 3600),
                     "backoffLimit": whole(1, 100),
                     "resources": RESOURCES,
+                    **INSIDE,
                 }
             ),
             "telemetry": closed({"port": whole(1024, 65535)}),
             "terminationGracePeriodSeconds": whole(30, 3600),
             "podDisruptionBudgets": closed({"enabled": FLAG}),
             "topologySpread": closed({"enabled": FLAG, "whenUnsatisfiable": SPREAD}),
-            "priorityClassName": DNS_NAME,
-            "runAsUser": whole(1),
+            **PLACEMENT,
+            **IDENTITY,
+            "extraEnv": ENVIRONMENT,
+            "extraEnvFrom": ENVIRONMENT_FROM,
+            "extraVolumes": VOLUMES,
+            "extraVolumeMounts": MOUNTS,
+            "caBundle": closed(
+                {"configMap": DNS_NAME, "secret": DNS_NAME, "key": SECRET_KEY["properties"]["key"]}
+            ),
             "networkPolicy": closed(
                 {
                     "enabled": FLAG,
@@ -306,18 +213,25 @@ def values_schema() -> Schema:
                     "outflowEgress": EGRESS,
                     "fetchEgress": EGRESS,
                     "modelHubEgress": EGRESS,
+                    "dnsEgress": EGRESS,
+                    "extraEgress": EGRESS,
                 }
             ),
             "monitoring": closed(
                 {
                     "podMonitor": closed(
-                        {"enabled": FLAG, "interval": text("^[0-9]+(s|m)$"), "labels": STRINGS}
+                        {
+                            "enabled": FLAG,
+                            "interval": text("^[0-9]+(s|m)$"),
+                            "labels": STRINGS,
+                            "cluster": text(),
+                        }
                     ),
                     "prometheusRule": closed({"enabled": FLAG, "labels": STRINGS}),
                     "dashboards": closed({"enabled": FLAG, "labels": STRINGS, "annotations": STRINGS}),
                 }
             ),
-            "test": closed({"timeoutSeconds": whole(10, 3600)}),
+            "test": closed({"timeoutSeconds": whole(10, 3600), **INSIDE}),
         }
     )
     return {
@@ -330,36 +244,47 @@ def values_schema() -> Schema:
 
 def triton() -> Schema:
     """The values of Triton."""
+    server = {
+        "image": IMAGE,
+        "args": listed(text()),
+        "replicas": whole(1, 100),
+        "capacity": whole(0),
+        "models": listed(text(r"^[A-Za-z0-9_-]+$")),
+        "gpus": whole(0, 16),
+        "gpuResource": text(r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$"),
+        **IDENTITY,
+        "sharedMemory": SIZE,
+        "cache": closed({"size": OPTIONAL_SIZE, "className": text(), "accessMode": ACCESS}),
+        "startupSeconds": whole(30, 7200),
+        "resources": RESOURCES,
+        "autoscaling": closed(
+            {
+                "enabled": FLAG,
+                "minReplicas": whole(0, 100),
+                "maxReplicas": whole(1, 100),
+                "prometheusUrl": text("^(https?://.+)?$"),
+                "queueMilliseconds": number(exclusiveMinimum=0),
+                "gpuUtilization": number(minimum=0, maximum=1),
+                "schedules": listed(
+                    closed(
+                        {
+                            "timezone": text("^[A-Za-z]"),
+                            "start": CRON,
+                            "end": CRON,
+                            "replicas": whole(1, 100),
+                        },
+                        required=("timezone", "start", "end", "replicas"),
+                    )
+                ),
+                "cooldownPeriod": whole(0, 3600),
+            }
+        ),
+        **INSIDE,
+    }
+    asking = listed(text(enum=list(STAGES)))
+    one = closed({**server, "stages": {**asking, "minItems": 1, "uniqueItems": True}}, required=("stages",))
     return closed(
-        {
-            "enabled": FLAG,
-            "image": IMAGE,
-            "args": listed(text()),
-            "replicas": whole(1, 100),
-            "gpus": whole(0, 16),
-            "sharedMemory": SIZE,
-            "cache": closed(
-                {
-                    "size": OPTIONAL_SIZE,
-                    "className": text(),
-                    "accessMode": text(enum=["ReadWriteOnce", "ReadWriteMany"]),
-                }
-            ),
-            "startupSeconds": whole(30, 7200),
-            "resources": RESOURCES,
-            "autoscaling": closed(
-                {
-                    "enabled": FLAG,
-                    "minReplicas": whole(1, 100),
-                    "maxReplicas": whole(1, 100),
-                    "prometheusUrl": text("^(https?://.+)?$"),
-                    "queueMilliseconds": number(exclusiveMinimum=0),
-                    "gpuUtilization": number(minimum=0, maximum=1),
-                    "cooldownPeriod": whole(0, 3600),
-                }
-            ),
-            **PLACEMENT,
-        }
+        {"enabled": FLAG, **server, "servers": table(one, names="^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$")}
     )
 
 
@@ -376,20 +301,25 @@ def nats() -> Schema:
             "replicas": {"enum": [1, 3, 5]},
             "image": IMAGE,
             "storage": closed({"size": SIZE, "className": text()}),
+            "jetstream": closed({"maxFileStore": OPTIONAL_SIZE, "maxMemoryStore": OPTIONAL_SIZE}),
+            "rebuildRate": SIZE,
+            **IDENTITY,
             "sync": text("^(always|[1-9][0-9]*(ms|s|m))$"),
             "maxPayload": whole(65_536, 67_108_864),
             "zoneSpread": SPREAD,
             "resources": RESOURCES,
-            "tls": closed({"secret": DNS_NAME}),
+            "tls": closed({"secret": DNS_NAME, "verifyClients": FLAG}),
             "auth": closed(
                 {
                     "enabled": FLAG,
+                    "method": text(enum=["nkey", "jwt"]),
+                    "certificates": closed(dict.fromkeys(("all", *SERVICES), DNS_NAME)),
                     "secrets": closed(dict.fromkeys(SERVICES, DNS_NAME)),
                     "caSecret": DNS_NAME,
                     "serverConfigSecret": DNS_NAME,
                 }
             ),
-            **{key: PLACEMENT[key] for key in PLACEMENT if key != "env"},
+            **PLACEMENT,
         }
     )
 

@@ -67,11 +67,18 @@ def test_an_image_is_pinned_unprivileged_and_healthy(file: Path) -> None:
             assert (ROOT / source).exists(), source
 
 
-def test_what_the_image_installs_is_pinned_by_hash() -> None:
-    names = requirement_names((DOCKER / "requirements.txt").read_text())
-    pinned = (DOCKER / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
+@pytest.mark.parametrize("name", ["requirements", "requirements-embedded", "requirements-triton"])
+def test_what_an_image_installs_is_pinned_by_hash(name: str) -> None:
+    pinned = (DOCKER / f"{name}.txt").read_text().replace("\\\n", " ").splitlines()
     for line in filter(lambda line: line and not line.lstrip().startswith("#"), pinned):
         assert re.match(r"[a-z0-9.-]+==\S+.*--hash=sha256:[0-9a-f]{64}", line), line
+    files = [path for path in DOCKERFILES if f"docker/{name}.txt" in path.read_text()]
+    assert files
+    assert all("--require-hashes" in path.read_text() for path in files)
+
+
+def test_the_light_image_has_what_the_package_needs() -> None:
+    names = requirement_names((DOCKER / "requirements.txt").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["triton"]]
     wanted += project["optional-dependencies"]["archive"]
@@ -85,7 +92,14 @@ def test_constraints_and_lock_agree() -> None:
     lock = versions((DOCKER / "requirements.txt").read_text())
     constraints = versions((DOCKER / "constraints.txt").read_text())
     assert {name: constraints.get(name) for name in lock} == lock
-    for name in requirement_names((DOCKER / "requirements-triton.txt").read_text()):
+    for other in ("embedded", "triton"):
+        # Beyond these they hold what torch brings for GPUs.
+        more = versions((DOCKER / f"requirements-{other}.txt").read_text())
+        assert {name: more[name] for name in constraints if name in more} == {
+            name: version for name, version in constraints.items() if name in more
+        }
+        assert "torch" in more
+    for name in requirement_names((DOCKER / "requirements-triton.in").read_text()):
         assert name in constraints, f"{name} has no version"
     assert constraints["numpy"].startswith("1."), "the Triton stub breaks with numpy 2"
 

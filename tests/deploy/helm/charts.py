@@ -105,6 +105,133 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
         },
     ),
+    "cloud": (
+        ("production",),
+        {
+            **LLM,
+            "nodeSelector": {"pool": "watch"},
+            "tolerations": [{"key": "watch", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "topologySpreadConstraints": [
+                {"maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+            ],
+            "podAnnotations": {"team": "watch"},
+            "podLabels": {"azure.workload.identity/use": "true"},
+            "runtimeClassName": "gvisor",
+            "serviceAccount": {
+                "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/watch"},
+                "labels": {"team": "watch"},
+            },
+            "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"}],
+            "extraEnvFrom": [{"configMapRef": {"name": "site"}}],
+            "extraVolumes": [{"name": "site", "configMap": {"name": "site"}}],
+            "extraVolumeMounts": [{"name": "site", "mountPath": "/etc/site", "readOnly": True}],
+            "caBundle": {"configMap": "trusted", "key": "bundle.pem"},
+            "runAsUser": None,
+            "fsGroup": None,
+            "archive": {
+                "enabled": True,
+                "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
+                "serviceAccount": {"annotations": {"own": "1"}},
+            },
+            "settings": {"archive": {"url": "s3://bucket/path"}},
+            "gateway": {
+                "autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 9},
+                "grpc": {
+                    "enabled": True,
+                    "grpcRoute": {
+                        "enabled": True,
+                        "parentRefs": [{"name": "public", "namespace": "edge", "sectionName": "grpc"}],
+                        "hostnames": ["grpc.example"],
+                    },
+                },
+                "httpRoute": {
+                    "enabled": True,
+                    "parentRefs": [{"name": "public", "namespace": "edge"}],
+                    "hostnames": ["watch.example"],
+                    "annotations": {"a": "b"},
+                },
+            },
+            "provisioning": {"nodeSelector": {"pool": "jobs"}, "runtimeClassName": "runc"},
+            "toolbox": {"replicas": 0},
+            "nats": {
+                "runAsUser": None,
+                "fsGroup": 3000,
+                "jetstream": {"maxFileStore": "50Gi", "maxMemoryStore": "256Mi"},
+            },
+            "networkPolicy": {
+                "dnsEgress": [{"ports": [{"port": 5353, "protocol": "UDP"}]}],
+                "extraEgress": [
+                    {
+                        "to": [{"ipBlock": {"cidr": "169.254.169.254/32"}}],
+                        "ports": [{"port": 80, "protocol": "TCP"}],
+                    }
+                ],
+            },
+        },
+    ),
+    "jwt": (
+        (),
+        {
+            **LLM,
+            "nats": {
+                "auth": {
+                    **AUTH,
+                    "method": "jwt",
+                    "certificates": {"all": "client", "gateway": "client-gateway"},
+                },
+                "tls": {"secret": "certificate", "verifyClients": True},
+            },
+            "gateway": {"grpc": {"enabled": True}},
+        },
+    ),
+    "tritons": (
+        (),
+        {
+            **LLM,
+            "triton": {
+                "enabled": True,
+                "gpus": 1,
+                "capacity": 64,
+                "autoscaling": {"enabled": True, "prometheusUrl": "http://prometheus.example:9090"},
+                "servers": {
+                    "verify": {
+                        "stages": ["verification"],
+                        "models": ["verifier"],
+                        "gpuResource": "nvidia.com/mig-3g.40gb",
+                        "runtimeClassName": "nvidia",
+                        "autoscaling": {
+                            "minReplicas": 0,
+                            "schedules": [
+                                {
+                                    "timezone": "Europe/Berlin",
+                                    "start": "0 7 * * 1-5",
+                                    "end": "0 20 * * 1-5",
+                                    "replicas": 2,
+                                }
+                            ],
+                        },
+                    },
+                    "describe": {
+                        "stages": ["captioning", "generation"],
+                        "image": {"repository": "describe", "tag": "2"},
+                        "capacity": 0,
+                        "autoscaling": {"enabled": False},
+                        "replicas": 2,
+                    },
+                },
+            },
+            "replay": {"enabled": True},
+            "settings": {
+                "verification": {"engine": "triton"},
+                "captioning": {"engine": "triton"},
+                "generation": {
+                    "engine": "openai",
+                    "llm": {"base_url": "https://d.example/v1", "model": "d"},
+                },
+            },
+        },
+    ),
     "archive-in-s3": (
         (),
         {**LLM, "archive": {"enabled": True}, "settings": {"archive": {"url": "s3://b/p"}}},

@@ -32,7 +32,7 @@ from groundwatch.runtime.settings.reading import load
 pytestmark = pytest.mark.slow
 
 VERSIONS = ("1.31", "1.34", "1.37")
-CUSTOM = ("ScaledObject", "PodMonitor", "PrometheusRule")
+CUSTOM = ("ScaledObject", "PodMonitor", "PrometheusRule", "HTTPRoute", "GRPCRoute")
 
 every_case = pytest.mark.parametrize("case", CASES)
 

@@ -12,8 +12,21 @@ import pytest
 import yaml
 from bench.autoscaling.rules import Policy, lag_threshold
 from bench.autoscaling.rules import ScaledObject as Simulated
-from tests.deploy.helm.charts import CASES, LLM, ROOT, Object, closed, named, of_kind, rendered, template
+from tests.deploy.helm.charts import (
+    CASES,
+    CHART,
+    LLM,
+    ROOT,
+    Object,
+    closed,
+    named,
+    of_kind,
+    pods,
+    rendered,
+    template,
+)
 
+from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.replay.service import STATES
 from groundwatch.topology import CONSUMERS, GATEWAY, OUTFLOW
 
@@ -40,6 +53,7 @@ def test_streams_and_consumers_are_those_that_are_provisioned(case: str) -> None
     found = {
         (target.removeprefix("gw-groundwatch-"), metadata["stream"], metadata["consumer"])
         for target, metadata in triggers(rendered(case), "nats-jetstream")
+        if "-triton" not in target
     }
     # The gateway is scaled by its callers, not by what waits for it; the outflow waits for its receivers.
     scaled = [spec for spec in CONSUMERS if spec.service not in (GATEWAY, OUTFLOW)]
@@ -131,7 +145,8 @@ def test_stages_scale_to_zero_unless_they_are_told_to_stay() -> None:
 def test_who_is_scaled_has_no_number_of_its_own(case: str) -> None:
     """An upgrade would otherwise set it back."""
     objects = rendered(case)
-    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in of_kind(objects, "ScaledObject")}
+    scalers = of_kind(objects, "ScaledObject", "HorizontalPodAutoscaler")
+    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in scalers}
     for one in of_kind(objects, "Deployment"):
         assert ("replicas" in one["spec"]) == (one["metadata"]["name"] not in scaled)
 
@@ -188,8 +203,65 @@ def test_replays_scale_on_those_that_run_or_wait() -> None:
 
 
 def test_triton_scales_on_its_queue_and_its_gpus() -> None:
-    queue, gpu = (metadata for _, metadata in triggers(rendered("gpu"), "prometheus"))
+    found = triggers(rendered("gpu"), "prometheus")
+    assert [target.removeprefix("gw-groundwatch-triton-") for target, _ in found] == [
+        "describe",
+        "describe",
+        "verify",
+        "verify",
+    ]
+    queue, gpu = (metadata for target, metadata in found if target.endswith("-verify"))
     assert "nv_inference_queue_duration_us" in queue["query"]
-    assert 'namespace="watch",pod=~"gw-groundwatch-triton-.*"' in queue["query"]
+    assert 'namespace="watch",pod=~"gw-groundwatch-triton-verify-[^-]+-[^-]+"' in queue["query"]
     assert "nv_gpu_utilization" in gpu["query"]
     assert (queue["threshold"], gpu["threshold"]) == ("100", "0.8")
+
+
+def test_each_server_of_models_is_woken_by_the_stages_that_ask_it() -> None:
+    objects = rendered("tritons")
+    # The other one has a fixed number of replicas.
+    ((target, backlog),) = triggers(objects, "nats-jetstream")
+    assert (target, backlog["consumer"]) == ("gw-groundwatch-triton-verify", "verification")
+    # 64 requests at once are those of two replicas of the stage, whose own threshold is 84.
+    assert (backlog["lagThreshold"], backlog["activationLagThreshold"]) == (str(2 * 84), "0")
+    ((_, times),) = triggers(objects, "cron")
+    assert times == {
+        "timezone": "Europe/Berlin",
+        "start": "0 7 * * 1-5",
+        "end": "0 20 * * 1-5",
+        "desiredReplicas": "2",
+    }
+    (one,) = of_kind(objects, "ScaledObject")
+    assert (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) == (0, 4)
+
+
+def test_each_stage_asks_its_own_server() -> None:
+    objects = rendered("tritons")
+    asked = {
+        name.removeprefix("Deployment gw-groundwatch-"): variable["value"]
+        for name, pod in pods(objects)
+        for container in pod["spec"]["containers"]
+        for variable in container.get("env", ())
+        if variable["name"] == "GROUNDWATCH_TRITON__URL"
+    }
+    verify, describe = (f"gw-groundwatch-triton-{one}.watch.svc:8001" for one in ("verify", "describe"))
+    assert asked == {
+        "verification": verify,
+        "replay": verify,
+        "captioning": describe,
+        "generation": describe,
+    }
+    for address in asked.values():
+        named(objects, "Service", address.partition(".")[0].removeprefix("gw-groundwatch-"))
+    server = named(objects, "Deployment", "triton-verify")["spec"]["template"]["spec"]
+    assert server["runtimeClassName"] == "nvidia"
+    assert server["containers"][0]["resources"]["limits"]["nvidia.com/mig-3g.40gb"] == "1"
+    assert {"name": "GROUNDWATCH_TRITON_MODELS", "value": "verifier"} in server["containers"][0]["env"]
+
+
+def test_requests_at_once_are_those_that_the_services_have() -> None:
+    """What the chart reckons with where settings say nothing."""
+    texts = {path.name: path.read_text() for path in (CHART / "templates").glob("*.tpl")}
+    assert f".concurrency | default {TritonSettings().concurrency} |" in texts["_triton.tpl"]
+    chat = ChatSettings(base_url="http://a", model="m").concurrency
+    assert set(re.findall(r"\.concurrency \| default (\d+)\)", texts["_settings.tpl"])) == {str(chat)}

@@ -1,11 +1,13 @@
 {{/* What the schema of the values cannot say. Each sentence begins with the value that is wrong. */}}
 {{- define "groundwatch.checks" -}}
 {{- include "groundwatch.checkImages" . -}}
+{{- include "groundwatch.checkResources" . -}}
 {{- include "groundwatch.checkNats" . -}}
+{{- include "groundwatch.checkRoutes" . -}}
 {{- include "groundwatch.checkStages" . -}}
 {{- include "groundwatch.checkModels" . -}}
 {{- include "groundwatch.checkTriton" . -}}
-{{- include "groundwatch.checkResources" . -}}
+{{- include "groundwatch.checkCapacity" . -}}
 {{- with .Values.gateway.ingress -}}
 {{- if and .enabled (not .host) }}{{ fail "gateway.ingress.host: name the host under which the gateway is reached" }}{{ end -}}
 {{- if and (not .enabled) (or .host .tlsSecret) }}{{ fail "gateway.ingress.enabled: is false, but a host or tlsSecret is given; set it to true" }}{{ end -}}
@@ -16,7 +18,7 @@
 {{- with .ingress -}}
 {{- if and .enabled (not .host) }}{{ fail "gateway.grpc.ingress.host: name the host under which gRPC is reached" }}{{ end -}}
 {{- if and (not .enabled) (or .host .tlsSecret) }}{{ fail "gateway.grpc.ingress.enabled: is false, but a host or tlsSecret is given; set it to true" }}{{ end -}}
-{{- if and .enabled (eq .host $.Values.gateway.ingress.host) }}{{ fail "gateway.grpc.ingress.host: is gateway.ingress.host too, whose paths are HTTP's; give gRPC a host of its own" }}{{ end -}}
+{{- if and .enabled (eq .host ($.Values.gateway.ingress.host)) }}{{ fail "gateway.grpc.ingress.host: is gateway.ingress.host too, whose paths are HTTP's; give gRPC a host of its own" }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.replay.autoscaling -}}
@@ -37,15 +39,24 @@
 {{- if lt (float64 ($retry.max_delay | default 300)) (float64 ($retry.first_delay | default 1)) }}{{ fail "settings.retry.max_delay: must not be below settings.retry.first_delay" }}{{ end -}}
 {{- end }}
 
+{{/* Components with an environment of their own, by where their values stand, as JSON. */}}
+{{- define "groundwatch.places" -}}
+{{- $places := pick .Values "gateway" "archive" "outflow" "auditor" "replay" "retention" "toolbox" "provisioning" "test" "triton" -}}
+{{- range $stage, $at := .Values.stages }}{{ $_ := set $places (printf "stages.%s" $stage) $at }}{{ end -}}
+{{- range $name, $at := .Values.triton.servers }}{{ $_ := set $places (printf "triton.servers.%s" $name) $at }}{{ end -}}
+{{- toJson $places -}}
+{{- end }}
+
 {{- define "groundwatch.checkImages" -}}
-{{- $images := dict "image" .Values.image "gateway.image" .Values.gateway.image "archive.image" .Values.archive.image "outflow.image" .Values.outflow.image "auditor.image" .Values.auditor.image "replay.image" .Values.replay.image "retention.image" .Values.retention.image "triton.image" .Values.triton.image "nats.image" .Values.nats.image -}}
-{{- range $stage, $at := .Values.stages }}{{ $_ := set $images (printf "stages.%s.image" $stage) $at.image }}{{ end -}}
+{{- $places := include "groundwatch.places" . | fromJson -}}
+{{- $images := dict "image" .Values.image "nats.image" .Values.nats.image -}}
+{{- range $place, $at := $places }}{{ $_ := set $images (printf "%s.image" $place) $at.image }}{{ end -}}
 {{- range $key, $image := $images -}}
 {{- if and $image (eq (toString $image.tag) "latest") }}{{ fail (printf "%s.tag: `latest` is another image tomorrow; name a version, or a digest" $key) }}{{ end -}}
 {{- end -}}
-{{- range $key, $at := merge (dict "gateway" .Values.gateway "archive" .Values.archive "outflow" .Values.outflow "auditor" .Values.auditor "replay" .Values.replay "retention" .Values.retention "triton" .Values.triton) .Values.stages -}}
+{{- range $place, $at := merge $places (dict "" (dict "env" .Values.extraEnv)) -}}
 {{- range $at.env -}}
-{{- $place := printf "%s%s.env" (ternary "stages." "" (hasKey $.Values.stages $key)) $key -}}
+{{- $place := ternary (printf "%s.env" $place) "extraEnv" (not (empty $place)) -}}
 {{- if hasPrefix "GROUNDWATCH_" .name }}{{ fail (printf "%s: %s is a setting; put it under `settings`" $place .name) }}{{ end -}}
 {{- if and .value (regexMatch "(?i)(key|token|secret|password|seed)$" .name) }}{{ fail (printf "%s: %s looks like a secret; give it by valueFrom.secretKeyRef, or under apiKeys" $place .name) }}{{ end -}}
 {{- end -}}
@@ -61,6 +72,7 @@
 {{- if not (regexMatch "^(nats|tls)://[^/@,]+(, *(nats|tls)://[^/@,]+)*$" (trim .)) }}{{ fail (printf "nats.url: %s is no address such as nats://host:4222 or tls://host:4222, without user and password (those come by nats.auth)" (regexReplaceAll "//.*@" . "//…@")) }}{{ end -}}
 {{- end -}}
 {{- if and $.Values.autoscaling.enabled (not .monitoring.endpoint) }}{{ fail "nats.monitoring.endpoint: KEDA needs the monitoring port of your NATS (host:8222) with autoscaling.enabled=true" }}{{ end -}}
+{{- if .tls.verifyClients }}{{ fail "nats.tls.verifyClients: is for the chart's own NATS; yours decides by itself (nats.auth.certificates names what the services show it)" }}{{ end -}}
 {{- if .tls.secret }}{{ fail "nats.tls.secret: is for the chart's own NATS; an existing one has its certificate already (trust it with nats.auth.caSecret)" }}{{ end -}}
 {{- if .auth.serverConfigSecret }}{{ fail "nats.auth.serverConfigSecret: is for the chart's own NATS; put the users into the configuration of yours" }}{{ end -}}
 {{- else -}}
@@ -68,17 +80,18 @@
 {{- if gt (int .streamReplicas) (int .replicas) }}{{ fail (printf "nats.streamReplicas: %d copies do not fit on nats.replicas=%d servers" (int .streamReplicas) (int .replicas)) }}{{ end -}}
 {{- if and .tls.secret (not .auth.caSecret) }}{{ fail "nats.auth.caSecret: is needed with nats.tls.secret, so that services trust that certificate" }}{{ end -}}
 {{- if and .auth.caSecret (not .tls.secret) }}{{ fail "nats.tls.secret: is needed with nats.auth.caSecret, or the chart's own NATS does not speak TLS" }}{{ end -}}
+{{- if and .tls.verifyClients (not .tls.secret) }}{{ fail "nats.tls.secret: is needed with nats.tls.verifyClients, or nothing is shown and nothing is asked for" }}{{ end -}}
+{{- if and .tls.verifyClients (not .auth.certificates) }}{{ fail "nats.auth.certificates: is needed with nats.tls.verifyClients: name a Secret for `all`, or one for each service" }}{{ end -}}
+{{- if gt (include "groundwatch.maxFileStore" $ | int64) (include "groundwatch.bytes" .storage.size | int64) }}{{ fail (printf "nats.jetstream.maxFileStore: %s is more than the volume (nats.storage.size %s)" .jetstream.maxFileStore .storage.size) }}{{ end -}}
+{{- if gt (mulf 2 (include "groundwatch.maxMemoryStore" $ | float64)) (include "groundwatch.bytes" .resources.limits.memory | float64) }}{{ fail (printf "nats.jetstream.maxMemoryStore: %s is more than half of nats.resources.limits.memory %s, and the server needs the rest" .jetstream.maxMemoryStore .resources.limits.memory) }}{{ end -}}
 {{- if and .auth.enabled (not .auth.serverConfigSecret) }}{{ fail "nats.auth.serverConfigSecret: is needed with nats.auth.enabled=true; `groundwatch admin auth DIR` writes its auth.conf" }}{{ end -}}
 {{- end -}}
 {{- if .auth.enabled -}}
-{{- $services := splitList " " (include "groundwatch.enabledStages" $) | concat (list "gateway") | compact -}}
-{{- if $.Values.provisioning.enabled }}{{ $services = append $services "provision" }}{{ end -}}
-{{- if $.Values.archive.enabled }}{{ $services = append $services "archive" }}{{ end -}}
-{{- if $.Values.outflow.enabled }}{{ $services = append $services "outflow" }}{{ end -}}
-{{- if $.Values.auditor.enabled }}{{ $services = append $services "audit" }}{{ end -}}
-{{- if or $.Values.replay.enabled $.Values.gateway.grpc.enabled }}{{ $services = append $services "replay" }}{{ end -}}
-{{- if $.Values.retention.enabled }}{{ $services = append $services "erase" }}{{ end -}}
-{{- range $services }}{{ if not (get $.Values.nats.auth.secrets .) }}{{ fail (printf "nats.auth.secrets.%s: name the Secret that holds its nkey under `seed`" .) }}{{ end }}{{ end -}}
+{{- $users := list -}}
+{{- range concat (include "groundwatch.services" $ | fromJsonArray) (ternary (list "provisioning") list $.Values.provisioning.enabled) }}{{ $users = append $users (include "groundwatch.natsUser" .) }}{{ end -}}
+{{- if and $.Values.gateway.grpc.enabled (eq .auth.method "nkey") }}{{ $users = append $users "replay" }}{{ end -}}
+{{- $key := include "groundwatch.natsKey" $ -}}
+{{- range $users }}{{ if not (get $.Values.nats.auth.secrets .) }}{{ fail (printf "nats.auth.secrets.%s: name the Secret that holds its %s under `%s`%s" . (ternary "nkey" "credentials" (eq $key "seed")) $key (ternary ", or set toolbox.enabled=false" "" (eq . "cli"))) }}{{ end }}{{ end -}}
 {{- else -}}
 {{- if .auth.secrets }}{{ fail "nats.auth.enabled: is false, but nats.auth.secrets are given; set it to true" }}{{ end -}}
 {{- if .auth.serverConfigSecret }}{{ fail "nats.auth.enabled: is false, but nats.auth.serverConfigSecret is given; set it to true" }}{{ end -}}
@@ -136,6 +149,54 @@
 {{- end -}}
 {{- end }}
 
+{{/* Where a Triton server's values stand. */}}
+{{- define "groundwatch.placeOf" -}}
+{{- if eq . "triton" }}triton{{ else }}triton.servers.{{ trimPrefix "triton-" . }}{{ end -}}
+{{- end }}
+
+{{/* Stages never ask for more at once than their models take. */}}
+{{- define "groundwatch.checkCapacity" -}}
+{{- range $component, $server := include "groundwatch.tritonServers" . | fromJson -}}
+{{- $clients := include "groundwatch.clientsOf" (dict "root" $ "server" $server) | fromJsonArray -}}
+{{- $each := include "groundwatch.tritonConcurrency" $ | int -}}
+{{- $asked := 0 -}}
+{{- range $clients }}{{ $asked = add $asked (mul $each (include "groundwatch.mostReplicas" (dict "root" $ "stage" .) | int)) }}{{ end -}}
+{{- $taken := mul $server.capacity (include "groundwatch.mostServers" $server | int) -}}
+{{- if and $server.capacity (gt (int $asked) (int $taken)) }}{{ fail (printf "%s.capacity: %s could ask for %d at once (settings.triton.concurrency %d × their most replicas), and %d replicas take %d: lower one of the former, or raise its autoscaling.maxReplicas" (include "groundwatch.placeOf" $component) (join ", " $clients) (int $asked) $each (include "groundwatch.mostServers" $server | int) (int $taken)) }}{{ end -}}
+{{- end -}}
+{{- if .Values.llm.capacity -}}
+{{- $asked := 0 -}}
+{{- $clients := list -}}
+{{- range $stage := splitList " " (include "groundwatch.enabledStages" .) | concat (ternary (list "replay") list .Values.replay.enabled) -}}
+{{- range include "groundwatch.endpoints" (dict "root" $ "stage" $stage) | fromJsonArray -}}
+{{- if eq .base_url $.Values.llm.baseUrl -}}
+{{- $clients = append $clients $stage -}}
+{{- $asked = add $asked (mul (int .concurrency) (include "groundwatch.mostReplicas" (dict "root" $ "stage" $stage) | int)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (int $asked) (int .Values.llm.capacity) }}{{ fail (printf "llm.capacity: %s could ask for %d at once (16 for each replica, or their llm.concurrency), and the endpoint takes %d: lower their most replicas or that setting" (uniq $clients | join ", ") (int $asked) (int .Values.llm.capacity)) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What leads to the gateway from outside, and how many of them there are. */}}
+{{- define "groundwatch.checkRoutes" -}}
+{{- $routes := dict "gateway.httpRoute" .Values.gateway.httpRoute "gateway.grpc.grpcRoute" .Values.gateway.grpc.grpcRoute -}}
+{{- range $place, $route := $routes -}}
+{{- if and $route.enabled (not $route.parentRefs) }}{{ fail (printf "%s.parentRefs: name the Gateway that leads here" $place) }}{{ end -}}
+{{- if and $route.enabled (not $route.hostnames) }}{{ fail (printf "%s.hostnames: name the host under which the gateway is reached" $place) }}{{ end -}}
+{{- if and (not $route.enabled) (or $route.parentRefs $route.hostnames) }}{{ fail (printf "%s.enabled: is false, but parentRefs or hostnames are given; set it to true" $place) }}{{ end -}}
+{{- end -}}
+{{- with .Values.gateway.grpc -}}
+{{- if and .grpcRoute.enabled (not .enabled) }}{{ fail "gateway.grpc.enabled: is false, but its grpcRoute is given; set it to true" }}{{ end -}}
+{{- if and .grpcRoute.enabled .tlsSecret }}{{ fail "gateway.grpc.grpcRoute: a Gateway speaks to it without TLS; leave gateway.grpc.tlsSecret out, or make a TLSRoute of your own" }}{{ end -}}
+{{- end -}}
+{{- with .Values.gateway.autoscaling -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}{{ fail (printf "gateway.autoscaling: minReplicas %d is above maxReplicas %d" (int .minReplicas) (int .maxReplicas)) }}{{ end -}}
+{{- end -}}
+{{- if and .Values.caBundle.configMap .Values.caBundle.secret }}{{ fail "caBundle: name a configMap or a secret, not both" }}{{ end -}}
+{{- end }}
+
 {{- define "groundwatch.checkTriton" -}}
 {{- $clients := include "groundwatch.tritonClients" . | fromJsonArray -}}
 {{- $url := (.Values.settings.triton | default dict).url -}}
@@ -143,27 +204,35 @@
 {{- if .enabled -}}
 {{- if $url }}{{ fail "settings.triton.url: names an existing Triton, but triton.enabled=true brings one; leave one of them out" }}{{ end -}}
 {{- if not $clients }}{{ fail "triton.enabled: no stage would ask it; set settings.verification.engine, settings.captioning.engine or settings.generation.engine to triton" }}{{ end -}}
-{{- if and .cache.size (eq .cache.accessMode "ReadWriteOnce") (or (gt (int .replicas) 1) .autoscaling.enabled) }}{{ fail "triton.cache.accessMode: ReadWriteOnce is for one replica; use ReadWriteMany, or leave triton.cache.size empty" }}{{ end -}}
-{{- with .autoscaling -}}
-{{- if and .enabled (not .prometheusUrl) }}{{ fail "triton.autoscaling.prometheusUrl: name the Prometheus that scrapes Triton" }}{{ end -}}
-{{- if gt (int .minReplicas) (int .maxReplicas) }}{{ fail (printf "triton.autoscaling: minReplicas %d is above maxReplicas %d" (int .minReplicas) (int .maxReplicas)) }}{{ end -}}
+{{- $placed := dict -}}
+{{- range $component, $server := include "groundwatch.tritonServers" $ | fromJson -}}
+{{- $place := include "groundwatch.placeOf" $component -}}
+{{- if and $server.cache.size (eq $server.cache.accessMode "ReadWriteOnce") (or (gt (int $server.replicas) 1) $server.autoscaling.enabled) }}{{ fail (printf "%s.cache.accessMode: ReadWriteOnce is for one replica; use ReadWriteMany, or leave triton.cache.size empty" $place) }}{{ end -}}
+{{- range without $server.stages "replay" -}}
+{{- if not (has . $clients) }}{{ fail (printf "%s.stages: %s does not ask Triton; set settings.%s.engine, or take it out" $place . .) }}{{ end -}}
+{{- with get $placed . }}{{ fail (printf "%s.stages: a stage asks one server, and one is at %s already" $place .) }}{{ end -}}
+{{- $_ := set $placed . $place -}}
 {{- end -}}
+{{- with $server.autoscaling -}}
+{{- if and .enabled (not .prometheusUrl) }}{{ fail (printf "%s.autoscaling.prometheusUrl: name the Prometheus that scrapes Triton" $place) }}{{ end -}}
+{{- if gt (int .minReplicas) (int .maxReplicas) }}{{ fail (printf "%s.autoscaling: minReplicas %d is above maxReplicas %d" $place (int .minReplicas) (int .maxReplicas)) }}{{ end -}}
+{{- if and .enabled (eq (int .minReplicas) 0) (not (include "groundwatch.kedaReadsNats" $)) }}{{ fail (printf "%s.autoscaling.minReplicas: with 0 only the backlog starts a server, and KEDA must read it: set triton.autoscaling.enabled=true, and nats.monitoring.endpoint for a NATS of yours" $place) }}{{ end -}}
+{{- range .schedules }}{{ if gt (int .replicas) (int $server.autoscaling.maxReplicas) }}{{ fail (printf "%s.autoscaling.schedules: %d replicas are above maxReplicas %d" $place (int .replicas) (int $server.autoscaling.maxReplicas)) }}{{ end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- range without $clients "replay" }}{{ if not (get $placed .) }}{{ fail (printf "triton.servers: %s asks Triton, and no server has it among its stages" .) }}{{ end }}{{ end -}}
 {{- else -}}
 {{- if and $clients (not $url) }}{{ fail (printf "settings.%s.engine: asks Triton; set triton.enabled=true, or settings.triton.url" (first $clients)) }}{{ end -}}
 {{- if .autoscaling.enabled }}{{ fail "triton.autoscaling.enabled: there is nothing to scale while triton.enabled=false" }}{{ end -}}
+{{- if .servers }}{{ fail "triton.enabled: is false, but triton.servers are given; set it to true" }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- end }}
-
-{{/* A quantity in thousandths of its unit: 100m of a core is 100, 1Ki is 1024000. */}}
-{{- define "groundwatch.amount" -}}
-{{- $units := dict "" 1000.0 "m" 1.0 "k" 1e6 "M" 1e9 "G" 1e12 "T" 1e15 "Ki" 1024000.0 "Mi" 1048576000.0 "Gi" 1073741824000.0 "Ti" 1099511627776000.0 -}}
-{{- $written := toString . -}}
-{{- mulf (regexFind "^[0-9.]+" $written | float64) (get $units (regexFind "[A-Za-z]*$" $written)) -}}
 {{- end }}
 
 {{- define "groundwatch.checkResources" -}}
-{{- $all := dict "gateway.resources" .Values.gateway.resources "archive.resources" .Values.archive.resources "outflow.resources" .Values.outflow.resources "auditor.resources" .Values.auditor.resources "replay.resources" .Values.replay.resources "retention.resources" .Values.retention.resources "triton.resources" .Values.triton.resources "nats.resources" .Values.nats.resources "provisioning.resources" .Values.provisioning.resources -}}
+{{- $all := dict -}}
+{{- range list "gateway" "archive" "outflow" "auditor" "replay" "retention" "toolbox" "triton" "nats" "provisioning" }}{{ $_ := set $all (printf "%s.resources" .) (get $.Values .).resources }}{{ end -}}
+{{- range $component, $server := include "groundwatch.tritonServers" . | fromJson }}{{ if ne $component "triton" }}{{ $_ := set $all (printf "triton.servers.%s.resources" (trimPrefix "triton-" $component)) $server.resources }}{{ end }}{{ end -}}
 {{- range splitList " " (include "groundwatch.stages" .) }}{{ $_ := set $all (printf "stages.%s.resources" .) (include "groundwatch.stageResources" (dict "root" $ "stage" .) | fromJson) }}{{ end -}}
 {{- range $key, $resources := $all -}}
 {{- range $unit := list "cpu" "memory" -}}

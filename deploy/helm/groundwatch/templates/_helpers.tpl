@@ -46,6 +46,50 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- join " " $found -}}
 {{- end }}
 
+{{/* The values of a component: a stage's, a Triton server's or its own, as JSON. Takes (dict "root" $ "component" "…"). */}}
+{{- define "groundwatch.at" -}}
+{{- $values := .root.Values -}}
+{{- $triton := include "groundwatch.tritonServers" .root | fromJson -}}
+{{- if hasKey $values.stages .component }}{{ get $values.stages .component | toJson -}}
+{{- else if hasKey $triton .component }}{{ get $triton .component | toJson -}}
+{{- else }}{{ get $values .component | default dict | toJson }}{{ end -}}
+{{- end }}
+
+{{/* What runs and speaks to NATS beside the Jobs, as a JSON list of components. */}}
+{{- define "groundwatch.services" -}}
+{{- $found := splitList " " (include "groundwatch.enabledStages" .) | concat (list "gateway") | compact -}}
+{{- range list "archive" "outflow" "auditor" "replay" "retention" "toolbox" -}}
+{{- if (get $.Values .).enabled }}{{ $found = append $found . }}{{ end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* All components that have pods, as a JSON list. */}}
+{{- define "groundwatch.components" -}}
+{{- $found := include "groundwatch.services" . | fromJsonArray -}}
+{{- $found = concat $found (list "test") (include "groundwatch.tritonServers" . | fromJson | keys | sortAlpha) -}}
+{{- if .Values.nats.enabled }}{{ $found = append $found "nats" }}{{ end -}}
+{{- if .Values.provisioning.enabled }}{{ $found = append $found "provisioning" }}{{ end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* The NATS user that a component is, where it has another name. */}}
+{{- define "groundwatch.natsUser" -}}
+{{- get (dict "auditor" "audit" "retention" "erase" "provisioning" "provision" "toolbox" "cli" "test" "cli") . | default . -}}
+{{- end }}
+
+{{/* A quantity in thousandths of its unit: 100m of a core is 100, 1Ki is 1024000. */}}
+{{- define "groundwatch.amount" -}}
+{{- $units := dict "" 1000.0 "m" 1.0 "k" 1e6 "M" 1e9 "G" 1e12 "T" 1e15 "Ki" 1024000.0 "Mi" 1048576000.0 "Gi" 1073741824000.0 "Ti" 1099511627776000.0 -}}
+{{- $written := toString . -}}
+{{- mulf (regexFind "^[0-9.]+" $written | float64) (get $units (regexFind "[A-Za-z]*$" $written)) -}}
+{{- end }}
+
+{{/* A quantity in whole bytes. */}}
+{{- define "groundwatch.bytes" -}}
+{{- divf (include "groundwatch.amount" . | float64) 1000 | int64 -}}
+{{- end }}
+
 {{- define "groundwatch.natsHost" -}}
 {{ include "groundwatch.fullname" . }}-nats.{{ .Release.Namespace }}.svc
 {{- end }}

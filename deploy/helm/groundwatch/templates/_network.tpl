@@ -17,6 +17,9 @@
 {{- end }}
 
 {{- define "groundwatch.dnsEgress" -}}
+{{- if .Values.networkPolicy.dnsEgress }}
+{{- toYaml .Values.networkPolicy.dnsEgress }}
+{{- else -}}
 - to:
     - namespaceSelector: {}
       podSelector:
@@ -25,6 +28,14 @@
   ports:
     - {port: 53, protocol: UDP}
     - {port: 53, protocol: TCP}
+{{- end }}
+{{- end }}
+
+{{/* Where an archive in an object store is. */}}
+{{- define "groundwatch.archiveEgress" -}}
+{{- if and .Values.archive.enabled (not (include "groundwatch.archiveOnVolume" .)) }}
+{{- .Values.networkPolicy.archiveEgress | default (list (dict "ports" (list (dict "port" 443 "protocol" "TCP")))) | toYaml }}
+{{- end }}
 {{- end }}
 
 {{/* The port of a URL, or of host:port. Takes (dict "url" "…" "default" 443). */}}
@@ -90,7 +101,7 @@
 {{- if include "groundwatch.usesTriton" . }}
 {{- if $root.Values.triton.enabled }}
 - to:
-    {{- include "groundwatch.peers" (dict "root" $root "components" (list "triton")) | nindent 4 }}
+    {{- include "groundwatch.peers" (dict "root" $root "components" (list (include "groundwatch.tritonComponentOf" .))) | nindent 4 }}
   ports:
     - {port: 8001, protocol: TCP}
 {{- else if $root.Values.networkPolicy.tritonEgress }}
@@ -100,13 +111,4 @@
     - {port: {{ include "groundwatch.portOf" (dict "url" ($root.Values.settings.triton | default dict).url "default" 8001) }}, protocol: TCP}
 {{- end }}
 {{- end }}
-{{- end }}
-
-{{/* The stages that ask Triton, as a JSON list. */}}
-{{- define "groundwatch.tritonClients" -}}
-{{- $found := list -}}
-{{- range splitList " " (include "groundwatch.enabledStages" .) | concat (ternary (list "replay") list .Values.replay.enabled) -}}
-{{- if include "groundwatch.usesTriton" (dict "root" $ "stage" .) }}{{ $found = append $found . }}{{ end -}}
-{{- end -}}
-{{- toJson $found -}}
 {{- end }}

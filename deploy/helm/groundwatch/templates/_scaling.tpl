@@ -14,13 +14,31 @@ scoring: GW_JUDGED
 {{/* A stage's autoscaling with the defaults, as JSON. Takes (dict "root" $ "stage" "…"). */}}
 {{- define "groundwatch.autoscaling" -}}
 {{- $own := (get .root.Values.stages .stage).autoscaling | default dict -}}
-{{- toJson (merge (deepCopy $own) (deepCopy .root.Values.autoscaling)) -}}
+{{- /* `merge` would take an own 0 for none. */ -}}
+{{- toJson (mergeOverwrite (deepCopy .root.Values.autoscaling) (deepCopy $own)) -}}
 {{- end }}
 
 {{/* "true" when KEDA decides how many replicas the stage has. */}}
 {{- define "groundwatch.scaled" -}}
 {{- $own := (get .root.Values.stages .stage).autoscaling | default dict -}}
 {{- if and .root.Values.autoscaling.enabled (ne (toString $own.enabled) "false") }}true{{ end -}}
+{{- end }}
+
+{{/* How many replicas a stage, or the replay service, can have. Takes (dict "root" $ "stage" "…"). */}}
+{{- define "groundwatch.mostReplicas" -}}
+{{- $values := .root.Values -}}
+{{- if eq .stage "replay" -}}
+{{- ternary $values.replay.autoscaling.maxReplicas $values.replay.replicas $values.replay.autoscaling.enabled | int -}}
+{{- else if include "groundwatch.scaled" . -}}
+{{- (include "groundwatch.autoscaling" . | fromJson).maxReplicas | int -}}
+{{- else -}}
+{{- (get $values.stages .stage).replicas | default $values.stageDefaults.replicas | int -}}
+{{- end -}}
+{{- end }}
+
+{{/* "true" when KEDA reads NATS' monitoring port. */}}
+{{- define "groundwatch.kedaReadsNats" -}}
+{{- if and (or .Values.autoscaling.enabled (and .Values.triton.enabled .Values.triton.autoscaling.enabled)) (include "groundwatch.natsMonitoring" .) }}true{{ end -}}
 {{- end }}
 
 {{/* Events for each replica, waiting and in hand: docs/sizing.md has the formula. */}}

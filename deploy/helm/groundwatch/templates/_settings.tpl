@@ -24,12 +24,13 @@
 {{- end -}}
 {{- end }}
 
-{{/* The names under which the gateway is reached: its Service's, its Ingress's and those of the values. */}}
+{{/* The names under which the gateway is reached: its Service's, those of its Ingress and HTTPRoute, and those of the values. */}}
 {{- define "groundwatch.gatewayHosts" -}}
 {{- $name := printf "%s-gateway" (include "groundwatch.fullname" .) -}}
 {{- $within := printf "%s.%s" $name .Release.Namespace -}}
 {{- $hosts := list $name $within (printf "%s.svc" $within) (printf "%s.svc.cluster.local" $within) -}}
 {{- with .Values.gateway.ingress }}{{ if and .enabled .host }}{{ $hosts = append $hosts .host }}{{ end }}{{ end -}}
+{{- with .Values.gateway.httpRoute }}{{ if .enabled }}{{ $hosts = concat $hosts .hostnames }}{{ end }}{{ end -}}
 {{- toJson (concat $hosts ((.Values.settings.gateway | default dict).hosts | default list) | uniq) -}}
 {{- end }}
 
@@ -77,23 +78,33 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- $_ := set $settings . (merge (dict "llm" $llm) $stage) -}}
 {{- end -}}
 {{- end -}}
+{{- range splitList " " (include "groundwatch.enabledStages" .) -}}
+{{- $most := dict "replicas" (include "groundwatch.mostReplicas" (dict "root" $ "stage" .) | int) -}}
+{{- $_ := set $settings . (merge $most (get $settings . | default dict)) -}}
+{{- end -}}
 {{- $nats := dict "url" (include "groundwatch.natsUrl" .) "replicas" (include "groundwatch.streamReplicas" . | int) -}}
+{{- if .Values.nats.enabled -}}
+{{- $servers := list -}}
+{{- range until (int .Values.nats.replicas) }}{{ $servers = append $servers (printf "http://%s-nats-%d.%s:8222" (include "groundwatch.fullname" $) . (include "groundwatch.natsHeadless" $)) }}{{ end -}}
+{{- $_ := set $nats "monitor_url" (join "," $servers) -}}
+{{- end -}}
 {{- $_ := set $settings "nats" (merge $nats ($settings.nats | default dict)) -}}
-{{- $gateway := dict "host" "0.0.0.0" "port" 8787 "hosts" (include "groundwatch.gatewayHosts" . | fromJsonArray) -}}
+{{- $gateway := dict "host" "0.0.0.0" "port" 8787 "drain_delay" .Values.gateway.drainSeconds "hosts" (include "groundwatch.gatewayHosts" . | fromJsonArray) -}}
 {{- if .Values.gateway.tokensSecret }}{{ $_ := set $gateway "tokens_file" "/run/secrets/groundwatch/gateway/tokens" }}{{ end -}}
 {{- if .Values.gateway.grpc.enabled -}}
 {{- $_ := set $gateway "grpc_port" 8788 -}}
 {{- /* A gateway has neither the judges' keys nor the way to them: replays are for the service of that name. */ -}}
 {{- $grpc := dict "replays" 0 -}}
 {{- if .Values.gateway.grpc.tlsSecret }}{{ $grpc = merge $grpc (dict "tls_cert" "/run/secrets/groundwatch/grpc/tls.crt" "tls_key" "/run/secrets/groundwatch/grpc/tls.key") }}{{ end -}}
-{{- if .Values.nats.auth.enabled }}{{ $_ := set $grpc "replay_nkey_seed_file" "/run/secrets/groundwatch/replay/seed" }}{{ end -}}
+{{- if and .Values.nats.auth.enabled (eq .Values.nats.auth.method "nkey") }}{{ $_ := set $grpc "replay_nkey_seed_file" "/run/secrets/groundwatch/replay/seed" }}{{ end -}}
 {{- $_ := set $gateway "grpc" $grpc -}}
 {{- end -}}
 {{- $_ := set $settings "gateway" (merge $gateway ($settings.gateway | default dict)) -}}
 {{- $telemetry := dict "host" "0.0.0.0" "port" .Values.telemetry.port -}}
 {{- $_ := set $settings "telemetry" (merge $telemetry ($settings.telemetry | default dict) (dict "log_format" "json")) -}}
 {{- if .Values.triton.enabled -}}
-{{- $triton := dict "url" (printf "%s-triton.%s.svc:8001" (include "groundwatch.fullname" .) .Release.Namespace) -}}
+{{- $server := ternary (printf "triton-%s" (keys .Values.triton.servers | sortAlpha | first)) "triton" (not (empty .Values.triton.servers)) -}}
+{{- $triton := dict "url" (printf "%s-%s.%s.svc:8001" (include "groundwatch.fullname" .) $server .Release.Namespace) -}}
 {{- $_ := set $settings "triton" (merge $triton ($settings.triton | default dict)) -}}
 {{- end -}}
 {{- if include "groundwatch.archiveOnVolume" . -}}
@@ -111,7 +122,8 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- include "groundwatch.toml" (dict "path" "" "values" (include "groundwatch.settings" . | fromJson)) -}}
 {{- end }}
 
-{{/* The model endpoints that a stage asks, as a JSON list of {key, base_url, api_key_env}. Takes (dict "root" $ "stage" "…"). */}}
+{{/* The model endpoints that a stage asks, as a JSON list of {key, base_url, api_key_env,
+concurrency: 16 by default, as a test compares}. Takes (dict "root" $ "stage" "…"). */}}
 {{- define "groundwatch.endpoints" -}}
 {{- $settings := include "groundwatch.settings" .root | fromJson -}}
 {{- $section := get $settings .stage | default dict -}}
@@ -122,16 +134,16 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- end -}}
 {{- end -}}
 {{- if and $section.llm (or (include "groundwatch.asksLlm" $section) (eq ($section.engine | default "") "openai")) -}}
-{{- $found = append $found (dict "key" (printf "settings.%s.llm.base_url" .stage) "base_url" $section.llm.base_url "api_key_env" ($section.llm.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- $found = append $found (dict "key" (printf "settings.%s.llm.base_url" .stage) "base_url" $section.llm.base_url "api_key_env" ($section.llm.api_key_env | default "OPENAI_API_KEY") "concurrency" ($section.llm.concurrency | default 16)) -}}
 {{- end -}}
 {{- range include "groundwatch.judges" $section | fromJsonArray -}}
 {{- if and .llm (has .engine (list "llm" "visual")) -}}
-{{- $found = append $found (dict "key" (printf "settings.%s.%s.base_url" $.stage .key) "base_url" .llm.base_url "api_key_env" (.llm.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- $found = append $found (dict "key" (printf "settings.%s.%s.base_url" $.stage .key) "base_url" .llm.base_url "api_key_env" (.llm.api_key_env | default "OPENAI_API_KEY") "concurrency" (.llm.concurrency | default 16)) -}}
 {{- end -}}
 {{- end -}}
 {{- if eq .stage "captioning" -}}
 {{- range $name, $model := $section.models | default dict -}}
-{{- $found = append $found (dict "key" (printf "settings.captioning.models.%s.base_url" $name) "base_url" $model.base_url "api_key_env" ($model.api_key_env | default "OPENAI_API_KEY")) -}}
+{{- $found = append $found (dict "key" (printf "settings.captioning.models.%s.base_url" $name) "base_url" $model.base_url "api_key_env" ($model.api_key_env | default "OPENAI_API_KEY") "concurrency" ($model.concurrency | default 16)) -}}
 {{- end -}}
 {{- end -}}
 {{- $images := $settings.images | default dict -}}

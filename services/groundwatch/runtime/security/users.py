@@ -23,7 +23,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from groundwatch.errors import InvalidName, MissingExtraError, UsageError
 from groundwatch.runtime.security.private_files import write_private
 from groundwatch.topology import (
-    COMMAND_LINE,
     Permissions,
     permissions,
     tenant_permissions,
@@ -99,7 +98,7 @@ def write_auth(
         here = folder.resolve()
         known = {
             "users": [(user, key, rights[user]) for user, public in keys.items() for key in public],
-            "services": [user for user in users() if user != COMMAND_LINE],
+            "services": users(),
             "tls": (folder / SERVER_CERTIFICATE).is_file(),
             "here": str(here),
             "quoted": shlex.quote(str(here)),

