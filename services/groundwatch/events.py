@@ -62,6 +62,12 @@ class OutcomeKind(StrEnum):
     DECLINED = "declined"
 
 
+DEAD_LETTER = "dead_letter"
+UNDECODABLE = "undecodable"
+REPLACEABLE = (DEAD_LETTER, UNDECODABLE)
+"""Reasons of outcomes that stand for a dead letter: a retry that succeeds replaces them."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of everything on the wire."""
 

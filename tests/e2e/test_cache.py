@@ -149,7 +149,7 @@ async def test_a_replay_by_the_same_judge_asks_nobody(bus: Bus, clean_streams: N
         assert {name: judgement(one) for name, one in after.items()} == {
             name: judgement(one) for name, one in before.items()
         }
-        found = await changed(bus.js, "live", "again")
+        found = await changed(bus.history, "live", "again")
         assert (found.pairs, found.same_judges, found.changed) == (12, 12, 0)
         # It says itself that it cost nothing, so its budget is not touched.
         usage = again.counts.usage

@@ -156,7 +156,7 @@ async def test_a_response_is_gone_from_everywhere(bus: Bus, clean_streams: None,
     await passed(bus, EXTRACTED, "verification")
     await archived(bus, stores)
     file = tmp_path / "export.gwx"
-    await export(bus.js, Spec(run="export"), file)
+    await export(bus.history, Spec(run="export"), file)
 
     done = await Eraser(bus.js, subject("r-gone", "acme", None), stores, wait=5).erase(verify=True)
 

@@ -18,7 +18,7 @@ from groundwatch.erasure import retention
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import RetentionService, enforce
-from groundwatch.events import LIVE, OutcomeKind, ResponseRecorded, ResponseScored
+from groundwatch.events import DEAD_LETTER, LIVE, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Stored
@@ -233,7 +233,7 @@ async def test_what_a_killed_server_brings_back_goes(own_server: NatsServer):
     await bus.create(recorded(one))
     for other in others[:3]:
         await bus.create(outcomes.outgoing(scored(other)))
-    dead = outcomes.without_score(one, "faithscore", OutcomeKind.UNSCORED, outcomes.DEAD_LETTER)
+    dead = outcomes.without_score(one, "faithscore", OutcomeKind.UNSCORED, DEAD_LETTER)
     await bus.create(outcomes.outgoing(dead))
     for other in others[3:6]:
         await bus.create(outcomes.outgoing(scored(other)))

@@ -61,7 +61,7 @@ async def test_a_file_is_enough_elsewhere(replays: Replays, bus: Bus, tmp_path: 
     await replays.done("here", models=("heron-7b",))
     here = await outcomes(bus, "here")
     path = tmp_path / "stretch.gwx"
-    manifest = await export(bus.js, Spec(run="export", models=("heron-7b",)), path)
+    manifest = await export(bus.history, Spec(run="export", models=("heron-7b",)), path)
     assert (manifest.events, manifest.images, manifest.missing_images) == (31, 1, 1)
     assert names(tmp_path) == ["stretch.gwx"]
 
@@ -88,7 +88,7 @@ async def test_later_stages_go_by_file_too(replays: Replays, bus: Bus, tmp_path:
     await replays.done("here", keep=True)
     path = tmp_path / "claims.gwx"
     spec = Spec(run="export", source="here", stage="verification")
-    assert (await export(bus.js, spec, path)).stage == "verification"
+    assert (await export(bus.history, spec, path)).stage == "verification"
     await anew(bus)
     settings = settings_of(bus)
     wanted = Spec(run="there", source="there", settings=judging_sections(settings))
@@ -100,7 +100,7 @@ async def test_later_stages_go_by_file_too(replays: Replays, bus: Bus, tmp_path:
 async def test_an_import_that_broke_off_goes_on(replays: Replays, bus: Bus, tmp_path: Path) -> None:
     await record(bus, *(response(f"r{number}") for number in range(10)))
     path = tmp_path / "f"
-    await export(bus.js, Spec(run="export"), path)
+    await export(bus.history, Spec(run="export"), path)
     settings = settings_of(bus)
     spec = Spec(run="broken", source="broken", settings=judging_sections(settings))
     run = await begin_file(bus, settings, spec, path)

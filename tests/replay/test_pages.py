@@ -40,7 +40,7 @@ async def consumers(bus: Bus) -> set[str]:
 
 
 def reader(bus: Bus, last: int = COUNT, most: int = MOST) -> PagedReader:
-    return PagedReader(bus.js, OUTCOMES, OURS, last, most=lambda: most)
+    return PagedReader(bus.history, OUTCOMES, OURS, last, most=lambda: most)
 
 
 async def sequences(read: PagedReader, first: int, last: int) -> list[int]:

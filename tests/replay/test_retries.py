@@ -43,7 +43,7 @@ async def test_only_what_had_faults_is_judged_again(
     run = await replays.done("a", tenants=("t0", "t1"))
     assert (run.counts.scored, run.counts.unscored) == (27, 3)
     assert run.counts.reasons == {"unscored: dead_letter": 3}
-    assert await faults(bus.js, "a") == {"verification: the judge is away": 3}
+    assert await faults(bus.history, "a") == {"verification: the judge is away": 3}
 
     asked: list[str] = []
     extract = NoopExtractionEngine.extract
@@ -67,7 +67,7 @@ async def test_only_what_had_faults_is_judged_again(
     assert (await retry(bus, settings_of(bus), "a")).scored == 1
     ledger = await audit(bus.js, "a")
     assert (ledger.balanced, ledger.scored, ledger.unscored) == (True, 30, 0)
-    assert await faults(bus.js, "a") == {}
+    assert await faults(bus.history, "a") == {}
     assert (await retry(bus, settings_of(bus), "a")).found == 0
 
 

@@ -46,7 +46,7 @@ async def test_the_same_judges_say_the_same_bytes(replays: Replays, bus: Bus) ->
     assert {name: judgement(one) for name, one in first.items()} == {
         name: judgement(one) for name, one in second.items()
     }
-    found = await changed(bus.js, "first", "second")
+    found = await changed(bus.history, "first", "second")
     assert (found.pairs, found.same_judges, found.changed, found.share) == (40, 40, 0, 0.0)
     assert any(one.outcome is OutcomeKind.SCORED and one.score != 1.0 for one in first.values())
     for stream, event in ((EXTRACTED, ClaimsExtracted), (JUDGED, ClaimsVerified)):
@@ -65,7 +65,7 @@ async def test_another_judge_is_told_from_the_same_one(replays: Replays, bus: Bu
     await record(bus, response("r"))
     await replays.done("rules", settings_of(bus, extraction="linguistic", verification="reference"))
     await replays.done("noop", source="live")
-    found = await changed(bus.js, "rules", "noop")
+    found = await changed(bus.history, "rules", "noop")
     assert (found.pairs, found.same_judges, found.share) == (1, 0, None)
 
 
@@ -85,7 +85,7 @@ async def test_a_judge_that_changes_its_mind_is_told(
 
     monkeypatch.setattr(NoopVerificationEngine, "verify", moody)
     await replays.done("second")
-    found = await changed(bus.js, "first", "second")
+    found = await changed(bus.history, "first", "second")
     assert (found.same_judges, found.changed, found.share) == (10, 1, 0.1)
 
 
@@ -372,7 +372,9 @@ async def test_pairs_are_what_both_sides_have(replays: Replays, bus: Bus) -> Non
     await replays.done("all")
     await replays.done("some", ids=("r1", "r2"))
     for left, right in (("all", "some"), ("some", "all")):
-        found = [(one.id, one.run, other.id, other.run) async for one, other in paired(bus.js, left, right)]
+        found = [
+            (one.id, one.run, other.id, other.run) async for one, other in paired(bus.history, left, right)
+        ]
         assert sorted(found) == [(name, left, name, right) for name in ("r1", "r2")]
 
 

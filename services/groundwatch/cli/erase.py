@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from groundwatch.archive.place import placed
 from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.erasing import Eraser, Erasure
@@ -21,7 +20,15 @@ from groundwatch.runtime.services.tasks import PASSING, until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.system.connecting import STREAMS, connected, data_dir, find_running, on_bus, run
+from groundwatch.system.connecting import (
+    STREAMS,
+    connected,
+    data_dir,
+    find_running,
+    on_bus,
+    run,
+    with_archive,
+)
 from groundwatch.terminal import Console
 from groundwatch.times import read_interval
 from groundwatch.topology import ERASE
@@ -125,11 +132,10 @@ def _show(done: Erasure) -> None:
 def _stores(settings: Settings, store: Path | None) -> Stores:
     folder = data_dir(settings)
     running = find_running(settings)
-    # The folder of an `up` belongs to its own streams alone.
     here = running is not None and running.nats == settings.nats.url
     if store is None and here and (folder / STREAMS).is_dir():
         store = folder / STREAMS
-    return Stores.of((placed(settings, folder) if here else settings).archive, store)
+    return Stores.of(with_archive(settings).archive, store)
 
 
 def retention(

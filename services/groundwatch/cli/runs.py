@@ -13,12 +13,12 @@ from groundwatch.addresses import without_secrets
 from groundwatch.cli.options import FolderOption, JsonOption, OnSystem
 from groundwatch.cli.output import confirmed, figures, place_of, print_json, program, say, with_reasons
 from groundwatch.errors import CheckFailed
+from groundwatch.events import REPLACEABLE
 from groundwatch.replay import retries, running
 from groundwatch.replay.results import Changed, changed
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.service import seconds_left
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import with_file
 from groundwatch.system.connecting import on_bus
@@ -86,11 +86,11 @@ def show(
     async def work(bus: Bus) -> tuple[Run, Changed | None, dict[str, int]]:
         found = await (await Runs.open(bus.js)).get(name)
         faulty = any(found.counts.reasons.get(f"unscored: {reason}") for reason in REPLACEABLE)
-        said = await retries.faults(bus.js, name) if faulty else {}
+        said = await retries.faults(bus.history, name) if faulty else {}
         wanted = found.counts.outcomes <= COMPARED if compare is None else compare
         if not wanted or found.spec.file:
             return found, None, said
-        return found, await changed(bus.js, found.spec.source, name), said
+        return found, await changed(bus.history, found.spec.source, name), said
 
     found, compared, said = on_bus(settings, work, "runs", REPLAY)
     if as_json:
@@ -197,7 +197,7 @@ def faults(settings: OnSystem, name: NameArgument, as_json: JsonOption = False) 
 
     async def work(bus: Bus) -> dict[str, int]:
         await (await Runs.open(bus.js)).get(name)
-        return await retries.faults(bus.js, name)
+        return await retries.faults(bus.history, name)
 
     found = on_bus(settings, work, "runs", REPLAY)
     if as_json:

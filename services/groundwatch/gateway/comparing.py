@@ -27,7 +27,7 @@ from groundwatch.reporting.compare.outcomes import (
     changed_claims,
 )
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.topology import (
     OUTCOMES,
     PREFIX,
@@ -144,7 +144,7 @@ async def compare(
 async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, *, listed: bool) -> _Held:
     sizes: dict[str, int] = {}
     for run in (first, second):
-        sizes[run] = await _size(bus, wanted.subject(run))
+        sizes[run] = await bus.history.count(OUTCOMES, wanted.subject(run))
         if not sizes[run]:
             raise UsageError(await _unknown(bus, run, wanted, listed=listed))
     small, large = sorted(sizes, key=lambda run: (sizes[run], run == second))
@@ -189,7 +189,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
             pairs.setdefault(event.protocol, []).append((other, side) if small == first else (side, other))
     if looked_up and wanted.open:
         for one in {*mine, *theirs}:
-            theirs[one] = await _size(bus, run_subjects("outcome", large, one))
+            theirs[one] = await bus.history.count(OUTCOMES, run_subjects("outcome", large, one))
     if not pairs:
         raise UsageError(_disjoint(small, large, mine, theirs, wanted, looked_up))
     alone = {}
@@ -217,14 +217,6 @@ def _disjoint(
     )
 
 
-async def _size(bus: Bus, subject: str) -> int:
-    reading = read_stream(bus.js, OUTCOMES, subjects=(subject,), headers_only=True)
-    async with contextlib.aclosing(reading) as messages:
-        async for message in messages:
-            return message.pending + 1
-    return 0
-
-
 async def _unknown(bus: Bus, run: str, wanted: _Wanted, *, listed: bool) -> str:
     """What to tell of a run without outcomes; of others only where runs may be `listed`."""
     if run == LIVE:
@@ -234,29 +226,32 @@ async def _unknown(bus: Bus, run: str, wanted: _Wanted, *, listed: bool) -> str:
         names = await (await bus.js.key_value(RUNS_BUCKET)).keys()
     if run in names:
         return f"run {run} has no outcome{wanted}: see groundwatch replay show {run}"
-    if wanted.protocol and await _size(bus, run_subjects("outcome", run)):
+    if wanted.protocol and await bus.history.count(OUTCOMES, run_subjects("outcome", run)):
         return f"run {run} has no outcome{wanted}"
     others = f"; there are: {', '.join([LIVE, *sorted(names)])}" if listed else ""
     return f"no run '{run}'{others}"
 
 
 def _outcomes(bus: Bus, run: str, wanted: _Wanted) -> AsyncGenerator[Read]:
-    return read_stream(bus.js, OUTCOMES, subjects=(wanted.subject(run),))
+    return bus.history.read(OUTCOMES, subjects=(wanted.subject(run),))
 
 
 async def last_event(bus: Bus, stream: str, subject: str) -> Read | None:
     """The last on this subject, None where there is none. Raises `TransientError`."""
     try:
-        return await last_message(bus.js, stream, subject)
+        return await bus.history.last(stream, subject)
     except FAULTS as error:
         raise TransientError(f"cannot read {stream}: {error!r}") from error
 
 
 async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> AsyncGenerator[Read]:
     for some in (subjects[start : start + AT_ONCE] for start in range(0, len(subjects), AT_ONCE)):
-        for read in await asyncio.gather(*(last_event(bus, stream, subject) for subject in some)):
-            if read is not None:
-                yield read
+        try:
+            found = await bus.history.last_of_each(stream, some)
+        except FAULTS as error:
+            raise TransientError(f"cannot read {stream}: {error!r}") from error
+        for read in filter(None, found):
+            yield read
 
 
 async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, str]:
@@ -269,11 +264,10 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
         missing = [key for key in keys if key not in found]
         if not missing:
             break
-        state = (await bus.js.stream_info(RESPONSES)).state
-        if len(missing) * LOOKED_UP < state.messages:
+        if len(missing) * LOOKED_UP < (await bus.history.extent(RESPONSES)).last:
             reading = _last(bus, RESPONSES, [subject_of("recorded", run, key) for key in missing])
         else:
-            reading = read_stream(bus.js, RESPONSES, subjects=(run_subjects("recorded", run),))
+            reading = bus.history.read(RESPONSES, subjects=(run_subjects("recorded", run),))
         async for read in reading:
             address = parse_subject(read.subject)
             if address is None or address.key not in keys:

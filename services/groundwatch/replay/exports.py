@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from nats.js import JetStreamContext
 
 from groundwatch import __version__
 from groundwatch.errors import InputError, TransientError, UsageError
@@ -24,8 +23,9 @@ from groundwatch.replay.runs import Run, Runs, new_run
 from groundwatch.replay.spec import START, Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
+from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.outcomes import check_recorded, limits
-from groundwatch.runtime.delivery.streams import Read, read_batches
+from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.exports import register
 from groundwatch.runtime.stores.images import ImageStore, check_image
@@ -38,28 +38,28 @@ TOGETHER = 1_000
 
 
 async def export(
-    js: JetStreamContext, spec: Spec, path: Path, *, on_progress: Callable[[float], None] = lambda share: None
+    history: History, spec: Spec, path: Path, *, on_progress: Callable[[float], None] = lambda share: None
 ) -> Manifest:
     """Write what the spec is about to `path`, whole or not at all.
 
     Raises `UsageError` in one line, and then leaves no file.
     """
     spec.check()
-    stretch = await find_stretch(js, spec)
+    stretch = await find_stretch(history, spec)
     if spec.sample:
-        _, spec = await plan(js, spec, stretch)
+        _, spec = await plan(history, spec, stretch)
     try:
         with replacing(path) as out:
-            manifest = await _export(js, spec, stretch, ExportWriter(out), on_progress)
+            manifest = await _export(history, spec, stretch, ExportWriter(out), on_progress)
             # Before the file is there: an erasure must find every file.
-            await register(js, path)
+            await register(history.js, path)
     except TransientError as error:
         raise UsageError(f"the server went away while exporting ({error}): try again") from error
     return manifest
 
 
 async def _export(
-    js: JetStreamContext,
+    history: History,
     spec: Spec,
     stretch: Stretch,
     writer: ExportWriter,
@@ -69,8 +69,8 @@ async def _export(
     images: dict[str, None] = {}
     events = unreadable = missing = 0
     first, last = float("inf"), 0.0
-    async for messages in read_batches(
-        js, spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
+    async for messages in history.batches(
+        spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
     ):
         for message in messages:
             items = choosing.choose([message], with_chains=True).items
@@ -87,7 +87,7 @@ async def _export(
                 recorded_at = item.response.recorded_at
                 first, last = min(first, recorded_at), max(last, recorded_at)
         on_progress((messages[-1].sequence - stretch.first + 1) / (stretch.last - stretch.first + 1))
-    store = ImageStore(js)
+    store = ImageStore(history.js)
     for sha256 in images:
         try:
             data, _ = await store.load(sha256)
@@ -140,8 +140,8 @@ async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Ru
         raise UsageError(
             f"the import broke off ({error}): repeat the same command to go on; nothing is judged before"
         ) from error
-    whole = await find_stretch(bus.js, msgspec.structs.replace(spec, since=0.0, until=0.0))
-    ready = await run_over(bus.js, spec, whole)
+    whole = await find_stretch(bus.history, msgspec.structs.replace(spec, since=0.0, until=0.0))
+    ready = await run_over(bus.history, spec, whole)
 
     def how(now: Run) -> Run:
         if now.status != "importing":

@@ -10,15 +10,21 @@ from typing import Any
 import msgspec
 import nats.errors
 import nats.js.errors
-from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, TransientError, UsageError
-from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
+from groundwatch.events import (
+    DEAD_LETTER,
+    UNDECODABLE,
+    ClaimsExtracted,
+    OutcomeKind,
+    ResponseRecorded,
+    ResponseScored,
+    Usage,
+)
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
-from groundwatch.runtime.delivery.outcomes import DEAD_LETTER, UNDECODABLE
-from groundwatch.runtime.delivery.streams import last_message, read_batches, read_stream
+from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.stores.cache import keys_in_reach
 from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
@@ -82,42 +88,41 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cached: int = 0
 
 
-async def find_stretch(js: JetStreamContext, spec: Spec) -> Stretch:
+async def find_stretch(history: History, spec: Spec) -> Stretch:
     """Where the spec's events can lie.
 
     Raises `UsageError` when retention has removed a part of the range that was asked for.
     """
     try:
-        state = (await js.stream_info(spec.stream)).state
+        first, last = await history.first_sequence(spec.stream), (await history.extent(spec.stream)).last
     except nats.js.errors.NotFoundError as error:
         raise UsageError(
             "nothing is provisioned on this server: run groundwatch admin provision first"
         ) from error
-    first, last = max(int(state.first_seq), 1), int(state.last_seq)
-    if not state.messages:
+    if first > last:
         if last and spec.since and not spec.allow_gap:
             raise _gone(spec, "nothing is left of it")
         return Stretch(first, first - 1)
-    oldest = await _at(js, spec, first)
+    oldest = await history.next(spec.stream, spec.subjects, first)
     if oldest is None:
         return Stretch(first, first - 1)
     cut = first > 1
-    newest = await last_message(js, spec.stream, spec.subjects)
+    newest = await history.last(spec.stream, spec.subjects)
     # Where the newest one has just gone, the stream's own end is as good.
-    first, last = oldest[0], newest.sequence if newest is not None else last
-    if spec.since and cut and spec.since < oldest[1] and not spec.allow_gap:
-        raise _gone(spec, f"the oldest event that is left came at {shown_moment(oldest[1])}")
+    first, last = oldest.sequence, newest.sequence if newest is not None else last
+    if spec.since and cut and spec.since < oldest.time and not spec.allow_gap:
+        raise _gone(spec, f"the oldest event that is left came at {shown_moment(oldest.time)}")
     if spec.stream == RESPONSES:
         # Every event comes after the moment that it says it was recorded at.
         if spec.since:
-            first = await _search(js, spec, spec.since, first, last)
+            first = await _search(history, spec, spec.since, first, last)
         if spec.until and spec.until + LATE < time.time():
-            last = await _search(js, spec, spec.until + LATE, first, last) - 1
+            last = await _search(history, spec, spec.until + LATE, first, last) - 1
     return Stretch(first, last)
 
 
 async def plan(
-    js: JetStreamContext, spec: Spec, stretch: Stretch, *, looking_up: bool = False
+    history: History, spec: Spec, stretch: Stretch, *, looking_up: bool = False
 ) -> tuple[Plan, Spec]:
     """Read the stretch once and count; the spec comes back with the bound that makes its sample exact.
 
@@ -127,8 +132,8 @@ async def plan(
     hashes: dict[str, int] = {}
     counted = _Counted()
     lowest: list[int] = []
-    reading = read_batches(
-        js, spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
+    reading = history.batches(
+        spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
     )
     try:
         async for messages in reading:
@@ -146,22 +151,24 @@ async def plan(
         lowest = heapq.nsmallest(spec.sample + 1, hashes.values())
         spec = msgspec.structs.replace(spec, below=lowest[-1])
         counted.keep({key for key, number in hashes.items() if number < spec.below})
-    cost = await measure(js, spec)
+    cost = await measure(history, spec)
     planned = counted.plan(spec, cost)
     if looking_up:
-        looked_up, cached = await _look_up(js, counted.some())
+        looked_up, cached = await _look_up(history, counted.some())
         planned = msgspec.structs.replace(planned, looked_up=looked_up, cached=cached)
     return planned, spec
 
 
-async def _look_up(js: JetStreamContext, responses: list[ResponseRecorded]) -> tuple[int, int]:
+async def _look_up(history: History, responses: list[ResponseRecorded]) -> tuple[int, int]:
     """How many of these were looked up in the judgement cache, and for how many it holds something."""
     bucket = next(one for one in BUCKETS if one.name == CACHE_BUCKET)
     looked_up = cached = 0
     for response in responses:
         patterns = [f"$KV.{bucket.name}.{keys}" for keys in keys_in_reach(response)]
         try:
-            states = [(await js.stream_info(bucket.stream, subjects_filter=one)).state for one in patterns]
+            states = [
+                (await history.js.stream_info(bucket.stream, subjects_filter=one)).state for one in patterns
+            ]
         except (nats.errors.Error, nats.js.errors.Error):
             # The cache is away: then judges are asked, and the upper bound is what it will be.
             break
@@ -170,15 +177,13 @@ async def _look_up(js: JetStreamContext, responses: list[ResponseRecorded]) -> t
     return looked_up, cached
 
 
-async def measure(js: JetStreamContext, spec: Spec) -> Cost:
+async def measure(history: History, spec: Spec) -> Cost:
     """What the newest judgements of the source took."""
     subjects = (run_subjects("outcome", spec.source),)
     try:
-        last = (await js.stream_info(OUTCOMES)).state.last_seq
+        last = (await history.extent(OUTCOMES)).last
         usage, count, times = Usage(), 0, []
-        async for message in read_stream(
-            js, OUTCOMES, subjects=subjects, start_sequence=max(1, last - SAMPLE)
-        ):
+        async for message in history.read(OUTCOMES, subjects=subjects, start_sequence=max(1, last - SAMPLE)):
             if message.headers.get(HEADER_OUTCOME) == OutcomeKind.DECLINED.value:
                 continue
             try:
@@ -275,24 +280,14 @@ def _gone(spec: Spec, why: str) -> UsageError:
     )
 
 
-async def _at(js: JetStreamContext, spec: Spec, sequence: int) -> tuple[int, float] | None:
-    """Sequence and time of the first event at or behind a sequence."""
-    try:
-        found = await js.get_msg(spec.stream, seq=sequence, subject=spec.subjects, next=True)
-    except nats.js.errors.NotFoundError:
-        return None
-    assert found.time is not None and found.seq is not None
-    return found.seq, found.time.timestamp()
-
-
-async def _search(js: JetStreamContext, spec: Spec, moment: float, first: int, last: int) -> int:
+async def _search(history: History, spec: Spec, moment: float, first: int, last: int) -> int:
     """The first sequence of an event that came at `moment` or later; behind `last` where there is none."""
     low, high = first, last + 1
     while low < high:
         middle = (low + high) // 2
-        found = await _at(js, spec, middle)
-        if found is None or found[1] >= moment:
+        found = await history.next(spec.stream, spec.subjects, middle)
+        if found is None or found.time >= moment:
             high = middle
         else:
-            low = found[0] + 1
+            low = found.sequence + 1
     return low

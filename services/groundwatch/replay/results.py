@@ -1,16 +1,14 @@
 """How far the same judges say the same in a run as in its source."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import msgspec
-from nats.js import JetStreamContext
 
 from groundwatch import topology
 from groundwatch.errors import UNDECODED
 from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.runtime.delivery.bus import ENCODER
-from groundwatch.runtime.delivery.streams import last_message, read_stream
+from groundwatch.runtime.delivery.history import History
 
 AT_ONCE = 50
 
@@ -28,20 +26,19 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def paired(
-    js: JetStreamContext, left: str, right: str, *, first: int = 1, last: int | None = None
+    history: History, left: str, right: str, *, first: int = 1, last: int | None = None
 ) -> AsyncIterator[tuple[ResponseScored, ResponseScored]]:
     """The outcomes of the same response and protocol in two runs, in the order of the right one, from its
     sequence `first` to `last`. Outcomes that do not decode count as absent."""
     part: list[tuple[str, bytes]] = []
 
     async def looked_up() -> list[tuple[ResponseScored, ResponseScored]]:
-        found = await look_up(js, [subject for subject, _ in part])
+        found = await look_up(history, [subject for subject, _ in part])
         both = [(one, _decoded(data)) for one, (_, data) in zip(found, part, strict=True)]
         part.clear()
         return [(one, other) for one, other in both if one is not None and other is not None]
 
-    async for message in read_stream(
-        js,
+    async for message in history.read(
         topology.OUTCOMES,
         subjects=(topology.run_subjects("outcome", right),),
         start_sequence=first,
@@ -65,7 +62,7 @@ def judgement(outcome: ResponseScored) -> bytes:
 
 
 async def changed(
-    js: JetStreamContext,
+    history: History,
     source: str,
     run: str,
     *,
@@ -76,7 +73,7 @@ async def changed(
     """Compare each outcome of a run with that of its source, where the same judges judged: all of them, or
     at `most` so many of the sequences `first` to `last`."""
     pairs = same = other = 0
-    async for left, right in paired(js, source, run, first=first, last=last):
+    async for left, right in paired(history, source, run, first=first, last=last):
         if pairs == most:
             break
         pairs += 1
@@ -87,8 +84,8 @@ async def changed(
     return Changed(pairs=pairs, same_judges=same, changed=other, share=other / same if same else None)
 
 
-async def look_up(js: JetStreamContext, subjects: Iterable[str]) -> list[ResponseScored | None]:
-    found = await asyncio.gather(*(last_message(js, topology.OUTCOMES, subject) for subject in subjects))
+async def look_up(history: History, subjects: Iterable[str]) -> list[ResponseScored | None]:
+    found = await history.last_of_each(topology.OUTCOMES, list(subjects))
     return [_decoded(one.data) if one is not None else None for one in found]
 
 

@@ -4,16 +4,14 @@ A replay writes no dead letters, which would bring its events to the live stages
 one says why, and is replaced by compare-and-set when the judge has recovered, as a live one is.
 """
 
-import asyncio
 import time
 from collections import Counter
 
 import msgspec
-from nats.js import JetStreamContext
 
 from groundwatch import topology
 from groundwatch.errors import UsageError
-from groundwatch.events import ResponseScored, Usage
+from groundwatch.events import REPLACEABLE, ResponseScored, Usage
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pair, Pipeline
 from groundwatch.replay.results import AT_ONCE, look_up
@@ -21,8 +19,8 @@ from groundwatch.replay.runs import Run, Runs, judged_by
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Bus, Stored
-from groundwatch.runtime.delivery.outcomes import REPLACEABLE, outgoing, replace_dead
-from groundwatch.runtime.delivery.streams import last_message, read_stream
+from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
 from groundwatch.runtime.settings import Settings
 
 LOOKED_AT = 1_000
@@ -45,14 +43,14 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-async def faults(js: JetStreamContext, run: str) -> dict[str, int]:
+async def faults(history: History, run: str) -> dict[str, int]:
     """The words of a run's faults with their numbers, the most frequent first; of the first 1,000 at most."""
     found: Counter[str] = Counter()
-    waiting = (await _faulty(js, run))[:LOOKED_AT]
+    waiting = (await _faulty(history, run))[:LOOKED_AT]
     for start in range(0, len(waiting), AT_ONCE):
         part = waiting[start : start + AT_ONCE]
         subjects = (topology.subject_of("outcome", run, one.protocol, one.key) for one in part)
-        for outcome in await look_up(js, subjects):
+        for outcome in await look_up(history, subjects):
             if outcome is not None and outcome.reason in REPLACEABLE:
                 found[(outcome.detail or outcome.reason)[:LONGEST]] += 1
     return dict(found.most_common())
@@ -70,7 +68,7 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
             f"run '{name}' is {run.status}: what had faults is judged again when it is done, or after "
             f"groundwatch replay pause {name}"
         )
-    waiting = await _faulty(bus.js, name)
+    waiting = await _faulty(bus.history, name)
     pipeline = Pipeline.of_run(run.spec, settings, bus)
     again = _Again(bus, run, pipeline)
     try:
@@ -78,7 +76,7 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
             await again.judge(waiting[start : start + AT_ONCE])
     finally:
         await pipeline.close()
-        counted = await _counted(bus.js, name)
+        counted = await _counted(bus.history, name)
         await runs.change(name, lambda run: _recounted(run, counted, again.usage))
     became = {what: again.became[what] for what in ("scored", "unscored", "faulty", "gone")}
     return Retried(run=name, found=len(waiting), usage=again.usage, **became)
@@ -101,8 +99,7 @@ class _Again:
         recorded = spec.stage == Stage.EXTRACTION
         places = [one.key if recorded else f"{one.protocol}.{one.key}" for one in addresses]
         subjects = [spec.subjects.replace(">", place) for place in places]
-        found = (last_message(self._bus.js, spec.stream, subject) for subject in subjects)
-        messages = await asyncio.gather(*found)
+        messages = await self._bus.history.last_of_each(spec.stream, subjects)
         waiting: list[Pair] = []
         for address, message in zip(addresses, messages, strict=True):
             items = self._choosing.choose([message]).items if message is not None else []
@@ -125,11 +122,11 @@ class _Again:
             self.became[outcome.outcome.value] += 1
 
 
-async def _faulty(js: JetStreamContext, run: str) -> list[topology.Address]:
+async def _faulty(history: History, run: str) -> list[topology.Address]:
     """Where a run has an outcome that only stands for a fault."""
     found = []
-    async for read in read_stream(
-        js, topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
+    async for read in history.read(
+        topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
     ):
         address = topology.parse_subject(read.subject)
         if address is not None and read.headers.get(topology.HEADER_REASON) in REPLACEABLE:
@@ -137,11 +134,11 @@ async def _faulty(js: JetStreamContext, run: str) -> list[topology.Address]:
     return found
 
 
-async def _counted(js: JetStreamContext, run: str) -> Counter[str]:
+async def _counted(history: History, run: str) -> Counter[str]:
     """Outcomes by kind, and by kind and reason, as the stream has them: right after a crash too."""
     found: Counter[str] = Counter()
-    async for read in read_stream(
-        js, topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
+    async for read in history.read(
+        topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
     ):
         kind, reason = read.headers.get(topology.HEADER_OUTCOME, ""), read.headers.get(topology.HEADER_REASON)
         found[kind] += 1

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import msgspec
-import nats.js.errors
-from nats.js import JetStreamContext
 
 from groundwatch import termination
 from groundwatch.errors import TransientError, UsageError
@@ -17,6 +15,7 @@ from groundwatch.replay.runs import Run, RunGone, Runs, Status, exists, new_run,
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
@@ -34,8 +33,8 @@ async def dry_run(bus: Bus, spec: Spec) -> Plan:
     """What the replay would read, judge and cost. Raises `UsageError`, as beginning it would."""
     spec.check()
     await _free(await Runs.open(bus.js), spec.run)
-    stretch = await find_stretch(bus.js, spec)
-    return (await plan(bus.js, spec, stretch, looking_up=True))[0]
+    stretch = await find_stretch(bus.history, spec)
+    return (await plan(bus.history, spec, stretch, looking_up=True))[0]
 
 
 async def begin(bus: Bus, settings: Settings, spec: Spec) -> Run:
@@ -43,18 +42,18 @@ async def begin(bus: Bus, settings: Settings, spec: Spec) -> Run:
     spec.check()
     runs = await Runs.open(bus.js)
     await _free(runs, spec.run)
-    run = await run_over(bus.js, spec, await find_stretch(bus.js, spec))
+    run = await run_over(bus.history, spec, await find_stretch(bus.history, spec))
     # Engines are built before the name is taken: settings that make none leave nothing behind.
     Replayer(bus, runs, settings, run)
     await nothing_there(bus, spec.run)
     return await runs.create(run)
 
 
-async def run_over(js: JetStreamContext, spec: Spec, stretch: Stretch) -> Run:
+async def run_over(history: History, spec: Spec, stretch: Stretch) -> Run:
     """A run over this stretch, with the bound that makes its sample exact."""
     total = 0
     if spec.sample:
-        counted, spec = await plan(js, spec, stretch)
+        counted, spec = await plan(history, spec, stretch)
         total = counted.pairs
     return new_run(spec, first=stretch.first, last=stretch.last, total=total)
 
@@ -146,13 +145,12 @@ async def _free(runs: Runs, name: str) -> None:
 
 async def nothing_there(bus: Bus, name: str) -> None:
     """Raises `UsageError` when somebody else's events are under this name: they would count as ours."""
-    try:
-        found = await bus.js.get_msg(OUTCOMES, seq=1, subject=run_subjects("outcome", name), next=True)
-    except nats.js.errors.NotFoundError:
+    found = await bus.history.next(OUTCOMES, run_subjects("outcome", name), 1)
+    if found is None:
         return
     raise UsageError(
         f"run '{name}' is no replay of ours, and yet {OUTCOMES} holds an outcome of it (sequence "
-        f"{found.seq}): choose another name"
+        f"{found.sequence}): choose another name"
     )
 
 

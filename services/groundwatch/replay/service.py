@@ -14,7 +14,9 @@ import time
 
 import msgspec
 
+from groundwatch.archive.cold import cold_events
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
+from groundwatch.events import DEAD_LETTER
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
 from groundwatch.replay.results import changed
@@ -23,7 +25,6 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.throttle import prefer_others
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.outcomes import DEAD_LETTER
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.settings import Settings
@@ -185,7 +186,7 @@ class ReplayService:
                 now = int((await self._bus.js.stream_info(OUTCOMES)).state.last_seq)
                 if last is not None and now > last:
                     found = await changed(
-                        self._bus.js, run.spec.source, run.name, first=last + 1, last=now, most=COMPARED
+                        self._bus.history, run.spec.source, run.name, first=last + 1, last=now, most=COMPARED
                     )
                     metrics.put_beside(run.name, compared=found.same_judges, changed=found.changed)
                 last = now
@@ -249,6 +250,7 @@ class ReplayManager:
                 self._bus = None
             if self._bus is None:
                 bus = Bus(self._settings.nats, name=REPLAY, user=REPLAY)
+                bus.cold = cold_events(self._settings.archive)
                 await bus.connect(timeout=3.0)
                 self._bus = bus
         return self._bus

@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 import nats.js.errors
-from nats.js import JetStreamContext
 
 from groundwatch.errors import TransientError
 from groundwatch.replay.pipeline import Pipeline
@@ -34,7 +33,8 @@ from groundwatch.replay.runs import (
 from groundwatch.replay.throttle import PIECE, LiveTrafficThrottle, Pace
 from groundwatch.replay.writing import Choosing, Chosen, Writer
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, MOST, Read, read_batches
+from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.streams import FAULTS, MOST, Read
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
@@ -82,7 +82,11 @@ class Replayer:
         self.writer = Writer(bus, run, self._pipeline, begin_protocol=self._begin_protocol, away=self.away)
         self.throttle = LiveTrafficThrottle(bus)
         self.reader = PagedReader(
-            bus.js, run.stream, run.spec.subjects, run.last, most=lambda: self.throttle.most(MOST, 5 * PIECE)
+            bus.history,
+            run.stream,
+            run.spec.subjects,
+            run.last,
+            most=lambda: self.throttle.most(MOST, 5 * PIECE),
         )
         self._on_progress = on_progress or (lambda _: None)
         self.stopping = False
@@ -304,10 +308,10 @@ class PagedReader:
     """
 
     def __init__(
-        self, js: JetStreamContext, stream: str, subjects: str, last: int, *, most: Callable[[], int]
+        self, history: History, stream: str, subjects: str, last: int, *, most: Callable[[], int]
     ) -> None:
-        """`last` is the end of all pages; `most` as for `read_batches`."""
-        self._js = js
+        """`last` is the end of all pages; `most` as for `History.batches`."""
+        self._history = history
         self._stream = stream
         self._subjects = subjects
         self._last = last
@@ -327,8 +331,7 @@ class PagedReader:
             return
         if self._reading is None or self._at != first:
             await self.close()
-            self._reading = read_batches(
-                self._js,
+            self._reading = self._history.batches(
                 self._stream,
                 subjects=(self._subjects,),
                 start_sequence=first,

@@ -23,7 +23,7 @@ from groundwatch.replay.runs import Counts, Run
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, response_of
-from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message
+from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
@@ -262,7 +262,7 @@ class Writer:
         left = []
         for start in range(0, len(items), LOOKUPS):
             part = items[start : start + LOOKUPS]
-            found = await asyncio.gather(*(self._there(item) for item in part))
+            found = await self._there(part)
             for item, outcome in zip(part, found, strict=True):
                 if outcome is None:
                     left.append(item)
@@ -270,13 +270,13 @@ class Writer:
                     counts.add(outcome, repeated=True)
         return left
 
-    async def _there(self, item: Item) -> ResponseScored | None:
-        subject = subject_of("outcome", self._spec.run, item.protocol, item.key)
+    async def _there(self, items: list[Item]) -> list[ResponseScored | None]:
+        subjects = [subject_of("outcome", self._spec.run, item.protocol, item.key) for item in items]
         while True:
             try:
-                message = await last_message(self._bus.js, OUTCOMES, subject)
-                return _OUTCOMES.decode(message.data) if message is not None else None
-            except FAULTS as error:
+                found = await self._bus.history.last_of_each(OUTCOMES, subjects)
+                return [_OUTCOMES.decode(one.data) if one is not None else None for one in found]
+            except (*FAULTS, TransientError) as error:
                 await self._away(error)
 
 

@@ -18,6 +18,7 @@ import psutil  # type: ignore[import-untyped]
 
 from groundwatch import termination
 from groundwatch.addresses import shown_address
+from groundwatch.archive.cold import cold_events
 from groundwatch.archive.place import placed, require
 from groundwatch.errors import UNDECODED, OpenedFolderError, SettingsError, UsageError, told_to_user
 from groundwatch.protocols import registry
@@ -118,17 +119,26 @@ async def opened(folder: Path, *, max_payload: int) -> AsyncIterator[str]:
         await server.stop()
 
 
+def with_archive(settings: Settings) -> Settings:
+    """Settings with the archive's place; the folder of an `up` belongs to its own streams alone."""
+    running = find_running(settings) if settings.nats.url else None
+    here = not settings.nats.url or (running is not None and running.nats == settings.nats.url)
+    return placed(settings, data_dir(settings)) if here else settings
+
+
 @asynccontextmanager
 async def connected(
     settings: Settings, name: str = COMMAND_LINE, *, user: str = COMMAND_LINE
 ) -> AsyncIterator[Bus]:
     """A connection for one command. What NATS refuses inside becomes a `UsageError` on one line."""
+    archive = with_archive(settings).archive
     async with AsyncExitStack() as stack:
         folder = None if settings.nats.url else data_dir(settings)
         if folder is not None:
             url = await stack.enter_async_context(opened(folder, max_payload=settings.nats.max_payload))
             settings = with_nats(settings, url)
         bus = Bus(settings.nats, name=name, user=user)
+        bus.cold = cold_events(archive)
         stack.push_async_callback(bus.close)
         await bus.connect(timeout=3.0)
         try:

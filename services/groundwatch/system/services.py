@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import nats.errors
 
+from groundwatch.archive.cold import cold_events
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing
@@ -102,6 +103,7 @@ async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:
     told = ""
     while True:
         bus = Bus(settings.nats, name=stage)
+        bus.cold = cold_events(settings.archive)
         try:
             await bus.connect()
             await _check_provisioned(stage, bus)

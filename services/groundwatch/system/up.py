@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 import groundwatch
+from groundwatch.archive.cold import cold_events
 from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
 from groundwatch.erasure.retention import RetentionService
 from groundwatch.errors import GroundwatchError, UsageError, told_to_user
@@ -87,6 +88,7 @@ async def whole_system(
         )
         _still_wanted()
         bus = Bus(settings.nats, name="groundwatch")
+        bus.cold = cold_events(settings.archive)
         await bus.connect()
         _still_wanted()
         if server is not None:

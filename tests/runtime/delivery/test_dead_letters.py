@@ -12,7 +12,14 @@ from tests.runtime.conftest import eventually, record, response
 from tests.support.registering import registered
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError
-from groundwatch.events import ClaimsExtracted, OutcomeKind, ResponseRecorded, ResponseScored, Usage
+from groundwatch.events import (
+    REPLACEABLE,
+    ClaimsExtracted,
+    OutcomeKind,
+    ResponseRecorded,
+    ResponseScored,
+    Usage,
+)
 from groundwatch.extraction.engines.base import Extraction, NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
@@ -265,7 +272,7 @@ def outcome() -> Callable[..., Any]:
     return make
 
 
-@pytest.mark.parametrize("reason", outcomes.REPLACEABLE)
+@pytest.mark.parametrize("reason", REPLACEABLE)
 async def test_a_score_replaces_what_stood_for_a_dead_letter(
     bus: Bus, clean_streams: None, outcome: Callable[..., Any], reason: str
 ) -> None:

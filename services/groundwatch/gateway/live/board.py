@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.events import Drawn, ResponseScored
+from groundwatch.events import REPLACEABLE, Drawn, ResponseScored
 from groundwatch.reporting.report import Report, ReportState
 from groundwatch.runtime.delivery.bus import ENCODER
-from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.statistics.sampling import representative
 
 FRESH_SECONDS = 0.5

@@ -20,6 +20,7 @@ from groundwatch.addresses import concealed, shown_address
 from groundwatch.errors import ConnectionLost, InputError, TransientError, Unavailable, UsageError
 from groundwatch.events import Event, digest
 from groundwatch.runtime.delivery.connection import Broker, Connection
+from groundwatch.runtime.delivery.history import Cold, History
 from groundwatch.runtime.delivery.publisher import Publisher, Receipt, StorageHealth, Stored, wait_acks
 from groundwatch.runtime.delivery.streams import FAULTS, last_message
 from groundwatch.runtime.security.connecting import Refusals, nats_servers, security, why_not_connected
@@ -102,6 +103,8 @@ class Bus:
         self._trouble = ""
         self.reconnects = 0
         self.traces: Traces | None = None
+        self.cold: Cold | None = None
+        """What has left the streams, where an archive keeps it."""
 
     @property
     def publish_timeout(self) -> float:
@@ -120,6 +123,11 @@ class Bus:
         if self._js is None:
             self._js = self.client.jetstream(timeout=self._settings.publish_timeout)
         return self._js
+
+    @property
+    def history(self) -> History:
+        """What was recorded, in the streams or the archive."""
+        return History(self.js, self.cold)
 
     @property
     def connected(self) -> bool:

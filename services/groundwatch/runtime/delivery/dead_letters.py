@@ -15,7 +15,7 @@ from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientErro
 from groundwatch.events import Event, ResponseRecorded, digest
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, replace_dead, response_of
-from groundwatch.runtime.delivery.streams import last_message, read_stream
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -124,7 +124,7 @@ class DeadLetters:
     async def _recorded(self, run: str, key: str) -> ResponseRecorded:
         """The response as recorded, when the event at hand cannot say whose it is."""
         try:
-            found = await last_message(self._bus.js, RESPONSES, subject_of("recorded", run, key))
+            found = await self._bus.history.last(RESPONSES, subject_of("recorded", run, key))
             return msgspec.json.decode(found.data if found is not None else b"", type=ResponseRecorded)
         except UNDECODED:
             return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)

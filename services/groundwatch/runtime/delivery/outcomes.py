@@ -9,6 +9,9 @@ import nats.errors
 
 from groundwatch.errors import UNDECODED, DecodeError, InputError, Unavailable, Unscorable, UsageError
 from groundwatch.events import (
+    DEAD_LETTER,
+    REPLACEABLE,
+    UNDECODABLE,
     ChainAdvanced,
     ClaimsExtracted,
     ClaimsMatched,
@@ -28,7 +31,7 @@ from groundwatch.events import (
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage, count_words
 from groundwatch.records import Limits, Refusal, read_record
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import Read, follow_stream, last_message, read_stream
+from groundwatch.runtime.delivery.streams import Read, follow_stream
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import (
@@ -41,11 +44,6 @@ from groundwatch.topology import (
     run_subjects,
     subject_of,
 )
-
-DEAD_LETTER = "dead_letter"
-UNDECODABLE = "undecodable"
-REPLACEABLE = (DEAD_LETTER, UNDECODABLE)
-"""Reasons of outcomes that stand for a dead letter: a retry that succeeds replaces them."""
 
 MAX_DETAIL = 500
 
@@ -253,7 +251,8 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
     if message.headers.get(HEADER_REASON) in REPLACEABLE:
         return Stored.EXISTED
     try:
-        existing = await last_message(bus.js, OUTCOMES, message.subject)
+        existing = await bus.history.last(OUTCOMES, message.subject)
+        held = await bus.history.extent(OUTCOMES)
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"cannot read {message.subject}: {error!r}") from error
     # None: a repeat of a message id whose outcome has since been erased. Nothing to bring back.
@@ -261,13 +260,15 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
         return Stored.EXISTED
     name = (message.subject, "instead of", str(existing.sequence))
     message = message.carrying({HEADER_REPLACED: existing.headers[HEADER_REASON]})
-    return await bus.create(msgspec.structs.replace(message, message_id=name, expect=existing.sequence))
+    # What has left the stream is there no more to be compared with; readers take the later one.
+    expect = existing.sequence if existing.sequence >= held.first else 0
+    return await bus.create(msgspec.structs.replace(message, message_id=name, expect=expect))
 
 
 async def read_outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterator[ResponseScored]:
     """The run's outcomes from the beginning; with `follow`, the new ones for ever."""
     subjects = (run_subjects("outcome", run_name),)
-    reading = _followed(bus, subjects) if follow else read_stream(bus.js, OUTCOMES, subjects=subjects)
+    reading = _followed(bus, subjects) if follow else bus.history.read(OUTCOMES, subjects=subjects)
     async for message in reading:
         try:
             outcome = _SCORED.decode(message.data)
@@ -279,7 +280,10 @@ async def read_outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterat
 
 
 async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
-    async for batch in follow_stream(bus.js, OUTCOMES, subjects=subjects):
+    held = await bus.history.extent(OUTCOMES)
+    async for message in bus.history.read(OUTCOMES, subjects=subjects, last_sequence=held.first - 1):
+        yield message
+    async for batch in follow_stream(bus.js, OUTCOMES, subjects=subjects, start_sequence=held.first):
         for message in batch.messages:
             yield message
     raise UsageError("the stream of outcomes was made anew: begin again")

@@ -181,7 +181,7 @@ async def read_batches(
         except FAULTS as error:
             if time.monotonic() - progress >= timeout:
                 raise TransientError(f"reading {stream} broke off: {error!r}") from error
-            info = await _until_there(js, stream, progress + timeout) or info
+            info = await until_there(js, stream, progress + timeout) or info
 
 
 async def follow_stream(
@@ -302,7 +302,7 @@ async def _get(
             yield Batch(messages, messages[-1].pending)
 
 
-async def _until_there(js: JetStreamContext, stream: str, deadline: float) -> StreamInfo | None:
+async def until_there(js: JetStreamContext, stream: str, deadline: float) -> StreamInfo | None:
     """Wait until the server answers for the stream, at most until `deadline` of the monotonic clock.
 
     A server that has just started answers before it has opened its streams, so "not found" is believed

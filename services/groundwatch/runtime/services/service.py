@@ -10,7 +10,7 @@ import nats.errors
 import nats.js.errors
 
 from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable
-from groundwatch.events import Judge, ResponseRecorded, ResponseScored, Usage
+from groundwatch.events import REPLACEABLE, Judge, ResponseRecorded, ResponseScored, Usage
 from groundwatch.models.engines import Engine
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
@@ -186,7 +186,7 @@ class StageService:
         found = await self.bus.headers_of(OUTCOMES, subject)
         if found is None:
             return False
-        if found.get(HEADER_REASON) not in outcomes.REPLACEABLE:
+        if found.get(HEADER_REASON) not in REPLACEABLE:
             return True
         return not arrived.retried and found.get(HEADER_ORIGIN) == arrived.origin
 

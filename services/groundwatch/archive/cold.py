@@ -1,0 +1,362 @@
+"""Events that have left the streams, read from the archive's table of events.
+
+The columns that tell events apart are read first, row group by row group, and the others only of groups that
+have something of what is wanted: so a run, or one response, is found without reading what all others say.
+Memory follows the size of a row group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from groundwatch.archive.place import SWITCHED_OFF, require
+from groundwatch.archive.subjects import Subjects
+from groundwatch.errors import TransientError
+from groundwatch.runtime.delivery.streams import Read
+from groundwatch.runtime.settings import ArchiveSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from groundwatch.archive.store import Store
+
+EVENTS = "events"
+"""The table's folder below the archive's."""
+
+MOST = 1_000
+"""Events that are handed on at once."""
+
+FRESH_SECONDS = 2.0
+"""How long what the table's log said is believed, where it had said it late enough."""
+
+ATTEMPTS = 5
+"""How often in a row files may be gone by the time that they are opened."""
+
+T = TypeVar("T")
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the table; `first` to `last` are sequences of one stream."""
+
+    path: str
+    first: int
+    last: int
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """A row group of a file, by its number; `first` to `last` are sequences."""
+
+    number: int
+    first: int
+    last: int
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The table's files by stream, as of `at` (monotonic). Of each stream and its creation, `until` is a
+    sequence up to which everything was in the table by then that is in the stream no more."""
+
+    at: float
+    files: dict[str, list[dict[str, Any]]]
+    until: dict[tuple[str, int], int]
+
+
+class ColdEvents:
+    """`groundwatch.runtime.delivery.history.Cold` over the table of events.
+
+    Nothing is opened, or imported, before an event is wanted that a stream holds no more.
+    """
+
+    def __init__(self, settings: ArchiveSettings) -> None:
+        self._settings = settings
+        self._opened: Store | None = None
+        self._state: State | None = None
+        self._lock = threading.Lock()
+
+    async def read(
+        self,
+        stream: str,
+        created: int,
+        *,
+        subjects: Sequence[str],
+        first: int,
+        last: int,
+        headers_only: bool = False,
+    ) -> AsyncGenerator[list[Read]]:
+        wanted = Subjects(subjects)
+        gone = 0
+        while first <= last:
+            pieces = self._pieces(stream, created, wanted, first, last, headers_only)
+            try:
+                while several := await asyncio.to_thread(self._next, pieces):
+                    yield several
+                    first, gone = several[-1].sequence + 1, 0
+                return
+            except FileNotFoundError as error:
+                gone = self._looking_again(gone, error)
+            finally:
+                # In a thread of its own it may still be at work when we are cancelled.
+                await asyncio.shield(asyncio.to_thread(_close, pieces))
+
+    async def last_of_each(
+        self, stream: str, created: int, subjects: Sequence[str], last: int
+    ) -> dict[str, Read]:
+        return await self._tried(lambda: self._last_of_each(stream, created, subjects, last))
+
+    async def count(
+        self, stream: str, created: int, *, subjects: Sequence[str], first: int, last: int
+    ) -> int:
+        wanted = Subjects(subjects)
+
+        def count() -> int:
+            number = 0
+            for file in self._files(stream, created, first, last):
+                with self._parquet(file) as parquet:
+                    for group in _groups(parquet, first, last):
+                        number += len(_places(parquet, group, created, wanted, first, last))
+            return number
+
+        return await self._tried(count)
+
+    async def _tried(self, work: Callable[[], T]) -> T:
+        gone = 0
+        while True:
+            try:
+                return await asyncio.to_thread(self._telling, work)
+            except FileNotFoundError as error:
+                gone = self._looking_again(gone, error)
+
+    def _looking_again(self, gone: int, error: FileNotFoundError) -> int:
+        """Files were merged, or rewritten by an erasure, and their rows are in others by now."""
+        self._state = None
+        if gone == ATTEMPTS:
+            raise TransientError(f"the archive at {self._store.url} loses its files: {error}") from error
+        return gone + 1
+
+    def _next(self, pieces: Iterator[list[Read]]) -> list[Read]:
+        return self._telling(lambda: next(pieces, []))
+
+    def _telling(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise TransientError(f"the archive at {self._store.url} cannot be read: {error}") from error
+
+    def _pieces(
+        self, stream: str, created: int, wanted: Subjects, first: int, last: int, headers_only: bool
+    ) -> Iterator[list[Read]]:
+        for together in _overlapping(self._files(stream, created, first, last)):
+            events = [
+                self._events(file, created, wanted, first, last, headers_only=headers_only)
+                for file in together
+            ]
+            # Small files of a day become one, whatever lies between them.
+            merged = _merged(events)
+            while several := list(islice(merged, MOST)):
+                yield several
+
+    def _last_of_each(self, stream: str, created: int, subjects: Sequence[str], last: int) -> dict[str, Read]:
+        wanted = Subjects(subjects)
+        found: dict[str, Read] = {}
+
+        def missing(before: int) -> set[str]:
+            return {one for one in subjects if one not in found or found[one].sequence < before}
+
+        for file in sorted(self._files(stream, created, 1, last), key=attrgetter("last"), reverse=True):
+            if not missing(file.last):
+                break
+            with self._parquet(file) as parquet:
+                for group in sorted(_groups(parquet, 1, last), key=attrgetter("last"), reverse=True):
+                    if not missing(group.last):
+                        break
+                    for read in _events(parquet, group, created, wanted, 1, last):
+                        for name in wanted.covering(read.subject):
+                            if name not in found or found[name].sequence < read.sequence:
+                                found[name] = read
+        return found
+
+    def _events(
+        self, file: File, created: int, wanted: Subjects, first: int, last: int, *, headers_only: bool
+    ) -> Iterator[Read]:
+        with self._parquet(file) as parquet:
+            groups = sorted(_groups(parquet, first, last), key=attrgetter("first", "last"))
+            # Those of a file that we wrote are in order; another tool may have merged it.
+            for together in _overlapping(groups):
+                yield from _merged(
+                    [
+                        _events(parquet, group, created, wanted, first, last, headers_only=headers_only)
+                        for group in together
+                    ]
+                )
+
+    @contextmanager
+    def _parquet(self, file: File) -> Iterator[pq.ParquetFile]:
+        import pyarrow.parquet as pq
+
+        with self._store.files.open_input_file(file.path) as opened, pq.ParquetFile(opened) as parquet:
+            yield parquet
+
+    def _files(self, stream: str, created: int, first: int, last: int) -> list[File]:
+        """Those that may have something of these, by their first sequences."""
+        where = (stream, created)
+        with self._lock:
+            state = self._state
+            late = state is None or time.monotonic() - state.at > FRESH_SECONDS
+            if state is None or late or state.until.get(where, 0) < last:
+                state = self._state = self._read_state()
+            # What is asked for has left the stream already: all of it was in the table before that.
+            state.until[where] = max(state.until.get(where, 0), last)
+        found = [
+            File(path=one["path"], first=one["min.sequence"], last=one["max.sequence"])
+            for one in state.files.get(stream, ())
+            if one["min.created"] <= created <= one["max.created"]
+            and one["min.sequence"] <= last
+            and first <= one["max.sequence"]
+        ]
+        return sorted(found, key=attrgetter("first", "last"))
+
+    def _read_state(self) -> State:
+        import pyarrow as pa
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        from groundwatch.archive.store import plain_errors
+
+        at = time.monotonic()
+        files: dict[str, list[dict[str, Any]]] = {}
+        with plain_errors():
+            try:
+                table = DeltaTable(self._store.address, storage_options=self._store.options)
+            except TableNotFoundError:
+                return State(at=at, files=files, until={})
+            for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+                files.setdefault(action["partition.stream"], []).append(action)
+        return State(at=at, files=files, until={})
+
+    @property
+    def _store(self) -> Store:
+        """Raises `MissingExtraError` without what the archive takes, `SettingsError` for a wrong address."""
+        if self._opened is None:
+            require()
+            from groundwatch.archive.store import Store
+
+            self._opened = Store(f"{self._settings.url.rstrip('/')}/{EVENTS}", self._settings.options)
+        return self._opened
+
+
+def cold_events(settings: ArchiveSettings) -> ColdEvents | None:
+    """What these settings' archive has, None where there is no archive."""
+    return ColdEvents(settings) if settings.url not in ("", SWITCHED_OFF) else None
+
+
+P = TypeVar("P", File, Group)
+
+
+def _overlapping(parts: Sequence[P]) -> Iterator[list[P]]:
+    """Parts one by one, in order, but those together whose sequences overlap."""
+    together: list[P] = []
+    end = 0
+    for part in parts:
+        if together and part.first > end:
+            yield together
+            together = []
+        together.append(part)
+        end = max(end, part.last)
+    if together:
+        yield together
+
+
+def _merged(events: Sequence[Iterator[Read]]) -> Iterator[Read]:
+    return heapq.merge(*events, key=attrgetter("sequence")) if len(events) > 1 else events[0]
+
+
+def _groups(parquet: pq.ParquetFile, first: int, last: int) -> list[Group]:
+    """Those that may have something of these sequences."""
+    found = []
+    for number in range(parquet.num_row_groups):
+        metadata = parquet.metadata.row_group(number)
+        columns = (metadata.column(at) for at in range(metadata.num_columns))
+        known = next(column.statistics for column in columns if column.path_in_schema == "sequence")
+        if known.min <= last and first <= known.max:
+            found.append(Group(number=number, first=known.min, last=known.max))
+    return found
+
+
+def _places(
+    parquet: pq.ParquetFile, group: Group, created: int, wanted: Subjects, first: int, last: int
+) -> pa.Array:
+    """Where in the row group something of these is, in the order of sequences."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = ["sequence", "created", *wanted.columns]
+    rows = parquet.read_row_group(group.number, names, use_threads=False)
+    inside = [
+        pc.equal(rows["created"], created),
+        pc.greater_equal(rows["sequence"], first),
+        pc.less_equal(rows["sequence"], last),
+    ]
+    if (may_have := wanted.may_have(rows)) is not None:
+        inside.append(may_have)
+    places = pc.indices_nonzero(reduce(pc.and_, inside))
+    if len(places) and not wanted.told(rows.take(places)):
+        subjects = parquet.read_row_group(group.number, ["subject"], use_threads=False)["subject"]
+        covered = [bool(wanted.covering(one)) for one in subjects.take(places).to_pylist()]
+        places = places.filter(pa.array(covered, pa.bool_()))
+    return places.take(pc.sort_indices(rows["sequence"].take(places)))
+
+
+def _events(
+    parquet: pq.ParquetFile,
+    group: Group,
+    created: int,
+    wanted: Subjects,
+    first: int,
+    last: int,
+    *,
+    headers_only: bool = False,
+) -> Iterator[Read]:
+    """What a row group has of these, in the order of sequences."""
+    if len(places := _places(parquet, group, created, wanted, first, last)):
+        columns = ["sequence", "time", "subject", "headers"] + ([] if headers_only else ["data"])
+        rows = parquet.read_row_group(group.number, columns, use_threads=False).take(places)
+        for start in range(0, len(rows), MOST):
+            yield from _reads(rows.slice(start, MOST))
+
+
+def _reads(rows: pa.Table) -> list[Read]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    micros = pc.cast(rows["time"], pa.int64()).to_pylist()
+    bodies = rows["data"].to_pylist() if "data" in rows.column_names else [b""] * len(rows)
+    return [
+        Read(subject=subject, data=data or b"", headers=dict(headers or ()), sequence=sequence, time=at / 1e6)
+        for sequence, at, subject, headers, data in zip(
+            rows["sequence"].to_pylist(),
+            micros,
+            rows["subject"].to_pylist(),
+            rows["headers"].to_pylist(),
+            bodies,
+            strict=True,
+        )
+    ]
+
+
+def _close(pieces: Iterator[list[Read]]) -> None:
+    close = getattr(pieces, "close", None)
+    if close is not None:
+        close()

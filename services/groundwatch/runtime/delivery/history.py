@@ -1,0 +1,293 @@
+"""Recorded events, whether a stream still holds them (hot) or the archive alone does (cold).
+
+What leaves a stream is in the archive first. So of a stream that begins at sequence n, everything below n is
+read from the archive, as it is after the stream was asked, and everything else from the stream. While the
+stream is read it is asked again for every batch: where it begins later by then, what it gave may have a gap,
+and reading goes on in the archive from there.
+
+A stream that was made anew counts from 1 again. Its sequences are not those of the old one, and only the
+present one's events have a place in what is read.
+"""
+
+import contextlib
+import time
+from asyncio import gather
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import nats.js.errors
+from nats.js import JetStreamContext
+
+from groundwatch.errors import TransientError
+from groundwatch.events import REPLACEABLE
+from groundwatch.runtime.delivery.streams import (
+    FAULTS,
+    MOST,
+    RESUME_SECONDS,
+    Read,
+    last_message,
+    read_batches,
+    read_stream,
+    until_there,
+)
+from groundwatch.topology import HEADER_REASON, OUTCOMES
+
+
+class Cold(Protocol):
+    """The archive's part of a stream, which `created` (µs since the epoch) tells from others of its name.
+
+    `subjects` are filters as a stream takes them, with wildcards; none means all. Sequences are `first` to
+    `last`, both included. Everything raises `TransientError` when the archive does not answer,
+    `MissingExtraError` without what reading it takes.
+    """
+
+    def read(
+        self,
+        stream: str,
+        created: int,
+        *,
+        subjects: Sequence[str],
+        first: int,
+        last: int,
+        headers_only: bool = False,
+    ) -> AsyncGenerator[list[Read]]:
+        """The events in the order of their sequences."""
+        ...
+
+    async def last_of_each(
+        self, stream: str, created: int, subjects: Sequence[str], last: int
+    ) -> dict[str, Read]:
+        """The last event, up to sequence `last`, of each of these subjects that has one."""
+        ...
+
+    async def count(
+        self, stream: str, created: int, *, subjects: Sequence[str], first: int, last: int
+    ) -> int:
+        """How many events that are."""
+        ...
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream holds itself: sequences `first` to `last`; none where `last` is below `first`."""
+
+    created: int
+    first: int
+    last: int
+
+
+class History:
+    """Events of one server's streams, and of their archive where there is one."""
+
+    def __init__(self, js: JetStreamContext, cold: Cold | None = None) -> None:
+        self.js = js
+        self._cold = cold
+
+    async def read(
+        self,
+        stream: str,
+        *,
+        subjects: Sequence[str] = (),
+        headers_only: bool = False,
+        start_sequence: int = 1,
+        last_sequence: int | None = None,
+    ) -> AsyncGenerator[Read]:
+        """`batches`, event by event."""
+        reading = self.batches(
+            stream,
+            subjects=subjects,
+            headers_only=headers_only,
+            start_sequence=start_sequence,
+            last_sequence=last_sequence,
+        )
+        async with contextlib.aclosing(reading):
+            async for several in reading:
+                for one in several:
+                    yield one
+
+    async def batches(
+        self,
+        stream: str,
+        *,
+        subjects: Sequence[str] = (),
+        headers_only: bool = False,
+        start_sequence: int = 1,
+        last_sequence: int | None = None,
+        most: Callable[[], int] = lambda: MOST,
+        timeout: float = RESUME_SECONDS,
+    ) -> AsyncGenerator[list[Read]]:
+        """Every event from `start_sequence` up to what is recorded now (or `last_sequence`), in order: each
+        once, however much of it leaves the stream meanwhile. Arguments and errors are those of
+        `read_batches`."""
+        reading = partial(
+            read_batches,
+            self.js,
+            stream,
+            subjects=subjects,
+            headers_only=headers_only,
+            most=most,
+            timeout=timeout,
+        )
+        if self._cold is None:
+            alone = reading(start_sequence=start_sequence, last_sequence=last_sequence)
+            async with contextlib.aclosing(alone):
+                async for several in alone:
+                    yield several
+            return
+        extent = begun = await self._extent(stream)
+        last = extent.last if last_sequence is None else min(extent.last, last_sequence)
+        position = max(start_sequence, 1)
+        while position <= last:
+            if position < extent.first:
+                until = min(last, extent.first - 1)
+                cold = self._cold.read(
+                    stream,
+                    extent.created,
+                    subjects=subjects,
+                    first=position,
+                    last=until,
+                    headers_only=headers_only,
+                )
+                async with contextlib.aclosing(cold):
+                    async for several in cold:
+                        if standing := await self._standing(stream, extent, several):
+                            yield standing
+                position = until + 1
+                continue
+            hot = reading(start_sequence=position, last_sequence=last)
+            async with contextlib.aclosing(hot):
+                async for several in hot:
+                    extent = await self._extent(stream, begun, timeout)
+                    if extent.first > position:
+                        # What came may lack what has just left.
+                        break
+                    yield several
+                    position = several[-1].sequence + 1
+                else:
+                    extent = await self._extent(stream, begun, timeout)
+                    if extent.first <= position:
+                        return
+
+    async def last(self, stream: str, subject: str) -> Read | None:
+        """The last event on this subject, which may have wildcards; None where there is none."""
+        found = await last_message(self.js, stream, subject)
+        if found is not None or self._cold is None:
+            return found
+        return (await self._cold_last(stream, [subject])).get(subject)
+
+    async def last_of_each(self, stream: str, subjects: Sequence[str]) -> list[Read | None]:
+        """The last event on each of these subjects, together: in the archive they are looked for at once."""
+        found = await gather(*(last_message(self.js, stream, subject) for subject in subjects))
+        missing = [subject for subject, one in zip(subjects, found, strict=True) if one is None]
+        if not missing or self._cold is None:
+            return found
+        cold = await self._cold_last(stream, missing)
+        return [one or cold.get(subject) for subject, one in zip(subjects, found, strict=True)]
+
+    async def next(self, stream: str, subject: str, sequence: int) -> Read | None:
+        """The first event on this subject, which may have wildcards, at or behind a sequence."""
+        if self._cold is None:
+            return await self._hot_next(stream, subject, sequence)
+        while True:
+            extent = await self._extent(stream)
+            if sequence < extent.first:
+                reading = self._cold.read(
+                    stream, extent.created, subjects=(subject,), first=sequence, last=extent.first - 1
+                )
+                async with contextlib.aclosing(reading):
+                    async for several in reading:
+                        if standing := await self._standing(stream, extent, several):
+                            return standing[0]
+                sequence = extent.first
+            found = await self._hot_next(stream, subject, sequence)
+            if (await self._extent(stream)).first <= sequence:
+                return found
+
+    async def count(self, stream: str, subject: str) -> int:
+        """How many events there are on this subject, which may have wildcards.
+
+        Of outcomes that were replaced when they were cold already, both are counted.
+        """
+        while True:
+            extent = await self._extent(stream)
+            number = 0
+            reading = read_stream(
+                self.js, stream, subjects=(subject,), headers_only=True, start_sequence=extent.first
+            )
+            async with contextlib.aclosing(reading):
+                async for message in reading:
+                    number = message.pending + 1
+                    break
+            if self._cold is None or extent.first <= 1:
+                return number
+            number += await self._cold.count(
+                stream, extent.created, subjects=(subject,), first=1, last=extent.first - 1
+            )
+            if (await self._extent(stream)).first == extent.first:
+                return number
+
+    async def first_sequence(self, stream: str) -> int:
+        """The sequence of the oldest event; one behind the newest where there is none."""
+        oldest = await self.next(stream, ">", 1)
+        return oldest.sequence if oldest is not None else (await self._extent(stream)).last + 1
+
+    async def extent(self, stream: str) -> Extent:
+        """What the stream holds itself. Raises what NATS raises."""
+        return await self._extent(stream)
+
+    async def _cold_last(self, stream: str, subjects: Sequence[str]) -> dict[str, Read]:
+        """Of subjects on which the stream held nothing a moment ago."""
+        assert self._cold is not None
+        extent = await self._extent(stream)
+        if extent.first <= 1:
+            return {}
+        return await self._cold.last_of_each(stream, extent.created, subjects, extent.first - 1)
+
+    async def _standing(self, stream: str, extent: Extent, several: list[Read]) -> list[Read]:
+        """Without outcomes that stood for a dead letter and were replaced when they had left the stream: of
+        those, nobody but the reader can tell."""
+        if stream != OUTCOMES:
+            return several
+        stood = {one.subject for one in several if one.headers.get(HEADER_REASON) in REPLACEABLE}
+        if not stood:
+            return several
+        newest = await self.last_of_each(stream, list(stood))
+        replaced = {one.subject: one.sequence for one in newest if one is not None}
+        return [one for one in several if one.sequence >= replaced.get(one.subject, 0)]
+
+    async def _hot_next(self, stream: str, subject: str, sequence: int) -> Read | None:
+        try:
+            found = await self.js.get_msg(stream, seq=sequence, subject=subject, next=True)
+        except nats.js.errors.NotFoundError:
+            return None
+        return Read(
+            subject=found.subject or "",
+            data=found.data or b"",
+            headers=dict(found.headers or {}),
+            sequence=found.seq or 0,
+            time=found.time.timestamp() if found.time is not None else 0.0,
+        )
+
+    async def _extent(self, stream: str, begun: Extent | None = None, timeout: float = 0.0) -> Extent:
+        """What the stream holds now, where it is the one that was begun with.
+
+        Raises `TransientError` for another one, and when the server stays away for `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                info = await self.js.stream_info(stream)
+            except FAULTS as error:
+                if begun is None:
+                    raise
+                if time.monotonic() >= deadline:
+                    raise TransientError(f"reading {stream} broke off: {error!r}") from error
+                await until_there(self.js, stream, deadline)
+                continue
+            created = round(info.created.timestamp() * 1e6) if info.created is not None else 0
+            if begun is not None and created != begun.created:
+                raise TransientError(f"{stream} was made anew while it was read: begin again")
+            return Extent(
+                created=created, first=max(int(info.state.first_seq), 1), last=int(info.state.last_seq)
+            )
