@@ -90,9 +90,8 @@ def _is_wild(subject: str) -> bool:
 
 
 def _filter(subject: str) -> Filter:
-    kind, *parts = subject.split(".")[1:]
-    names = PARTS.get(kind)
-    if names is None:
+    kind, *parts = subject.split(".")[1:] or [""]
+    if (names := PARTS.get(kind)) is None:
         # Of no kind, or of several: every row has to be looked at.
         return Filter(subject=subject, columns={}, whole=False)
     columns, whole = {"kind": kind}, parts[-1:] == [">"] or len(parts) == len(names)
