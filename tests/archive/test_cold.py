@@ -85,10 +85,12 @@ async def test_filters_are_those_of_a_stream(tmp_path: Path, data: st.DataObject
     shutil.rmtree(folder, ignore_errors=True)
     names = data.draw(st.lists(st.sampled_from(SUBJECTS), min_size=1, max_size=40))
     reads = [read(sequence, name) for sequence, name in enumerate(names, start=1)]
-    # Files overlap, as merged ones do.
-    files = data.draw(st.integers(1, min(3, len(reads))))
-    for part in range(files):
-        write(str(folder), EXTRACTED, CREATED, reads[part::files])
+    size = -(-len(reads) // data.draw(st.integers(1, 3)))
+    for start in range(0, len(reads), size):
+        write(str(folder), EXTRACTED, CREATED, reads[start : start + size])
+    if data.draw(st.booleans()):
+        # Another tool may have merged the files, in whatever order.
+        DeltaTable(str(folder / "events")).optimize.compact()
     past = events(str(folder))
     filters = data.draw(st.lists(st.sampled_from(FILTERS + SUBJECTS), max_size=3))
     first, last = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
@@ -157,16 +159,23 @@ async def test_files_that_are_lost_are_told(tmp_path: Path) -> None:
         await events(url).count(EXTRACTED, CREATED, subjects=(), first=1, last=9)
 
 
+async def test_a_disk_that_is_not_here_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TransientError, match="mount it here"):
+        await found(events(str(tmp_path / "elsewhere")))
+
+
 async def test_what_is_missing_is_told_when_it_is_needed(
     bus: Bus, clean_streams: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past = History(bus.js, events(str(tmp_path)))
     name = subject_of("recorded", "live", "k")
     await bus.js.publish(name, b"{}")
-    monkeypatch.setattr("groundwatch.archive.place.installed", lambda: False)
-    assert len([one async for one in past.read(RESPONSES)]) == 1
-    assert await past.last(RESPONSES, "gw.recorded.live.other") is None
+    with monkeypatch.context() as bare:
+        bare.setattr("groundwatch.archive.place.installed", lambda: False)
+        assert len([one async for one in past.read(RESPONSES)]) == 1
+        assert await past.last(RESPONSES, "gw.recorded.live.other") is None
     await cool(bus, str(tmp_path), RESPONSES)
+    monkeypatch.setattr("groundwatch.archive.place.installed", lambda: False)
     with pytest.raises(MissingExtraError, match="pip install 'groundwatch\\[archive\\]'"):
         _ = [one async for one in past.read(RESPONSES)]
 

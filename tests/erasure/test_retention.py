@@ -12,13 +12,16 @@ import msgspec
 import pytest
 from nats.js import JetStreamContext
 from pydantic import ValidationError
+from tests.support.cooling import cool
 from tests.support.secured import Secured, secured
 
+from groundwatch.archive.cold import cold_events
+from groundwatch.archive.events import Events
 from groundwatch.erasure import retention
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import RetentionService, enforce
-from groundwatch.events import DEAD_LETTER, LIVE, OutcomeKind, ResponseRecorded, ResponseScored
+from groundwatch.events import DEAD_LETTER, LIVE, OutcomeKind, ResponseRecorded, ResponseScored, tenant_of
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Stored
@@ -26,7 +29,7 @@ from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import Ages, NatsSettings, RetentionSettings, Settings
+from groundwatch.runtime.settings import Ages, ArchiveSettings, NatsSettings, RetentionSettings, Settings
 from groundwatch.runtime.stores import images
 from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.section import in_words
@@ -296,3 +299,23 @@ async def test_the_rights_of_who_uses_and_who_removes_images_are_enough(
     for bus in (gateway, erase):
         assert bus.problems() == []
         await bus.close()
+
+
+async def test_what_the_archive_keeps_of_a_stream_has_its_age(
+    bus: Bus, clean_streams: None, tmp_path: Path
+) -> None:
+    url = str(tmp_path)
+    await live(bus, "short", "long")
+    for stream in (RESPONSES, OUTCOMES):
+        await cool(bus, url, stream, 2)
+    bus.cold = cold_events(ArchiveSettings(url=url))
+    settings = RetentionSettings(responses=30, tenants={"short": Ages(responses=INSTANT)})
+    stores = Stores(events=Events(url))
+    assert (await enforce(bus.js, settings, stores, dry_run=True)).expired == {"archived events": 1}
+    assert len([read async for read in bus.history.read(RESPONSES)]) == 3
+    assert (await enforce(bus.js, settings, stores)).expired == {"archived events": 1}
+    left = [tenant_of(read.data) async for read in bus.history.read(RESPONSES)]
+    assert left == ["long", "short"]
+    assert len([read async for read in bus.history.read(OUTCOMES)]) == 2
+    everything = RetentionSettings(responses=INSTANT, outcomes=INSTANT)
+    assert (await enforce(bus.js, everything, stores)).expired == {"archived events": 3}

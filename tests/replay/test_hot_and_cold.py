@@ -12,6 +12,7 @@ from tests.replay.conftest import Replays, record, response, settings_of
 from tests.support.cooling import cool
 
 from groundwatch.archive.cold import cold_events
+from groundwatch.archive.events import Events
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import DEAD_LETTER, OutcomeKind
 from groundwatch.gateway.comparing import compare
@@ -21,7 +22,7 @@ from groundwatch.replay.files import ExportReader
 from groundwatch.replay.planning import Plan
 from groundwatch.replay.results import changed, judgement
 from groundwatch.replay.retries import faults, retry
-from groundwatch.replay.running import dry_run
+from groundwatch.replay.running import delete, dry_run
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing, read_outcomes, without_score
@@ -190,3 +191,22 @@ async def test_faults_that_are_cold_are_judged_again(
     await cool(bus, archive, OUTCOMES)
     outcomes = [one async for one in read_outcomes(bus, "faulty", follow=False)]
     assert [one.reason == DEAD_LETTER for one in outcomes] == [False] * 3
+
+
+async def test_a_deleted_run_is_gone_from_both(replays: Replays, archive: str, tmp_path: Path) -> None:
+    bus = replays.bus
+    await record(bus, *(response(f"r{number}") for number in range(6)))
+    for run in ("gone", "stays"):
+        await replays.done(run, keep=True)
+    for stream in STREAMS:
+        last = (await bus.js.stream_info(stream)).state.last_seq
+        await cool(bus, archive, stream, last // 2)
+    await delete(bus, "gone", ArchiveSettings(url=archive))
+    for stream in STREAMS:
+        runs = {read.subject.split(".")[2] async for read in bus.history.read(stream)}
+        assert "gone" not in runs and "stays" in runs | {"stays" if stream == RESPONSES else ""}
+    assert Events(archive).store.search([b"gw.outcome.gone.", b'"run":"gone"']) == []
+    assert len(await judgements(bus, "stays")) == 6
+    # Its name is free, and what comes under it again is another run's.
+    await replays.done("gone")
+    assert len(await judgements(bus, "gone")) == 6

@@ -18,6 +18,7 @@ from groundwatch.replay.running import cancel, delete, pause
 from groundwatch.replay.runs import Page, Runs, this_worker
 from groundwatch.replay.service import MOST, Board, ReplayService, RunGauges, show, state_of
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.verification.engines.base import NoopVerificationEngine
 
@@ -178,7 +179,7 @@ async def test_who_stays_tells_of_runs_that_nobody_works_at(replays: Replays, bu
     assert value(metrics, "state", run="waits", state="unattended") == 1
     assert value(metrics, "state", run="stands", state="paused") == 1
     assert value(metrics, "runs", state="unattended") == 2
-    await delete(bus, "gone")
+    await delete(bus, "gone", ArchiveSettings())
     await cancel(runs, "waits")
     await gauges.look()
     assert named(metrics) == {"waits", "stands"}

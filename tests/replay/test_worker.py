@@ -19,6 +19,7 @@ from groundwatch.replay.running import cancel, delete, pause, resume
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.topology import EXTRACTED, JUDGED, subject_of
 from groundwatch.verification.engines.base import NoopVerificationEngine
 
@@ -326,7 +327,7 @@ async def test_the_recorded_pace(replays: Replays, bus: Bus, monkeypatch: pytest
 async def test_a_deleted_run_leaves_nothing_and_its_name_is_free(replays: Replays, bus: Bus) -> None:
     await record(bus, *(response(f"r{number}") for number in range(30)))
     await replays.done("gone", keep=True)
-    await delete(bus, "gone")
+    await delete(bus, "gone", ArchiveSettings())
     for stream in ("GW_OUTCOMES", "GW_EXTRACTED", "GW_JUDGED"):
         assert (await bus.js.stream_info(stream)).state.messages == 0
     assert (await bus.js.stream_info("GW_RESPONSES")).state.messages == 30

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import reduce
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from groundwatch.archive.store import Store
-
-EVENTS = "events"
-"""The table's folder below the archive's."""
+    from groundwatch.archive.events import Events
+    from groundwatch.archive.store import File
 
 MOST = 1_000
 """Events that are handed on at once."""
@@ -47,14 +45,6 @@ ATTEMPTS = 5
 T = TypeVar("T")
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the table; `first` to `last` are sequences of one stream."""
-
-    path: str
-    first: int
-    last: int
-
-
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """A row group of a file, by its number; `first` to `last` are sequences."""
 
@@ -64,11 +54,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The table's files by stream, as of `at` (monotonic). Of each stream and its creation, `until` is a
+    """The table's files, as of `at` (monotonic). Of each stream and its creation, `until` is a
     sequence up to which everything was in the table by then that is in the stream no more."""
 
     at: float
-    files: dict[str, list[dict[str, Any]]]
+    files: list[File]
     until: dict[tuple[str, int], int]
 
 
@@ -80,7 +70,7 @@ class ColdEvents:
 
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
-        self._opened: Store | None = None
+        self._opened: Events | None = None
         self._state: State | None = None
         self._lock = threading.Lock()
 
@@ -141,7 +131,7 @@ class ColdEvents:
         """Files were merged, or rewritten by an erasure, and their rows are in others by now."""
         self._state = None
         if gone == ATTEMPTS:
-            raise TransientError(f"the archive at {self._store.url} loses its files: {error}") from error
+            raise TransientError(f"the archive at {self._table.url} loses its files: {error}") from error
         return gone + 1
 
     def _next(self, pieces: Iterator[list[Read]]) -> list[Read]:
@@ -153,7 +143,7 @@ class ColdEvents:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise TransientError(f"the archive at {self._store.url} cannot be read: {error}") from error
+            raise TransientError(f"the archive at {self._table.url} cannot be read: {error}") from error
 
     def _pieces(
         self, stream: str, created: int, wanted: Subjects, first: int, last: int, headers_only: bool
@@ -206,7 +196,7 @@ class ColdEvents:
     def _parquet(self, file: File) -> Iterator[pq.ParquetFile]:
         import pyarrow.parquet as pq
 
-        with self._store.files.open_input_file(file.path) as opened, pq.ParquetFile(opened) as parquet:
+        with self._table.store.files.open_input_file(file.path) as opened, pq.ParquetFile(opened) as parquet:
             yield parquet
 
     def _files(self, stream: str, created: int, first: int, last: int) -> list[File]:
@@ -216,44 +206,38 @@ class ColdEvents:
             state = self._state
             late = state is None or time.monotonic() - state.at > FRESH_SECONDS
             if state is None or late or state.until.get(where, 0) < last:
-                state = self._state = self._read_state()
+                at = time.monotonic()
+                self._check_place()
+                state = self._state = State(at=at, files=self._table.snapshot().files(), until={})
             # What is asked for has left the stream already: all of it was in the table before that.
             state.until[where] = max(state.until.get(where, 0), last)
         found = [
-            File(path=one["path"], first=one["min.sequence"], last=one["max.sequence"])
-            for one in state.files.get(stream, ())
-            if one["min.created"] <= created <= one["max.created"]
-            and one["min.sequence"] <= last
-            and first <= one["max.sequence"]
+            file
+            for file in state.files
+            if file.stream == stream
+            and file.oldest <= created <= file.newest
+            and file.first <= last
+            and first <= file.last
         ]
         return sorted(found, key=attrgetter("first", "last"))
 
-    def _read_state(self) -> State:
-        import pyarrow as pa
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-
-        from groundwatch.archive.store import plain_errors
-
-        at = time.monotonic()
-        files: dict[str, list[dict[str, Any]]] = {}
-        with plain_errors():
-            try:
-                table = DeltaTable(self._store.address, storage_options=self._store.options)
-            except TableNotFoundError:
-                return State(at=at, files=files, until={})
-            for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-                files.setdefault(action["partition.stream"], []).append(action)
-        return State(at=at, files=files, until={})
+    def _check_place(self) -> None:
+        """Raises `TransientError` where the archive lies on a disk that is not here."""
+        folder = self._table.store.folder
+        if folder is not None and not folder.parent.is_dir():
+            raise TransientError(
+                f"what is wanted has left the streams, and there is no archive at {folder.parent} on this "
+                "machine: mount it here, or keep it in an object store (archive.url)"
+            )
 
     @property
-    def _store(self) -> Store:
+    def _table(self) -> Events:
         """Raises `MissingExtraError` without what the archive takes, `SettingsError` for a wrong address."""
         if self._opened is None:
             require()
-            from groundwatch.archive.store import Store
+            from groundwatch.archive.events import Events
 
-            self._opened = Store(f"{self._settings.url.rstrip('/')}/{EVENTS}", self._settings.options)
+            self._opened = Events(self._settings.url, self._settings.options)
         return self._opened
 
 
@@ -262,7 +246,7 @@ def cold_events(settings: ArchiveSettings) -> ColdEvents | None:
     return ColdEvents(settings) if settings.url not in ("", SWITCHED_OFF) else None
 
 
-P = TypeVar("P", File, Group)
+P = TypeVar("P", "File", Group)
 
 
 def _overlapping(parts: Sequence[P]) -> Iterator[list[P]]:

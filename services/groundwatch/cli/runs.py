@@ -21,7 +21,7 @@ from groundwatch.replay.service import seconds_left
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import with_file
-from groundwatch.system.connecting import on_bus
+from groundwatch.system.connecting import on_bus, with_archive
 from groundwatch.terminal import Console, Table
 from groundwatch.times import shown_moment
 from groundwatch.topology import REPLAY
@@ -135,7 +135,8 @@ def delete(
     found = _on_runs(settings, lambda runs: runs.get(name))
     if not yes and not confirmed(f"Delete run {name} with its {found.counts.outcomes:,} outcomes?"):
         raise typer.Abort
-    on_bus(settings, lambda bus: running.delete(bus, name), "runs", REPLAY)
+    archive = with_archive(settings).archive
+    on_bus(settings, lambda bus: running.delete(bus, name, archive), "runs", REPLAY)
     Console().print(f"run {name} is deleted with all of its events")
 
 

@@ -3,9 +3,14 @@
 What a stage has still to do stays, however old: the ledger must balance.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections import Counter
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
 
 import msgspec
 from nats.js import JetStreamContext
@@ -22,6 +27,11 @@ from groundwatch.runtime.stores import images, tombstones
 from groundwatch.runtime.stores.images import IMAGES_STREAM
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.times import moment_of
+
+if TYPE_CHECKING:
+    from groundwatch.archive.events import Events
+    from groundwatch.archive.store import Change
 
 STREAMS = {
     "responses": topology.RESPONSES,
@@ -72,6 +82,10 @@ async def enforce(
     for name, stream in STREAMS.items():
         old = await _too_old(js, name, stream, settings, now)
         expired[stream] += len(old) if dry_run else await overwrite(js, stream, old)
+        if stores.events is not None and stream in topology.ARCHIVED:
+            expired["archived events"] += await asyncio.to_thread(
+                _drop_archived, stores.events, name, stream, settings, now, dry_run=dry_run
+            )
     if settings.images:
         expired["images"] += await _unnamed_images(js, now - settings.images * topology.DAY, dry_run=dry_run)
     again = Counter[str]() if dry_run else await _sweep_again(js, stores, now)
@@ -113,6 +127,39 @@ async def _too_old(
             if days and read.time <= now - days * topology.DAY:
                 found.append(read.sequence)
     return found
+
+
+def _drop_archived(
+    events: Events, name: str, stream: str, settings: RetentionSettings, now: float, *, dry_run: bool
+) -> int:
+    """The same for what the archive keeps of the stream's events; how many were too old."""
+    import pyarrow.dataset as ds
+
+    by_tenant = {tenant: days for tenant, ages in settings.tenants.items() if (days := age_of(ages, name))}
+    general = age_of(settings, name)
+    cuts = {tenant: moment_of(now - days * topology.DAY) for tenant, days in by_tenant.items()}
+    if not general and not cuts:
+        return 0
+    conditions = [(ds.field("tenant") == one) & (ds.field("time") <= cut) for one, cut in cuts.items()]
+    if general:
+        cuts[""] = moment_of(now - general * topology.DAY)
+        of_others = ~ds.field("tenant").isin(list(by_tenant))
+        conditions.append(of_others & (ds.field("time") <= cuts[""]))
+    too_old = reduce(or_, conditions)
+    latest = max(cuts.values()).date()
+    if dry_run:
+        held = events.snapshot().dataset()
+        return held.count_rows(filter=(ds.field("stream") == stream) & too_old) if held is not None else 0
+    removed = 0
+
+    def draft(change: Change) -> bool:
+        nonlocal removed
+        files = [file for file in change.base.files() if file.stream == stream and file.day <= latest]
+        removed = change.remove_rows(files, too_old)
+        return bool(removed)
+
+    events.change(draft)
+    return removed
 
 
 async def _settled_until(js: JetStreamContext, stream: str) -> int:

@@ -27,7 +27,7 @@ from groundwatch.reporting.compare.outcomes import (
     changed_claims,
 )
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Read
+from groundwatch.runtime.delivery.streams import FAULTS, Read, position_of
 from groundwatch.topology import (
     OUTCOMES,
     PREFIX,
@@ -242,6 +242,9 @@ async def last_event(bus: Bus, stream: str, subject: str) -> Read | None:
         return await bus.history.last(stream, subject)
     except FAULTS as error:
         raise TransientError(f"cannot read {stream}: {error!r}") from error
+    except UsageError as error:
+        # Nothing that whoever asks could mend: the archive cannot be read from here.
+        raise TransientError(str(error)) from error
 
 
 async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> AsyncGenerator[Read]:
@@ -264,7 +267,7 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
         missing = [key for key in keys if key not in found]
         if not missing:
             break
-        if len(missing) * LOOKED_UP < (await bus.history.extent(RESPONSES)).last:
+        if len(missing) * LOOKED_UP < (await position_of(bus.js, RESPONSES)).last:
             reading = _last(bus, RESPONSES, [subject_of("recorded", run, key) for key in missing])
         else:
             reading = bus.history.read(RESPONSES, subjects=(run_subjects("recorded", run),))

@@ -25,6 +25,7 @@ from groundwatch.protocols.base import Stage
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.stores.cache import keys_in_reach
 from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
@@ -94,7 +95,10 @@ async def find_stretch(history: History, spec: Spec) -> Stretch:
     Raises `UsageError` when retention has removed a part of the range that was asked for.
     """
     try:
-        first, last = await history.first_sequence(spec.stream), (await history.extent(spec.stream)).last
+        first, last = (
+            await history.first_sequence(spec.stream),
+            (await position_of(history.js, spec.stream)).last,
+        )
     except nats.js.errors.NotFoundError as error:
         raise UsageError(
             "nothing is provisioned on this server: run groundwatch admin provision first"
@@ -181,7 +185,7 @@ async def measure(history: History, spec: Spec) -> Cost:
     """What the newest judgements of the source took."""
     subjects = (run_subjects("outcome", spec.source),)
     try:
-        last = (await history.extent(OUTCOMES)).last
+        last = (await position_of(history.js, OUTCOMES)).last
         usage, count, times = Usage(), 0, []
         async for message in history.read(OUTCOMES, subjects=subjects, start_sequence=max(1, last - SAMPLE)):
             if message.headers.get(HEADER_OUTCOME) == OutcomeKind.DECLINED.value:

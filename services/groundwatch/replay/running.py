@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from groundwatch import termination
+from groundwatch.archive.place import SWITCHED_OFF, require
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.replay.planning import Plan, Stretch, find_stretch, plan
 from groundwatch.replay.runs import Run, RunGone, Runs, Status, exists, new_run, over_budget
@@ -16,8 +17,8 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.streams import FAULTS
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.delivery.streams import FAULTS, position_of
+from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
 
 KINDS = {RESPONSES: "recorded", EXTRACTED: "extracted", JUDGED: "judged", OUTCOMES: "outcome"}
@@ -94,8 +95,8 @@ async def cancel(runs: Runs, name: str) -> Run:
     return await _set(runs, name, ("running", "paused", "importing"), "cancelled", "by hand")
 
 
-async def delete(bus: Bus, name: str) -> None:
-    """Remove a run with all of its events. Raises `UsageError` when there is none."""
+async def delete(bus: Bus, name: str, archive: ArchiveSettings) -> None:
+    """Remove a run with all of its events, from the archive too. Raises `UsageError` when there is none."""
     runs = await Runs.open(bus.js)
     await runs.get(name)
     run = await _change(
@@ -113,7 +114,23 @@ async def delete(bus: Bus, name: str) -> None:
             raise TransientError(
                 f"cannot purge {subjects} of {stream}: {error!r}; delete it again"
             ) from error
+    await _drop_from_archive(bus, name, archive)
     await runs.remove(name)
+
+
+async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings) -> None:
+    """Remove a run's rows, and have the archive leave out what it has yet to write of it."""
+    if settings.url in ("", SWITCHED_OFF):
+        return
+    require()
+    from groundwatch.archive.archive import Archive
+    from groundwatch.archive.events import Events
+    from groundwatch.archive.table import Erasure
+
+    standing = [await position_of(bus.js, stream) for stream in KINDS]
+    erasure = Erasure(run=name, until={at.created: at.last for at in standing})
+    for table in (Archive(settings.url, settings.options), Events(settings.url, settings.options)):
+        await asyncio.to_thread(table.erase, erasure)
 
 
 async def _set(runs: Runs, name: str, before: tuple[Status, ...], now: Status, reason: str) -> Run:

@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
@@ -26,8 +25,10 @@ from groundwatch.runtime.delivery.streams import (
     FAULTS,
     MOST,
     RESUME_SECONDS,
+    Position,
     Read,
     last_message,
+    position_of,
     read_batches,
     read_stream,
     until_there,
@@ -67,14 +68,6 @@ class Cold(Protocol):
     ) -> int:
         """How many events that are."""
         ...
-
-
-class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream holds itself: sequences `first` to `last`; none where `last` is below `first`."""
-
-    created: int
-    first: int
-    last: int
 
 
 class History:
@@ -135,15 +128,15 @@ class History:
                 async for several in alone:
                     yield several
             return
-        extent = begun = await self._extent(stream)
-        last = extent.last if last_sequence is None else min(extent.last, last_sequence)
+        held = begun = await self._position(stream)
+        last = held.last if last_sequence is None else min(held.last, last_sequence)
         position = max(start_sequence, 1)
         while position <= last:
-            if position < extent.first:
-                until = min(last, extent.first - 1)
+            if position < held.first:
+                until = min(last, held.first - 1)
                 cold = self._cold.read(
                     stream,
-                    extent.created,
+                    held.created,
                     subjects=subjects,
                     first=position,
                     last=until,
@@ -151,22 +144,22 @@ class History:
                 )
                 async with contextlib.aclosing(cold):
                     async for several in cold:
-                        if standing := await self._standing(stream, extent, several):
+                        if standing := await self._standing(stream, held, several):
                             yield standing
                 position = until + 1
                 continue
             hot = reading(start_sequence=position, last_sequence=last)
             async with contextlib.aclosing(hot):
                 async for several in hot:
-                    extent = await self._extent(stream, begun, timeout)
-                    if extent.first > position:
+                    held = await self._position(stream, begun, timeout)
+                    if held.first > position:
                         # What came may lack what has just left.
                         break
                     yield several
                     position = several[-1].sequence + 1
                 else:
-                    extent = await self._extent(stream, begun, timeout)
-                    if extent.first <= position:
+                    held = await self._position(stream, begun, timeout)
+                    if held.first <= position:
                         return
 
     async def last(self, stream: str, subject: str) -> Read | None:
@@ -190,18 +183,18 @@ class History:
         if self._cold is None:
             return await self._hot_next(stream, subject, sequence)
         while True:
-            extent = await self._extent(stream)
-            if sequence < extent.first:
+            held = await self._position(stream)
+            if sequence < held.first:
                 reading = self._cold.read(
-                    stream, extent.created, subjects=(subject,), first=sequence, last=extent.first - 1
+                    stream, held.created, subjects=(subject,), first=sequence, last=held.first - 1
                 )
                 async with contextlib.aclosing(reading):
                     async for several in reading:
-                        if standing := await self._standing(stream, extent, several):
+                        if standing := await self._standing(stream, held, several):
                             return standing[0]
-                sequence = extent.first
+                sequence = held.first
             found = await self._hot_next(stream, subject, sequence)
-            if (await self._extent(stream)).first <= sequence:
+            if (await self._position(stream)).first <= sequence:
                 return found
 
     async def count(self, stream: str, subject: str) -> int:
@@ -210,41 +203,37 @@ class History:
         Of outcomes that were replaced when they were cold already, both are counted.
         """
         while True:
-            extent = await self._extent(stream)
+            held = await self._position(stream)
             number = 0
             reading = read_stream(
-                self.js, stream, subjects=(subject,), headers_only=True, start_sequence=extent.first
+                self.js, stream, subjects=(subject,), headers_only=True, start_sequence=held.first
             )
             async with contextlib.aclosing(reading):
                 async for message in reading:
                     number = message.pending + 1
                     break
-            if self._cold is None or extent.first <= 1:
+            if self._cold is None or held.first <= 1:
                 return number
             number += await self._cold.count(
-                stream, extent.created, subjects=(subject,), first=1, last=extent.first - 1
+                stream, held.created, subjects=(subject,), first=1, last=held.first - 1
             )
-            if (await self._extent(stream)).first == extent.first:
+            if (await self._position(stream)).first == held.first:
                 return number
 
     async def first_sequence(self, stream: str) -> int:
         """The sequence of the oldest event; one behind the newest where there is none."""
         oldest = await self.next(stream, ">", 1)
-        return oldest.sequence if oldest is not None else (await self._extent(stream)).last + 1
-
-    async def extent(self, stream: str) -> Extent:
-        """What the stream holds itself. Raises what NATS raises."""
-        return await self._extent(stream)
+        return oldest.sequence if oldest is not None else (await position_of(self.js, stream)).last + 1
 
     async def _cold_last(self, stream: str, subjects: Sequence[str]) -> dict[str, Read]:
         """Of subjects on which the stream held nothing a moment ago."""
         assert self._cold is not None
-        extent = await self._extent(stream)
-        if extent.first <= 1:
+        held = await self._position(stream)
+        if held.first <= 1:
             return {}
-        return await self._cold.last_of_each(stream, extent.created, subjects, extent.first - 1)
+        return await self._cold.last_of_each(stream, held.created, subjects, held.first - 1)
 
-    async def _standing(self, stream: str, extent: Extent, several: list[Read]) -> list[Read]:
+    async def _standing(self, stream: str, held: Position, several: list[Read]) -> list[Read]:
         """Without outcomes that stood for a dead letter and were replaced when they had left the stream: of
         those, nobody but the reader can tell."""
         if stream != OUTCOMES:
@@ -269,7 +258,7 @@ class History:
             time=found.time.timestamp() if found.time is not None else 0.0,
         )
 
-    async def _extent(self, stream: str, begun: Extent | None = None, timeout: float = 0.0) -> Extent:
+    async def _position(self, stream: str, begun: Position | None = None, timeout: float = 0.0) -> Position:
         """What the stream holds now, where it is the one that was begun with.
 
         Raises `TransientError` for another one, and when the server stays away for `timeout` seconds.
@@ -277,7 +266,7 @@ class History:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                info = await self.js.stream_info(stream)
+                now = await position_of(self.js, stream)
             except FAULTS as error:
                 if begun is None:
                     raise
@@ -285,9 +274,6 @@ class History:
                     raise TransientError(f"reading {stream} broke off: {error!r}") from error
                 await until_there(self.js, stream, deadline)
                 continue
-            created = round(info.created.timestamp() * 1e6) if info.created is not None else 0
-            if begun is not None and created != begun.created:
+            if begun is not None and now.created != begun.created:
                 raise TransientError(f"{stream} was made anew while it was read: begin again")
-            return Extent(
-                created=created, first=max(int(info.state.first_seq), 1), last=int(info.state.last_seq)
-            )
+            return now

@@ -31,7 +31,7 @@ from groundwatch.events import (
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage, count_words
 from groundwatch.records import Limits, Refusal, read_record
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import Read, follow_stream
+from groundwatch.runtime.delivery.streams import Read, follow_stream, position_of
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import (
@@ -252,7 +252,7 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
         return Stored.EXISTED
     try:
         existing = await bus.history.last(OUTCOMES, message.subject)
-        held = await bus.history.extent(OUTCOMES)
+        held = await position_of(bus.js, OUTCOMES)
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"cannot read {message.subject}: {error!r}") from error
     # None: a repeat of a message id whose outcome has since been erased. Nothing to bring back.
@@ -280,7 +280,7 @@ async def read_outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterat
 
 
 async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
-    held = await bus.history.extent(OUTCOMES)
+    held = await position_of(bus.js, OUTCOMES)
     async for message in bus.history.read(OUTCOMES, subjects=subjects, last_sequence=held.first - 1):
         yield message
     async for batch in follow_stream(bus.js, OUTCOMES, subjects=subjects, start_sequence=held.first):
