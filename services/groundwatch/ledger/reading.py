@@ -13,7 +13,7 @@ import msgspec
 from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED
-from groundwatch.events import LIVE, ResponseScored
+from groundwatch.events import LIVE, REPLACEABLE, ResponseScored
 from groundwatch.ledger.lines import day_of, pair_hash
 from groundwatch.ledger.state import (
     ASKED,
@@ -30,7 +30,6 @@ from groundwatch.ledger.state import (
     State,
 )
 from groundwatch.ledger.streams import Streams
-from groundwatch.runtime.delivery.outcomes import REPLACEABLE
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.topology import (
     ASKED as ASKED_STREAM,
