@@ -133,6 +133,7 @@ def _drop_archived(
     events: Events, name: str, stream: str, settings: RetentionSettings, now: float, *, dry_run: bool
 ) -> int:
     """The same for what the archive keeps of the stream's events; how many were too old."""
+    import pyarrow as pa
     import pyarrow.dataset as ds
 
     by_tenant = {tenant: days for tenant, ages in settings.tenants.items() if (days := age_of(ages, name))}
@@ -143,7 +144,7 @@ def _drop_archived(
     conditions = [(ds.field("tenant") == one) & (ds.field("time") <= cut) for one, cut in cuts.items()]
     if general:
         cuts[""] = moment_of(now - general * topology.DAY)
-        of_others = ~ds.field("tenant").isin(list(by_tenant))
+        of_others = ~ds.field("tenant").isin(pa.array(list(by_tenant), pa.string()))
         conditions.append(of_others & (ds.field("time") <= cuts[""]))
     too_old = reduce(or_, conditions)
     latest = max(cuts.values()).date()
