@@ -147,7 +147,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # A file that a thread still has open keeps nobody waiting.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.usefixtures("clean_streams")

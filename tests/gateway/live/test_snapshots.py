@@ -160,7 +160,7 @@ async def test_what_was_erased_is_counted_no_more_after_the_next_start(
     await report(second, 3)
     await publish("later")
     await report(second, 4)
-    assert not second.service.notes()
+    assert not [note for note in second.service.notes() if "erased" in note]
     await stop(second)
     # What was read again was begun after the erasure: it is not read once more.
     await only_from(bus, 4)

@@ -102,10 +102,10 @@ async def test_killed_before_a_span_is_joined_to_its_logs(other: Other, gateway_
     gateway = await gateway_factory(logged_calls={"join_wait": 0.2})
 
     async def joined() -> bool:
-        return [one.answer for one in await gateway.events()] == ["A dog."]
+        answers = [one.answer for one in await gateway.events()]
+        return answers == ["A dog."] and await kept(gateway) == 0
 
-    await eventually(joined, within=30)
-    assert await kept(gateway) == 0
+    await eventually(joined, within=60)
 
 
 async def test_killed_while_it_records_what_was_published(other: Other, gateway_factory, bus, response):
