@@ -36,7 +36,7 @@ class Group(NamedTuple):
     @property
     def told(self) -> str:
         """The reason with how many came, such as "group_timed_out: 2 of 3 came"."""
-        of = round(1 / min(answer.part for answer in self.answers))
+        of = round(1 / max(ROUNDING, min(answer.part for answer in self.answers)))
         return f"{self.reason}: {len(self.answers)} of {of} came"
 
 
