@@ -24,7 +24,7 @@ async def test_a_response_is_recorded_with_its_images(gateway: Any, pictures: An
             images=[png, data_url, path],
             tags={"version": "2"},
         )
-        assert await recorder.aflush(20)
+        assert await recorder.aflush(60)
     (event,) = await gateway.events()
     assert event.id == name
     assert (event.model, event.prompt, event.answer) == ("heron-7b", "What is this?", "A dog – 犬.")
@@ -43,7 +43,7 @@ async def test_an_image_at_an_address_is_fetched_where_that_is_allowed(
     async with Recorder(gateway.service.url) as recorder:
         recorder.record(model="m", answer="A dog.", images=[png, f"{folder}a.png"])
         recorder.record(model="m", answer="A cat.", images=f"{folder}none.png")
-        assert await recorder.aflush(20)
+        assert await recorder.aflush(60)
     (event,) = await gateway.events()
     assert event.images == (hashlib.sha256(png).hexdigest(),) * 2
     assert recorder.lost == {"refused": 1}

@@ -89,7 +89,7 @@ async def test_a_chat_completion_is_recorded_with_its_image(
     png = pictures.encoded("PNG")
     reply = await router.post("/v1/chat/completions", json=chat(png, stream=stream))
     assert reply.status_code == 200 and reply.content
-    assert await callbacks._recorder.aflush(20)
+    assert await callbacks._recorder.aflush(60)
     (event,) = await gateway.events()
     assert (event.model, event.prompt, event.answer) == ("heron-7b", PROMPT, ANSWER)
     assert event.images == (hashlib.sha256(png).hexdigest(),)
@@ -101,7 +101,7 @@ async def test_a_response_is_recorded(
     stream: bool, gateway: Any, callbacks: Any, router: httpx.AsyncClient
 ) -> None:
     await router.post("/v1/responses", json={"model": "heron-7b", "input": PROMPT, "stream": stream})
-    assert await callbacks._recorder.aflush(20)
+    assert await callbacks._recorder.aflush(60)
     (event,) = await gateway.events()
     assert (event.prompt, event.answer) == (PROMPT, ANSWER)
 
@@ -114,7 +114,7 @@ async def test_what_is_no_answer_is_neither_recorded_nor_lost(
     for body in (b"", b"upstream connect error", b'{"detail": "Not Found"}', b'{"object": "error"}'):
         callbacks.post_request(asking("/v1/chat/completions", callbacks), bytearray(body))
     await router.post("/v1/chat/completions", json=chat(pictures.encoded("PNG")))
-    assert await callbacks._recorder.aflush(20)
+    assert await callbacks._recorder.aflush(60)
     assert len(await gateway.events()) == 1
     assert callbacks._recorder.lost == {}
     assert (await audit(gateway.bus.js)).lost_before_intake == {}
@@ -129,7 +129,7 @@ def asking(path: str, callbacks: Any) -> Request:
 
 async def test_what_cannot_be_read_is_counted_and_nothing_is_raised(callbacks: Any) -> None:
     callbacks.post_request(asking("/v1/chat/completions", callbacks), bytearray(b'{"choices": 7'))
-    assert await callbacks._recorder.aflush(20)
+    assert await callbacks._recorder.aflush(60)
     assert callbacks._recorder.lost == {"unreadable": 1}
     assert callbacks.pre_request(None, None, None) is None
     callbacks.post_request(None, None)

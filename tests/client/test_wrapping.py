@@ -58,7 +58,7 @@ def response(data_url: str) -> dict[str, Any]:
 
 
 async def the_one(gateway: Any, recorder: Recorder) -> Any:
-    assert await recorder.aflush(20)
+    assert await recorder.aflush(60)
     assert recorder.lost == {}
     (event,) = await gateway.events()
     return event
@@ -224,7 +224,7 @@ async def test_a_stream_that_nobody_reads_is_not_recorded(
 ) -> None:
     stream = await asyncio.to_thread(lambda: client.chat.completions.create(**chat(data_url), stream=True))
     stream.close()
-    assert await recorder.aflush(20)
+    assert await recorder.aflush(60)
     assert (await gateway.events(), recorder.lost, recorder.buffer.held) == ([], {}, 0)
 
 
@@ -257,7 +257,7 @@ async def test_messages_may_be_objects_of_the_client(
         client.chat.completions.create(model="heron-7b", messages=messages)
 
     await asyncio.to_thread(talk)
-    assert await recorder.aflush(20)
+    assert await recorder.aflush(60)
     assert sorted(event.prompt for event in await gateway.events()) == sorted([PROMPT, "Sure?"])
 
 
@@ -270,7 +270,7 @@ async def test_what_is_no_answer_is_neither_recorded_nor_lost(
         client.chat.completions.create(model="caller", messages=[{"role": "user", "content": "?"}])
 
     await asyncio.to_thread(fail)
-    assert await recorder.aflush(20)
+    assert await recorder.aflush(60)
     assert (await gateway.events(), recorder.lost) == ([], {})
 
 
@@ -278,7 +278,7 @@ async def test_an_address_of_an_image_is_the_gateways_to_take_or_refuse(
     client: Any, recorder: Recorder, gateway: Any
 ) -> None:
     await asyncio.to_thread(_chat, client, "http://images.example/a.png")
-    assert await recorder.aflush(20)
+    assert await recorder.aflush(60)
     assert (await gateway.events(), recorder.lost) == ([], {"refused": 1})
 
 
@@ -290,7 +290,7 @@ async def test_messages_that_can_be_read_once_are_the_clients_alone(
     asked["messages"] = iter(asked["messages"])
     answer = await asyncio.to_thread(lambda: client.chat.completions.create(**asked))
     assert answer.choices[0].message.content == ANSWER
-    assert await recorder.aflush(20)
+    assert await recorder.aflush(60)
     assert recorder.lost == {"unreadable": 1}
 
 
