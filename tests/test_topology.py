@@ -29,9 +29,9 @@ from groundwatch.topology import (
     run_subjects,
     stream,
     subject_of,
-    tenant_permissions,
 )
 from groundwatch.topology.receivers import receiver_consumer
+from groundwatch.topology.rights import tenant_permissions
 
 KEY = "0123456789abcdef0123456789abcdef"
 RUNS = ("live", "replay-7")

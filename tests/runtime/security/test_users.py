@@ -27,7 +27,7 @@ from groundwatch.runtime.security.users import (
     seed_file,
     write_auth,
 )
-from groundwatch.topology import permissions, users
+from groundwatch.topology.rights import permissions, users
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -27,7 +27,8 @@ from groundwatch.runtime.security.connecting import Refusals, nats_servers, secu
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.traces import Traces
-from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID, inbox_prefix
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
+from groundwatch.topology.rights import inbox_prefix
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

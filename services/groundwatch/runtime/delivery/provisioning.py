@@ -21,7 +21,8 @@ from nats.js.api import (
 
 from groundwatch.errors import ProvisionRefused
 from groundwatch.runtime.settings import CacheSettings
-from groundwatch.topology import BUCKETS, CONSUMERS, STREAMS, BucketSpec, ConsumerSpec, StreamSpec, streams_of
+from groundwatch.topology import BUCKETS, CONSUMERS, STREAMS, BucketSpec, ConsumerSpec, StreamSpec
+from groundwatch.topology.rights import streams_of
 
 CACHE = CacheSettings()
 

@@ -14,7 +14,7 @@ from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import permissions, users
+from groundwatch.topology.rights import permissions, users
 
 FORGET_SECONDS = 120.0
 """A refusal that has not come again for so long no longer keeps a service from being ready."""

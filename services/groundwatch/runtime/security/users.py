@@ -22,13 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from groundwatch.errors import InvalidName, MissingExtraError, UsageError
 from groundwatch.runtime.security.private_files import write_private
-from groundwatch.topology import (
-    Permissions,
-    permissions,
-    tenant_permissions,
-    tenant_user,
-    users,
-)
+from groundwatch.topology.rights import Permissions, permissions, tenant_permissions, tenant_user, users
 
 if TYPE_CHECKING:
     import trustme
