@@ -1,18 +1,20 @@
 """The archive as a service: it writes every outcome with its claims into one table, and every message of the
-streams that are archived into another."""
+streams that are archived into another; what is there and old leaves its stream."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from groundwatch.archive.cooling import Cooling
 from groundwatch.archive.place import SWITCHED_OFF, place
 from groundwatch.archive.writer import Memory, Writer, reason_of
 from groundwatch.errors import SettingsError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Read, position_of
+from groundwatch.runtime.delivery.streams import FAULTS, Position, Read, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
@@ -77,6 +79,7 @@ class ArchiveService:
         self._beside = [
             SupervisedTask("archive-monitor", self._watch),
             SupervisedTask("archive-maintenance", self._maintain),
+            SupervisedTask("archive-cooling", Cooling(settings, bus, metrics, self._archived).run),
         ]
 
     @property
@@ -143,6 +146,14 @@ class ArchiveService:
                         lag = max(lag, at.last - writer.position)
                     self._metrics.archive_lag.labels(stream).set(lag)
             await asyncio.sleep(MONITOR_SECONDS)
+
+    async def _archived(self, streams: Mapping[str, Position]) -> Mapping[str, int]:
+        """How far each of these streams is in every table that it belongs to."""
+        events = await asyncio.to_thread(lambda: self._open_events().snapshot())
+        outcomes = await asyncio.to_thread(lambda: self._open_outcomes().snapshot())
+        found = {stream: events.position(at.created, stream) for stream, at in streams.items()}
+        found[OUTCOMES] = min(found[OUTCOMES], outcomes.position(streams[OUTCOMES].created))
+        return found
 
     def _open_outcomes(self) -> Archive:
         if self._outcomes is None:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from groundwatch.addresses import concealed, without_secrets
+from groundwatch.archive.place import SWITCHED_OFF
 from groundwatch.cli.options import JsonOption, ModelsOption, OnServer
 from groundwatch.cli.output import complain, print_json, say
 from groundwatch.errors import SettingsError, UsageError
@@ -38,9 +39,10 @@ FileArgument = Annotated[
 def provision_command(settings: OnServer, as_json: JsonOption = False) -> None:
     """Create streams and consumers, or change them without dropping anything; safe to repeat."""
     replicas, cache, held = settings.nats.replicas, settings.cache, held_at_once(settings)
+    archived = settings.archive.url not in ("", SWITCHED_OFF)
     done = on_bus(
         settings,
-        lambda bus: provision(bus.js, replicas=replicas, cache=cache, held=held),
+        lambda bus: provision(bus.js, replicas=replicas, cache=cache, held=held, archived=archived),
         PROVISIONER,
         PROVISIONER,
     )

@@ -96,10 +96,14 @@ async def whole_system(
             mending.start()
             stack.push_async_callback(mending.stop)
         await stack.enter_async_context(observed(bus, "groundwatch", settings, metrics))
-        await provision(
-            bus.js, replicas=settings.nats.replicas, cache=settings.cache, held=held_at_once(settings)
-        )
         archived = settings.archive.url not in ("", SWITCHED_OFF)
+        await provision(
+            bus.js,
+            replicas=settings.nats.replicas,
+            cache=settings.cache,
+            held=held_at_once(settings),
+            archived=archived,
+        )
         wanted = [name for name in STAGES if name != "archive" or archived]
         services = [make_service(name, settings, bus, metrics) for name in wanted]
         services.append(RetentionService(settings, bus))

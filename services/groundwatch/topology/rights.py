@@ -13,6 +13,8 @@ from groundwatch.events import LIVE
 from groundwatch.topology import (
     ALARMS,
     ALL_STREAMS,
+    ARCHIVE,
+    ARCHIVED,
     AUDITOR,
     BUCKETS,
     CHANNELS,
@@ -23,6 +25,7 @@ from groundwatch.topology import (
     EXTRACTED,
     GATEWAY,
     HALVES_BUCKET,
+    INTAKE,
     JUDGED,
     OUTCOMES,
     OUTFLOW,
@@ -30,6 +33,7 @@ from groundwatch.topology import (
     PROVISIONER,
     REPLAY,
     RESPONSES,
+    RETRY,
     STAGES,
     STREAMS,
     BucketSpec,
@@ -69,6 +73,10 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
     # A run that is deleted leaves every stream.
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
+    ARCHIVE: (  # what is archived, old and no longer in work leaves its stream
+        *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.PURGE")),
+        *(f"{API}.{call}.{name}" for name in (INTAKE, RETRY) for call in ("CONSUMER.LIST", "STREAM.MSG.GET")),
+    ),
     # It overwrites single messages wherever they lie, and looks for their bytes in every bucket.
     ERASE: (
         *(f"{API}.STREAM.MSG.DELETE.{name}" for name in ALL_STREAMS),

@@ -1,6 +1,8 @@
 """Creating streams and consumers as `topology` declares them, and changing them without losing data."""
 
+import time
 from collections.abc import Awaitable, Iterable, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -21,7 +23,15 @@ from nats.js.api import (
 
 from groundwatch.errors import ProvisionRefused
 from groundwatch.runtime.settings import CacheSettings
-from groundwatch.topology import BUCKETS, CONSUMERS, STREAMS, BucketSpec, ConsumerSpec, StreamSpec
+from groundwatch.topology import (
+    ARCHIVED,
+    BUCKETS,
+    CONSUMERS,
+    STREAMS,
+    BucketSpec,
+    ConsumerSpec,
+    StreamSpec,
+)
 from groundwatch.topology.rights import streams_of
 
 CACHE = CacheSettings()
@@ -43,24 +53,30 @@ async def provision(
     replicas: int = 1,
     cache: CacheSettings = CACHE,
     held: Mapping[str, int] = MappingProxyType({}),
+    archived: bool = False,
 ) -> list[Provisioned]:
     """Make the server hold what `topology` declares. Safe to repeat and while services work.
 
+    With an archive (`archived`) streams that it keeps drop nothing for its age: what is archived leaves them.
     `held` says of stages how many messages their processes may hold together, where that is not as declared.
 
     Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
     recorded events or skip waiting ones.
     """
     existing = {}
-    for spec in STREAMS:
+    streams = [
+        msgspec.structs.replace(spec, max_age=0.0) if archived and spec.name in ARCHIVED else spec
+        for spec in STREAMS
+    ]
+    for spec in streams:
         found = existing[spec.name] = await _config(js.stream_info(spec.name))
         if found is not None:
-            _refuse_loss(spec, found, messages=(await js.stream_info(spec.name)).state.messages)
+            await _refuse_loss(js, spec, found)
     for consumer in CONSUMERS:
         await _refuse_skipping(js, consumer)
     done = [
         await _put_stream(js, "stream", spec.name, wanted, existing[spec.name])
-        for spec in STREAMS
+        for spec in streams
         for wanted in [stream_config(spec, replicas, max_payload=js._nc.max_payload)]
     ]
     for consumer in CONSUMERS:
@@ -143,8 +159,9 @@ async def _config(asked: Awaitable[StreamInfo | ConsumerInfo]) -> Any:
         return None
 
 
-def _refuse_loss(spec: StreamSpec, found: StreamConfig, *, messages: int) -> None:
+async def _refuse_loss(js: JetStreamContext, spec: StreamSpec, found: StreamConfig) -> None:
     """Shrinking a limit, or no longer keeping a subject, drops what is there."""
+    messages = (await js.stream_info(spec.name)).state.messages
     if messages == 0:
         return
     for field, wanted, current in (
@@ -154,6 +171,9 @@ def _refuse_loss(spec: StreamSpec, found: StreamConfig, *, messages: int) -> Non
     ):
         limit, old = wanted or 0, max(current or 0, 0)
         if limit and (old == 0 or limit < old):
+            if field == "max_age" and not old and await _oldest(js, spec.name) > time.time() - limit:
+                # The archive was switched off: by this limit nothing goes that is there.
+                continue
             raise ProvisionRefused(
                 f"stream {spec.name}: {field} would shrink from {old or 'no limit'} to {limit} and drop "
                 f"recorded events ({messages} held); purge or export them first"
@@ -165,6 +185,23 @@ def _refuse_loss(spec: StreamSpec, found: StreamConfig, *, messages: int) -> Non
         raise ProvisionRefused(
             f"stream {spec.name}: retention cannot change while it holds {messages} events"
         )
+
+
+class _State(msgspec.Struct):
+    first_ts: datetime
+
+
+class _Info(msgspec.Struct):
+    state: _State
+
+
+_INFO = msgspec.json.Decoder(_Info)
+
+
+async def _oldest(js: JetStreamContext, stream: str) -> float:
+    """When the oldest message of a stream was stored; the client library leaves that out."""
+    answer = await js._nc.request(f"$JS.API.STREAM.INFO.{stream}", timeout=5.0)
+    return _INFO.decode(answer.data).state.first_ts.timestamp()
 
 
 async def _refuse_skipping(js: JetStreamContext, spec: ConsumerSpec) -> None:

@@ -320,13 +320,15 @@ class ArchiveSettings(Section):
     Empty `url` under `groundwatch up` means: the folder `archive` in the data folder. `options` are those of
     delta-rs for the store.
     What comes is written after `flush_seconds`, or sooner when there are `flush_rows` of one stream. So many
-    files as `merge_files` of a size become one, up to about `file_bytes`.
+    files as `merge_files` of a size become one, up to about `file_bytes`. What is archived leaves its stream
+    after `hot_days`, when nothing that is as old is in work any more.
     """
 
     url: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
     flush_seconds: Positive = 30.0
     flush_rows: AtLeastOne = 10_000
+    hot_days: Positive = 30.0
     merge_files: Annotated[int, Field(ge=2)] = 8
     file_bytes: Annotated[int, Field(ge=64 * 1024)] = 128 * 1024 * 1024
 

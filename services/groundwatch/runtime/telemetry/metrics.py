@@ -273,6 +273,8 @@ class Metrics:
     archive_files: Gauge
     archive_bytes: Gauge
     archive_lag: Gauge
+    archive_hot_sequence: Gauge
+    archive_hot_seconds: Gauge
     receiver_events: Counter
     receiver_seconds: Histogram
     receiver_away_seconds: Gauge

@@ -1,0 +1,164 @@
+"""Cooling: what is archived, old and no longer in work leaves its stream.
+
+A message goes when it is older than the hot window, in the archive by position, and older than everything
+that a stage or a receiver has yet to acknowledge, of whatever stream. The last one is what makes a stage
+exactly once: it publishes its result with "expect no message on this subject", and an event that is delivered
+again must find there what was published of it before. That result is younger than the event, so it stays for
+as long as the event is not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import msgspec
+
+from groundwatch.errors import GroundwatchError
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
+from groundwatch.runtime.delivery.unanswered import Unanswered, message_from, unanswered_of
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import ARCHIVED, DAY, INTAKE, OUTCOMES, RETRY
+from groundwatch.topology import stream as spec_of
+
+COOL_SECONDS = 60.0
+
+CHUNK = 20_000
+"""Sequences that are purged at once: whoever publishes waits for no more than that."""
+
+IN_WORK = (*ARCHIVED, INTAKE, RETRY)
+"""Streams whose consumers work at events."""
+
+RECEIVER_SECONDS = spec_of(OUTCOMES).max_age
+"""For how long a receiver that is away keeps anything in the streams: as long as one without an archive does.
+A receiver that nobody wants any more leaves its consumer behind."""
+
+NEVER = 2**63 - 1
+"""A sequence that no stream comes to."""
+
+Positions = Callable[[Mapping[str, Position]], Awaitable[Mapping[str, int]]]
+"""Up to which sequence each of these streams is archived."""
+
+
+def cut_time(hot_since: float, waiting: Iterable[Unanswered]) -> float:
+    """Only what was stored before this may go."""
+    return min([hot_since, *(one.time for one in waiting)])
+
+
+def last_to_purge(stream: str, archived: int, first_kept: int, waiting: Iterable[Unanswered]) -> int:
+    """The last sequence of the stream that may go, 0 for none; `first_kept` is the first one since the cut.
+
+    What its own consumers have not acknowledged bounds it by sequences too: a server's clock may be set back.
+    """
+    own = [one.sequence - 1 for one in waiting if one.stream == stream]
+    return max(0, min([archived, first_kept - 1, *own]))
+
+
+def bounded(waiting: Iterable[Unanswered], since: float) -> list[Unanswered]:
+    """The same, but what receivers have not taken since `since` waits from then on only."""
+    return [
+        msgspec.structs.replace(one, sequence=NEVER, time=since)
+        if one.stream == OUTCOMES and one.time < since
+        else one
+        for one in waiting
+    ]
+
+
+async def first_since(
+    at: Position, cut: float, look: Callable[[int], Awaitable[tuple[int, float] | None]]
+) -> int:
+    """The first sequence of what was stored since `cut`, one behind the last where there is none.
+
+    `look` tells sequence and time of the first message from a sequence on.
+    """
+    low, high = at.first, at.last + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = await look(middle)
+        if found is None or found[1] >= cut:
+            high = middle
+        else:
+            low = found[0] + 1
+    return low
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round purged, by stream, and what it was kept from going on by."""
+
+    purged: dict[str, int]
+    by: str = ""
+
+
+class Cooling:
+    """Purges the streams that are archived, again and again. `archived` says how far each is."""
+
+    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics, archived: Positions) -> None:
+        self._hot_seconds = settings.archive.hot_days * DAY
+        self._bus = bus
+        self._metrics = metrics
+        self._archived = archived
+        self._by = ""
+
+    async def run(self) -> None:
+        """One round after the other. A round that fails has purged nothing that it should not have."""
+        while True:
+            try:
+                await self.cool()
+            except (*FAULTS, GroundwatchError) as error:
+                logger.warning("archive.not_cooled", error=str(error) or repr(error))
+            await asyncio.sleep(COOL_SECONDS)
+
+    async def cool(self) -> Round:
+        """One round. Raises what NATS and the archive raise."""
+        js = self._bus.js
+        now = time.time()
+        hot_since = now - self._hot_seconds
+        streams = {stream: await position_of(js, stream) for stream in ARCHIVED}
+        archived = await self._archived(streams)
+        unanswered = [one for stream in IN_WORK for one in await unanswered_of(js, stream)]
+        waiting = bounded(unanswered, now - RECEIVER_SECONDS)
+        cut = cut_time(hot_since, waiting)
+        by = next((f"{one.consumer} of {one.stream}" for one in waiting if one.time <= cut < hot_since), "")
+        if by != self._by:
+            # Only when it changes: a stage may stand still for days.
+            logger.info("archive.held_back", by=by or "nothing", meaning="what is older than that leaves")
+            self._by = by
+        purged = {}
+        for stream, at in streams.items():
+
+            async def look(sequence: int, stream: str = stream) -> tuple[int, float] | None:
+                return await message_from(js, stream, sequence)
+
+            first_kept = await first_since(at, cut, look)
+            last = last_to_purge(stream, archived.get(stream, 0), first_kept, waiting)
+            if last >= max(at.first, 1):
+                purged[stream] = await self._purge(stream, at.first, last)
+                logger.info("archive.cooled", stream=stream, up_to=last, messages=purged[stream])
+                for one in unanswered:
+                    if one.stream == stream and one.sequence <= last:
+                        logger.warning(
+                            "archive.not_told",
+                            consumer=one.consumer,
+                            up_to=last,
+                            meaning="it has not taken this for as long as outcomes are kept for receivers",
+                        )
+            await self._show(stream)
+        return Round(purged=purged, by=by)
+
+    async def _purge(self, stream: str, first: int, last: int) -> int:
+        """Purge up to `last`; how many places that were."""
+        end = first
+        while end <= last:
+            end = min(end + CHUNK, last + 1)
+            await self._bus.js.purge_stream(stream, seq=end)
+        return last + 1 - first
+
+    async def _show(self, stream: str) -> None:
+        oldest = await message_from(self._bus.js, stream, 1)
+        self._metrics.archive_hot_sequence.labels(stream).set(oldest[0] if oldest is not None else 0)
+        seconds = time.time() - oldest[1] if oldest is not None else 0.0
+        self._metrics.archive_hot_seconds.labels(stream).set(max(0.0, seconds))

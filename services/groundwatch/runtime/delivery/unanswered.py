@@ -1,0 +1,77 @@
+"""What consumers have not acknowledged yet, and single messages by their place."""
+
+import msgspec
+import nats.js.errors
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerInfo
+
+from groundwatch.errors import TransientError
+from groundwatch.topology import CONSUMERS
+
+LISTED = 256
+"""Consumers that the server tells of at once, at the most."""
+
+
+class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The oldest message of a stream that a consumer has not acknowledged, or one before that."""
+
+    stream: str
+    consumer: str
+    sequence: int
+    time: float
+
+
+async def unanswered_of(js: JetStreamContext, stream: str) -> list[Unanswered]:
+    """Of each durable consumer of the stream that has anything left to do.
+
+    Raises what NATS raises, and `TransientError` where not every consumer is known of.
+    """
+    found: list[Unanswered] = []
+    for info in await _consumers(js, stream):
+        filters = info.config.filter_subjects or [info.config.filter_subject or ">"]
+        looked = [await message_from(js, stream, _floor(info) + 1, subject) for subject in filters]
+        if several := [one for one in looked if one is not None]:
+            sequence, when = min(several)
+            found.append(Unanswered(stream=stream, consumer=info.name or "", sequence=sequence, time=when))
+    return found
+
+
+async def message_from(
+    js: JetStreamContext, stream: str, sequence: int, subject: str = ">"
+) -> tuple[int, float] | None:
+    """Sequence and time of the first message from there on, None where there is none."""
+    try:
+        # With a filter, so that deleted ones are passed over.
+        found = await js.get_msg(stream, sequence, subject=subject, next=True)
+    except nats.js.errors.NotFoundError:
+        return None
+    assert found.seq is not None and found.time is not None
+    return found.seq, found.time.timestamp()
+
+
+async def _consumers(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
+    """All that acknowledge: those of readers do not. Raises `TransientError` where one does not answer."""
+    found: list[ConsumerInfo] = []
+    at = total = 0
+    while at <= total:
+        # The client library leaves out which consumers of a cluster did not answer.
+        answer = await js._api_request(f"$JS.API.CONSUMER.LIST.{stream}", b'{"offset":%d}' % at)
+        found += map(ConsumerInfo.from_response, answer.get("consumers") or ())
+        at, total = at + LISTED, answer.get("total", 0)
+        if silent := [*(answer.get("missing") or ()), *(answer.get("offline") or ())]:
+            raise TransientError(f"consumers of {stream} do not answer: {', '.join(sorted(silent))}")
+    names = {info.name for info in found}
+    if absent := [one.name for one in CONSUMERS if one.stream == stream and one.name not in names]:
+        raise TransientError(f"{stream} has no consumer {', '.join(absent)}: run groundwatch admin provision")
+    return [info for info in found if info.config.ack_policy != AckPolicy.NONE]
+
+
+def _floor(info: ConsumerInfo) -> int:
+    """Up to which sequence the consumer is done with everything.
+
+    How many wait for it is not asked: of a large stream the server only estimates that.
+    """
+    floor = info.ack_floor.stream_seq if info.ack_floor else 0
+    if not info.num_ack_pending and info.delivered:
+        floor = max(floor, info.delivered.stream_seq)
+    return floor
