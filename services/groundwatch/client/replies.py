@@ -7,7 +7,7 @@ import msgspec
 from groundwatch.client.lines import Line
 from groundwatch.client.transport import Reply
 
-PASSING = frozenset({"backlog", "unavailable", "unconfirmed"})
+PASSING = frozenset({"rate_limited", "backlog", "image_unavailable", "unavailable", "unconfirmed"})
 """Reasons of the gateway that are not the response's fault: the same one is sent again."""
 
 BUSY_SECONDS = 5.0

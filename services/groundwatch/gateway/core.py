@@ -11,6 +11,7 @@ from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, response_
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.comparing import last_event
+from groundwatch.gateway.intake.admission import Admission
 from groundwatch.gateway.intake.elsewhere import Elsewhere
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.logged import LoggedCalls
@@ -59,11 +60,15 @@ class GatewayCore:
         self.budgets = Budgets(bus, metrics)
         self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased)
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
+        self.admission = Admission(self.settings.admission, bus, metrics)
         self._elsewhere = Elsewhere(self.intake.fetcher, self.intake.attachments, self.settings.intake)
         self.logged = LoggedCalls(
             self.settings.logged_calls, self.bounds, metrics, self.record, self._complete
         )
-        self.telling: list[Callable[[], Sequence[str]]] = [lambda: self.logged.notes]
+        self.telling: list[Callable[[], Sequence[str]]] = [
+            lambda: self.logged.notes,
+            lambda: self.admission.notes,
+        ]
         self.gauges = StreamGauges(bus, metrics)
         self.nats_monitor = NatsMonitor(settings.nats, metrics) if settings.nats.monitors else None
         most = settings.telemetry.max_labels
@@ -89,16 +94,27 @@ class GatewayCore:
         submission = self.backlog.refusal() or read()
         if isinstance(submission, Refused):
             return self.intake.refuse(submission)
+        tenant = submission.response.tenant
+        if over := await self.admission.admit(tenant):
+            return self.intake.refuse(msgspec.structs.replace(over, id=submission.response.id))
         if submission.strategy is not None:
-            return await self.intake.ask(submission, submission.strategy)
-        ended = await self.intake.record(submission)
-        if isinstance(ended, Recorded) and ended.status == "recorded":
-            self.backlog.sent()
+            ended = await self.intake.ask(submission, submission.strategy)
+        else:
+            ended = await self.intake.record(submission)
+        self.ended(ended, tenant, asked=submission.strategy is not None)
         return ended
 
-    async def _complete(self, call: Conversation, sender: str) -> Conversation | Refused:
+    def ended(self, ended: Recorded | Refused, tenant: str, *, asked: bool = False) -> None:
+        """Count what became of a response that was admitted; one that was `asked` has yet to be recorded."""
+        if not isinstance(ended, Recorded) or ended.status != "recorded":
+            self.admission.give_back(tenant)
+        elif not asked:
+            self.backlog.sent()
+
+    async def _complete(self, call: Conversation, sender: str, tenant: str) -> Conversation | Refused:
         """A logged call with what it only names; nothing is fetched for one that is not taken now."""
-        return self.backlog.refusal() or await self._elsewhere.complete(call, sender)
+        refused = self.backlog.refusal() or await self.admission.refusal(tenant)
+        return refused or await self._elsewhere.complete(call, sender)
 
 
 async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | None:

@@ -68,6 +68,7 @@ HALVES_BUCKET = "gw-halves"
 LOSSES_BUCKET = "gw-losses"
 REPORT_BUCKET = "gw-report"
 LEDGER_BUCKET = "gw-ledger"
+ADMISSION_BUCKET = "gw-admission"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")
@@ -85,7 +86,8 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A stream as it must be. Ages in seconds, sizes in bytes; 0 means without limit.
 
     The server drops a message whose id it has seen in `duplicate_window` seconds. A message must leave
-    `headroom` bytes free below the server's max_payload.
+    `headroom` bytes free below the server's max_payload. Beyond `max_per_subject` messages the oldest of the
+    subject goes; with `refuse_more` the new one is refused.
     """
 
     name: str
@@ -94,6 +96,7 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_age: float = 30 * DAY
     max_bytes: int = 0
     max_per_subject: int = 0
+    refuse_more: bool = False
     work_queue: bool = False
     duplicate_window: float = 600.0
     headroom: int = 0

@@ -42,6 +42,20 @@ async def test_an_image_at_an_address_is_stored(opened, image_server, pictures):
     assert event.declined == {}
 
 
+async def test_nothing_is_fetched_for_a_tenant_that_sends_too_much(opened, image_server, pictures):
+    image_server.reply("/images/a.png", pictures.encoded("PNG"))
+    gateway, there = await opened(admission={"rate": 0.001, "burst": 1})
+    logged = gateway.service.core.logged
+    ended = [
+        await logged.record(
+            Conversation(id=name, images=(ImageUrl(f"{there}a.png?{name}"),), **CALL), who, "otlp"
+        )
+        for name, who in [("a", EVERYBODY), ("b", EVERYBODY), ("c", EVERYBODY), ("d", Caller("acme"))]
+    ]
+    assert [getattr(one, "reason", "") for one in ended] == ["", "rate_limited", "rate_limited", ""]
+    assert [path for _, path, _ in image_server.asked] == ["/images/a.png?a", "/images/a.png?d"]
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [

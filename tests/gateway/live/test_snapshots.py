@@ -217,7 +217,7 @@ async def test_of_two_who_write_one_wins_and_the_one_behind_does_not(gateway_fac
     assert any(written)
     assert not await one.service.core.live.write_snapshot()
     asking = Snapshots(bus, one.service.core.live._snapshots._counting)
-    assert not await asking.wanted(2, 0.0) and not await asking.wanted(4, 60.0)
+    assert not await asking.wanted(2, 0.0) and not await asking.wanted(4, 3600.0)
     assert await asking.wanted(4, 0.0)
 
 

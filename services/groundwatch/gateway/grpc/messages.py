@@ -15,8 +15,8 @@ from groundwatch.conversations.conversation import ImageUrl
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.http.replies import RETRY_AFTER, one_line
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.http.replies import one_line
+from groundwatch.gateway.intake.results import RETRY_AFTER, Recorded, Refused
 from groundwatch.gateway.intake.submissions import (
     DIGEST,
     Attachment,
@@ -44,7 +44,7 @@ _CODES: dict[grpc.StatusCode, tuple[str, ...]] = {
     grpc.StatusCode.NOT_FOUND: ("not_found",),
     grpc.StatusCode.UNAUTHENTICATED: ("unauthenticated",),
     grpc.StatusCode.PERMISSION_DENIED: ("other_tenant", "all_tenants", "not_for_tenants"),
-    grpc.StatusCode.RESOURCE_EXHAUSTED: ("backlog", "streams", "watchers", "comparisons"),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ("rate_limited", "backlog", "streams", "watchers", "comparisons"),
     grpc.StatusCode.UNAVAILABLE: ("unavailable", "unconfirmed", "image_unavailable"),
     grpc.StatusCode.DEADLINE_EXCEEDED: ("slow", "deadline"),
     grpc.StatusCode.UNIMPLEMENTED: ("unimplemented",),
@@ -63,7 +63,8 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class Failure(Exception):
     """What ends a call. `reason` is a slug of `STATUS`, `field` the path of what is wrong in the request.
 
-    `code` takes the place of the reason's own, `name` is the id of the response.
+    `code` takes the place of the reason's own, `name` is the id of the response. Where the same call may
+    succeed later, it may `after` so many seconds.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Failure(Exception):
         *,
         code: grpc.StatusCode | None = None,
         name: str = "",
+        after: int = RETRY_AFTER,
     ) -> None:
         super().__init__(message)
         self.code = code or STATUS[reason]
@@ -81,6 +83,7 @@ class Failure(Exception):
         self.message = one_line(f"{field}: {message}" if field else message)
         self.field = field
         self.name = name
+        self.after = after
 
     async def end(self, context: Context) -> NoReturn:
         """The call, with the details as metadata, where clients of every language look for them."""
@@ -94,7 +97,7 @@ class Failure(Exception):
             )
             details.append(error_details_pb2.BadRequest(field_violations=[violation]))
         if self.code in PASSING:
-            delay = duration_pb2.Duration(seconds=int(RETRY_AFTER))
+            delay = duration_pb2.Duration(seconds=self.after)
             details.append(error_details_pb2.RetryInfo(retry_delay=delay))
         for detail in details:
             status.details.add().Pack(detail)
@@ -108,7 +111,7 @@ NO_MESSAGE = Failure("invalid", "is no message of this call: it does not decode,
 def failure_of(refused: Refused, prefix: str = "") -> Failure:
     """A refusal as the end of a call; `prefix` is where the response stands in the request."""
     field = f"{prefix}{refused.field}" if refused.field else ""
-    return Failure(refused.reason, refused.message, field, name=refused.id)
+    return Failure(refused.reason, refused.message, field, name=refused.id, after=refused.retry_after)
 
 
 def authorization(context: Context) -> str | None:

@@ -24,7 +24,7 @@ from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
 from groundwatch.gateway.grpc.messages import Context, Failure, authorization, failure_of, message
 from groundwatch.gateway.grpc.stream import Stream
-from groundwatch.gateway.intake.results import ANSWER_SECONDS, Refused
+from groundwatch.gateway.intake.results import ANSWER_SECONDS, OverRate, Refused
 from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown
 from groundwatch.gateway.replays import OVER, Replay, Replays, Wanted
 from groundwatch.runtime.telemetry.logs import logger
@@ -306,6 +306,8 @@ def _failure(error: Exception) -> Failure:
             return error
         case NotAllowed():
             return Failure(error.reason, error.message, error.field)
+        case OverRate():
+            return Failure("rate_limited", str(error), after=error.after)
         case TransientError():
             return Failure("unavailable", str(error))
         case InputError():

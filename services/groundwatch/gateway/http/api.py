@@ -20,7 +20,6 @@ from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, bod
 from groundwatch.gateway.http.litellm import LiteLlmRoutes
 from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
 from groundwatch.gateway.http.replies import (
-    RETRY_AFTER,
     json,
     media_type,
     problem,
@@ -30,7 +29,7 @@ from groundwatch.gateway.http.replies import (
     when_not_now,
     when_wrong,
 )
-from groundwatch.gateway.intake.results import Refused, bounded
+from groundwatch.gateway.intake.results import RETRY_AFTER, Refused, bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk, CutShort
 from groundwatch.gateway.otlp.http import OtlpRoutes
@@ -129,7 +128,8 @@ class HttpApi:
         kind = media_type(request)
         if kind in NDJSON:
             bulk = Bulk(self._core, caller_of(request), share_of(request).hold)
-            return json(await bulk.read(request.stream()))
+            summary = await bulk.read(request.stream())
+            return json(summary, headers={"Retry-After": str(bulk.retry_after)} if bulk.retry_after else None)
         if kind != "application/json":
             return problem(
                 415, "send application/json for one response, application/x-ndjson for one on each line"
@@ -225,7 +225,7 @@ class HttpApi:
             return problem(422, "is not the sequence of an event", field="since")
         most = self._core.settings.http.watchers
         if self._watching >= most:
-            headers = {"Retry-After": RETRY_AFTER}
+            headers = {"Retry-After": str(RETRY_AFTER)}
             return problem(503, f"{most} others watch already", headers=headers, reason="unavailable")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         if request.method == "HEAD":

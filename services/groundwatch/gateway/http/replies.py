@@ -9,11 +9,9 @@ from starlette.responses import Response
 
 from groundwatch.gateway.callers import Denial, NotAllowed
 from groundwatch.gateway.http.bodies import SlowSender
-from groundwatch.gateway.intake.results import Reason, Refused
+from groundwatch.gateway.intake.results import RETRY_AFTER, OverRate, Reason, Refused
 from groundwatch.gateway.intake.window import CutShort
 from groundwatch.runtime.delivery.bus import ENCODER
-
-RETRY_AFTER = "5"
 
 STATUS: dict[Reason | Denial | Literal["slow"], int] = {
     "unauthenticated": 401,
@@ -31,6 +29,7 @@ STATUS: dict[Reason | Denial | Literal["slow"], int] = {
     "image_unavailable": 503,
     "conflict": 409,
     "erased": 410,
+    "rate_limited": 429,
     "backlog": 503,
     "unavailable": 503,
     "unconfirmed": 503,
@@ -54,7 +53,7 @@ def refused(refusal: Refused) -> Response:
     return problem(
         STATUS[refusal.reason],
         refusal.message,
-        headers={"Retry-After": RETRY_AFTER} if refusal.passing else None,
+        headers={"Retry-After": str(refusal.retry_after)} if refusal.passing else None,
         reason=refusal.reason,
         field=refusal.field,
         id=refusal.id,
@@ -86,11 +85,13 @@ async def when_not_now(request: Request, error: Exception) -> Response:
     summary: dict[str, Any] = {}
     if isinstance(error, CutShort):
         summary, error = msgspec.structs.asdict(error.summary), error.why
-    slow = isinstance(error, SlowSender)
-    told = {"error": one_line(str(error)), "reason": "slow" if slow else "unavailable", **summary}
-    # What still comes from a slow sender belongs to no request.
-    headers = {"Connection": "close"} if slow else {"Retry-After": RETRY_AFTER}
-    return json(told, STATUS["slow" if slow else "unavailable"], headers)
+    status, reason, headers = STATUS["unavailable"], "unavailable", {"Retry-After": str(RETRY_AFTER)}
+    if isinstance(error, SlowSender):
+        # What still comes from a slow sender belongs to no request.
+        status, reason, headers = STATUS["slow"], "slow", {"Connection": "close"}
+    elif isinstance(error, OverRate):
+        reason, headers = "rate_limited", {"Retry-After": str(error.after)}
+    return json({"error": one_line(str(error)), "reason": reason, **summary}, status, headers)
 
 
 async def when_http(request: Request, error: Exception) -> Response:

@@ -23,7 +23,7 @@ from groundwatch.conversations.reasons import REASONS
 from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded, digest
 from groundwatch.gateway.callers import Caller
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.results import OverRate, Recorded, Refused
 from groundwatch.gateway.intake.submissions import Attachment, Encoded, Submission
 from groundwatch.records import Described, Limits, check_record
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
@@ -46,8 +46,8 @@ Record = Callable[[Callable[[], Submission | Refused]], Awaitable[Recorded | Ref
 """`GatewayCore.record`."""
 
 
-Complete = Callable[[Conversation, str], Awaitable[Conversation | Refused]]
-"""`Elsewhere.complete`."""
+Complete = Callable[[Conversation, str, str], Awaitable[Conversation | Refused]]
+"""A call with what it only names, for a sender and a tenant."""
 
 
 def _tags(conversation: Conversation) -> dict[str, str]:
@@ -173,7 +173,9 @@ class LoggedCalls:
         elsewhere = _elsewhere(call)
         if elsewhere and not (isinstance(read, Refused) and read.field != "answer"):
             # What is fetched must not change the id.
-            completed = await self._complete(msgspec.structs.replace(call, id=id_of(call)), caller.sender)
+            named = msgspec.structs.replace(call, id=id_of(call))
+            owner = read.response.tenant if isinstance(read, Submission) else tenant
+            completed = await self._complete(named, caller.sender, owner)
             if isinstance(completed, Refused):
                 read = completed
             else:
@@ -216,8 +218,16 @@ class LoggedCalls:
             return ended
 
         ended = await asyncio.gather(*map(record, calls))
+        if passing and passing[0].reason == "rate_limited":
+            # Those that were there already have used nothing after all, so the others may have their turn:
+            # else a request that comes again and again would never get beyond its first few.
+            passing.clear()
+            for number, one in enumerate(ended):
+                if isinstance(one, Refused) and one.passing:
+                    ended[number] = await record(calls[number])
         if passing:
-            raise TransientError(passing[0].message)
+            first = passing[0]
+            raise OverRate(first) if first.reason == "rate_limited" else TransientError(first.message)
         return ended
 
     def count(self, source: Source, result: Result, times: int = 1) -> None:

@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from typing import Literal
 
 import msgspec
 
 from groundwatch.errors import TransientError
+
+RETRY_AFTER = 5
+"""Seconds after which somebody should come again, where nobody knows better."""
 
 Reason = Literal[
     "malformed",
@@ -22,13 +26,16 @@ Reason = Literal[
     "conflict",
     "erased",
     "other_tenant",
+    "rate_limited",
     "backlog",
     "unavailable",
     "unconfirmed",
 ]
 """Why a response was refused: bounded, since it is a metric's label."""
 
-PASSING: frozenset[Reason] = frozenset({"backlog", "image_unavailable", "unavailable", "unconfirmed"})
+PASSING: frozenset[Reason] = frozenset(
+    {"rate_limited", "backlog", "image_unavailable", "unavailable", "unconfirmed"}
+)
 """Reasons that are not the response's fault: the same one may be sent again later."""
 
 
@@ -43,7 +50,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """The response was not recorded; where it is `unsure`, nobody knows.
 
     `field` is the path of what is wrong in it, if it is its fault. `lasting`: trying again at once would end
-    the same.
+    the same. `after` so many seconds it may be taken, where that is known.
     """
 
     reason: Reason
@@ -51,6 +58,12 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     field: str = ""
     id: str = ""
     lasting: bool = False
+    after: float = 0.0
+
+    @property
+    def retry_after(self) -> int:
+        """Whole seconds, at least one, after which to send it again."""
+        return max(1, math.ceil(self.after)) if self.reason == "rate_limited" else RETRY_AFTER
 
     @property
     def passing(self) -> bool:
@@ -60,6 +73,14 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     def unsure(self) -> bool:
         """Whether it may be recorded after all: it was sent, and the stream's word did not come back."""
         return self.reason == "unconfirmed"
+
+
+class OverRate(TransientError):
+    """A tenant sends more than it may; `after` so many seconds the same is taken."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.message)
+        self.after = refused.retry_after
 
 
 ANSWER_SECONDS = 10.0

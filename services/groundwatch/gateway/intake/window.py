@@ -29,18 +29,23 @@ HELD_BYTES = 8 * 1024 * 1024
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """One in the air. `ending` is a receipt, an awaitable of its end, or its end where that is known."""
+    """One in the air. `ending` is a receipt, an awaitable of its end, or its end where that is known.
+
+    `tenant` is empty for one that was not admitted.
+    """
 
     number: int
     size: int
     ready: Ready | None
     ending: Any
+    tenant: str = ""
 
 
 class Window:
     """The responses of one request; `_tell` hears how each ended, in order."""
 
     def __init__(self, core: GatewayCore, caller: Caller) -> None:
+        self._core = core
         self._intake = core.intake
         self._backlog = core.backlog
         self._bounds = core.bounds
@@ -60,13 +65,18 @@ class Window:
         if self.given_up is None and self._backlog.refusal():
             await self._wait()
         submission = self.given_up or read()
+        if not isinstance(submission, Refused):
+            response = submission.response
+            if over := await self._core.admission.admit(response.tenant):
+                submission = msgspec.structs.replace(over, id=response.id)
         if isinstance(submission, Refused):
             await self.refused(number, submission)
             return
         while self._waiting and (len(self._waiting) >= self._in_flight or self._held + size > HELD_BYTES):
             await self._make_room()
         self._held += size
-        self._waiting.append(Waiting(number, size, *await self._start(submission)))
+        tenant = submission.response.tenant
+        self._waiting.append(Waiting(number, size, *await self._start(submission), tenant))
         self._added()
 
     async def refused(self, number: int, refused: Refused) -> None:
@@ -109,18 +119,21 @@ class Window:
         self._held -= first.size
         ending = first.ending
         if first.ready is None:
-            self._ended(first.number, ending if isinstance(ending, Recorded | Refused) else await ending)
+            known = isinstance(ending, Recorded | Refused)
+            self._ended(first.number, ending if known else await ending, first.tenant)
             return
         began = time.monotonic()
         ended = await self._intake.finish(first.ready, ending, timeout=self._timeout)
-        self._ended(first.number, ended)
+        self._ended(first.number, ended, first.tenant)
         if (waited := time.monotonic() - began) >= RETRY_SECONDS:
             self._timeout = max(0.0, self._timeout - waited)
             # The stream fails or fails no more: what is in the air tries again side by side, not in turn.
             for place, one in enumerate(self._waiting):
                 if one.ready is not None:
                     again = self._intake.finish(one.ready, one.ending, timeout=self._timeout)
-                    self._waiting[place] = Waiting(one.number, one.size, None, asyncio.ensure_future(again))
+                    self._waiting[place] = msgspec.structs.replace(
+                        one, ready=None, ending=asyncio.ensure_future(again)
+                    )
 
     async def _wait(self) -> None:
         began = time.monotonic()
@@ -128,11 +141,10 @@ class Window:
             self.given_up = refusal
         self._timeout = max(0.0, self._timeout - (time.monotonic() - began))
 
-    def _ended(self, number: int, ended: Recorded | Refused) -> None:
-        if isinstance(ended, Recorded):
-            if ended.status == "recorded":
-                self._backlog.sent()
-        elif ended.reason in ("unavailable", "unconfirmed"):
+    def _ended(self, number: int, ended: Recorded | Refused, tenant: str) -> None:
+        if tenant:
+            self._core.ended(ended, tenant)
+        if isinstance(ended, Refused) and ended.reason in ("unavailable", "unconfirmed"):
             # Every further one would wait for a timeout of its own.
             self.given_up = self.given_up or Refused(
                 reason="unavailable", message=f"not recorded: one before it was {ended.reason}"
@@ -181,6 +193,8 @@ class Bulk(Window):
         super().__init__(core, caller)
         self._hold = hold
         self.summary = Summary()
+        self.retry_after = 0
+        """Seconds after which to send the rest again, where some were beyond a tenant's rate."""
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Summary:
         """Record every line. However the sending ends, what was sent in full is recorded.
@@ -218,6 +232,8 @@ class Bulk(Window):
             summary.duplicates += ended.status == "duplicate"
             return
         summary.refused += 1
+        if ended.reason == "rate_limited":
+            self.retry_after = max(self.retry_after, ended.retry_after)
         if ended.passing and (summary.retry_from is None or number < summary.retry_from):
             summary.retry_from = number
         # Without its id, one that may be recorded could not be sent again as the same.

@@ -18,7 +18,8 @@ from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import TooLarge, body_of, share_of
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import RETRY_AFTER, media_type, one_line, problem
+from groundwatch.gateway.http.replies import media_type, one_line, problem
+from groundwatch.gateway.intake.results import RETRY_AFTER, OverRate
 from groundwatch.gateway.otlp.decoding import JSON, PROTOBUF, TooLong, decompressed, read_request
 from groundwatch.gateway.otlp.receiver import Receiver
 
@@ -67,8 +68,10 @@ class OtlpRoutes:
             return _reply(200, await record(said, caller_of(request)), kind)
         except TooLong as error:
             return _failure(413, code_pb2.INVALID_ARGUMENT, str(error), kind)
+        except OverRate as error:
+            return _failure(429, code_pb2.RESOURCE_EXHAUSTED, str(error), kind, error.after)
         except TransientError as error:
-            return _failure(503, code_pb2.UNAVAILABLE, str(error), kind)
+            return _failure(503, code_pb2.UNAVAILABLE, str(error), kind, RETRY_AFTER)
         except InputError as error:
             return _failure(400, code_pb2.INVALID_ARGUMENT, str(error), kind)
 
@@ -95,6 +98,7 @@ def _reply(status: int, message: Message, kind: str, headers: dict[str, str] | N
     return Response(message.SerializeToString(), status, headers, PROTOBUF)
 
 
-def _failure(status: int, code: int, message: str, kind: str) -> Response:
+def _failure(status: int, code: int, message: str, kind: str, after: int = 0) -> Response:
+    """`after` so many seconds the same may be sent again; 0: never."""
     told = status_pb2.Status(code=code, message=one_line(message))
-    return _reply(status, told, kind, {"Retry-After": RETRY_AFTER} if status == 503 else None)
+    return _reply(status, told, kind, {"Retry-After": str(after)} if after else None)

@@ -23,7 +23,11 @@ SILENCE_SECONDS = 30.0
 
 
 class Later(Exception):
-    """The message is to come again: nothing is wrong with it."""
+    """The message is to come again, in so many seconds: nothing is wrong with it."""
+
+    def __init__(self, seconds: float = AGAIN_SECONDS) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class Consuming:
@@ -91,8 +95,8 @@ class Consuming:
     async def _one(self, arrived: Arrived) -> None:
         try:
             await self._take(arrived.message)
-        except Later:
-            await arrived.hand_back(AGAIN_SECONDS)
+        except Later as later:
+            await arrived.hand_back(later.seconds)
         except Exception as error:
             logger.error("gateway.bug", consumer=self._consumer, error=repr(error), exc_info=True)
             await arrived.hand_back(AGAIN_SECONDS)

@@ -14,11 +14,14 @@ from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded, Refused
 from groundwatch.gateway.intake.submissions import read_submission
-from groundwatch.gateway.serving.consuming import Consuming, Later
+from groundwatch.gateway.serving.consuming import AGAIN_SECONDS, Consuming, Later
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import GATEWAY, RETRY, consumer
+
+LONGEST_SECONDS = 60.0
+"""After which a response of a tenant that sends too much is looked at again, at the latest."""
 
 
 class SubjectIntake:
@@ -67,7 +70,9 @@ class SubjectIntake:
             self._core.metrics.stage_messages.labels(GATEWAY, "done").inc()
         elif ended.passing:
             self._core.metrics.stage_messages.labels(GATEWAY, "handed_back").inc()
-            raise Later
+            # Of a tenant that floods, each comes more rarely, so that the others have their turn.
+            again = AGAIN_SECONDS * arrived.delivered if ended.reason == "rate_limited" else AGAIN_SECONDS
+            raise Later(min(again, LONGEST_SECONDS))
         elif ended.reason == "erased":
             # Kept nowhere: what was erased must not come back as a dead letter.
             logger.info("gateway.erased", subject=arrived.origin, reason=ended.message)
@@ -81,14 +86,16 @@ class SubjectIntake:
         tenant = address.tenant if address is not None else ""
         if not tenant:
             return Refused(reason="invalid", message=f"{arrived.origin[:64]} is the subject of no tenant")
+        if over := await core.admission.admit(tenant):
+            return core.intake.refuse(over)
         # Delivered again, one without an id must be the same.
         name = digest(arrived.key, str(arrived.stored_at.timestamp()))[:32]
         read = read_submission(arrived.message.data, core.bounds, Caller(tenant), name=name)
         if isinstance(read, Refused):
+            core.admission.give_back(tenant)
             return core.intake.refuse(read)
         ended = await core.intake.record(read, timeout=ANSWER_SECONDS)
-        if isinstance(ended, Recorded) and ended.status == "recorded":
-            core.backlog.sent()
+        core.ended(ended, tenant)
         return ended
 
     async def _bury(self, arrived: Arrived, error: Exception) -> None:

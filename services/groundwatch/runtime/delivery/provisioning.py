@@ -130,6 +130,7 @@ def stream_config(spec: StreamSpec, replicas: int, *, max_payload: int) -> Strea
         max_bytes=spec.max_bytes or -1,
         max_msgs=-1,
         max_msgs_per_subject=spec.max_per_subject or -1,
+        discard_new_per_subject=spec.refuse_more,
         max_msg_size=max_payload - spec.headroom if spec.headroom else -1,
         duplicate_window=spec.duplicate_window,
         num_replicas=replicas,

@@ -9,7 +9,7 @@ from groundwatch.errors import InputError
 from groundwatch.protocols import registry
 from groundwatch.runtime.security.same_origin import is_host_pattern
 from groundwatch.runtime.security.urls import read_pattern
-from groundwatch.section import AtLeastOne, Count, Port, Positive, Section, wrong
+from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 
 
 def _host(name: str) -> str:
@@ -169,6 +169,28 @@ class DynamoSettings(Section):
     tenant: str = ""
 
 
+class TenantRate(Section):
+    """`rate` responses a second, and `burst` at once; `burst` 0: as many as come in 10 seconds."""
+
+    rate: Positive
+    burst: Count = 0
+
+    @property
+    def most(self) -> int:
+        return self.burst or max(1, round(10 * self.rate))
+
+
+class AdmissionSettings(Section):
+    """How many responses of each tenant are taken, by all gateways together.
+
+    `rate` and `burst` hold for each tenant that is not in `tenants`; `rate` 0: without limit.
+    """
+
+    rate: NotNegative = 0.0
+    burst: Count = 0
+    tenants: dict[str, TenantRate] = Field(default_factory=dict)
+
+
 class GatewaySettings(Section):
     """Where the gateway listens. Port 0 takes a free one; with `grpc_port` -1 there is no gRPC.
 
@@ -196,6 +218,7 @@ class GatewaySettings(Section):
     logged_calls: LoggedCallsSettings = LoggedCallsSettings()
     cloud_events: CloudEventsSettings = CloudEventsSettings()
     dynamo: DynamoSettings = DynamoSettings()
+    admission: AdmissionSettings = AdmissionSettings()
     sampling: tuple[SamplingRule, ...] = ()
 
     @model_validator(mode="after")

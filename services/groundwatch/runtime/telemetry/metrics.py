@@ -224,6 +224,7 @@ class Metrics:
 
     responses: Counter
     refused: Counter
+    rate_limited: Counter
     outcomes: Counter
     claims: Counter
     weighted_claims: Counter
@@ -346,6 +347,10 @@ class Metrics:
     def over_budget(self, name: str, stratum: str) -> None:
         """Count a response that was declined for a protocol because a budget had too little left."""
         self.budget_declined.labels(self._budget(name), stratum).inc()
+
+    def over_rate(self, tenant: str) -> None:
+        """Count a response that was not taken since its tenant sends too much."""
+        self.rate_limited.labels(self._tenant(tenant)).inc()
 
     def response(self, response: ResponseRecorded) -> None:
         tenant, model, _ = self._scope(self._tenant(response.tenant), self._model(response.model), "")
