@@ -89,7 +89,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
             )
             service = GatewayService(settings, bus, metrics, replays)
             await service.start()
-            stack.push_async_callback(service.drain, 1.0)
+            stack.push_async_callback(service.drain, 0.1)
             http = await stack.enter_async_context(
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", timeout=30)
             )

@@ -4,6 +4,7 @@ The subject says whose a response is, since NATS lets a tenant's user publish on
 headers is whatever the sender wrote, and means nothing.
 """
 
+import asyncio
 import time
 
 from nats.aio.msg import Msg
@@ -48,8 +49,7 @@ class SubjectIntake:
             await consuming.start()
 
     async def drain(self, timeout: float) -> None:
-        for consuming in self._consuming:
-            await consuming.drain(timeout)
+        await asyncio.gather(*(consuming.drain(timeout) for consuming in self._consuming))
 
     @property
     def problem(self) -> str:
