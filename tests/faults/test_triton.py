@@ -124,6 +124,26 @@ async def test_a_model_that_dies_with_requests_in_hand_is_loaded_again(server):
     await asked.close()
 
 
+async def test_a_model_retired_while_it_is_looked_at_has_not_died(server, monkeypatch):
+    died, looked, loaded = server._died, [], []
+
+    async def retired_meanwhile(name: str) -> bool:
+        looked.append(name)
+        if name == "lvlm":
+            await server.retire(name)
+        return await died(name)
+
+    monkeypatch.setattr(server, "_died", retired_meanwhile)
+    monkeypatch.setattr(server, "load", loaded.append)
+    guard = asyncio.create_task(server.look_after())
+    async with asyncio.timeout(120):
+        while looked.count("verifier") < 3:
+            await asyncio.sleep(0.1)
+            assert not guard.done()
+    assert looked.count("lvlm") == 1 and loaded == []
+    guard.cancel()
+
+
 async def test_a_killed_server_comes_back_on_its_ports(server):
     guard = asyncio.create_task(server.look_after())
     told: list[str] = []

@@ -236,7 +236,8 @@ class TritonServer(ChildServer):
                     await asyncio.sleep(RESTART_PAUSE)
                 continue
             for name in tuple(self.models):
-                if self.pid is not None and await self._died(name):
+                # It may be retired while Triton is asked.
+                if self.pid is not None and await self._died(name) and name in self.models:
                     logger.error("triton.model_died", model=name, log=str(self.log))
                     with contextlib.suppress(UsageError):
                         # Triton would not load anew what it takes for loaded.
