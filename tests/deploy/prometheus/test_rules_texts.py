@@ -8,12 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.deploy.prometheus import test_rules_models as models
-from tests.deploy.prometheus import test_rules_pipeline as pipeline
-from tests.deploy.prometheus import test_rules_services as services
 from tests.deploy.prometheus.conftest import RULES, Check, names_of, need
 from tests.deploy.prometheus.test_alerts_e2e import RIGHT
 from tests.deploy.prometheus.test_faults_e2e import FAULTS
+from tests.deploy.prometheus.test_rules import FIRES
 from tests.support.command_tree import leaves
 from tests.test_docs import misuse
 
@@ -22,8 +20,6 @@ from groundwatch.protocols import registry
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.slow
-
-CASES = models.FIRES | pipeline.FIRES | services.FIRES
 
 PAGES = Path(__file__).parents[3] / "docs" / "runbooks"
 TOOLBOX = "exec deploy/RELEASE-toolbox -- groundwatch "
@@ -65,13 +61,13 @@ def alerts() -> list[str]:
 
 
 def test_every_alert_has_cases_in_which_it_fires() -> None:
-    shown = {one["alertname"] for case in CASES.values() for one in case.fires}
+    shown = {one["alertname"] for case in FIRES.values() for one in case.fires}
     assert shown == set(alerts())
 
 
 @pytest.mark.parametrize("name", alerts())
 def test_an_alert_tells_numbers_and_where_to_read_on(promtool: Check, name: str) -> None:
-    case = next(case for case in CASES.values() if any(one["alertname"] == name for one in case.fires))
+    case = next(case for case in FIRES.values() if any(one["alertname"] == name for one in case.fires))
     said = promtool(case, expected=False)
     assert said.returncode == 1
     assert name in names_of(said.stdout + said.stderr)
@@ -137,7 +133,7 @@ def test_a_silence_names_its_alert_and_labels_that_it_has() -> None:
         if line.startswith("amtool"):
             labels = dict(re.findall(r"(\w+)=(\S+)", line.partition(" --")[0]))
             assert labels.pop("alertname") == page
-            fires = [one for case in CASES.values() for one in case.fires if one["alertname"] == page]
+            fires = [one for case in FIRES.values() for one in case.fires if one["alertname"] == page]
             assert any(labels.keys() <= one.keys() for one in fires), line
 
 

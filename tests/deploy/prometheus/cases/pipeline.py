@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.deploy.prometheus.conftest import Case, Check, Series, alert, phases, steady
-
-pytestmark = pytest.mark.slow
+from tests.deploy.prometheus.conftest import Case, Series, alert, phases, steady
 
 SCORING = {"stage": "scoring", "consumer": "scoring"}
 
@@ -270,16 +267,3 @@ SILENT = {
         series={'groundwatch_consumer_up{consumer="scoring"}': "1x10 _x7 1x20"}, at=18
     ),
 }
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_fires(promtool: Check, name: str) -> None:
-    found = promtool(FIRES[name])
-    assert found.returncode == 0, found.stdout + found.stderr
-
-
-@pytest.mark.parametrize("name", SILENT)
-def test_keeps_silent(promtool: Check, name: str) -> None:
-    assert not SILENT[name].fires
-    found = promtool(SILENT[name])
-    assert found.returncode == 0, found.stdout + found.stderr

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.deploy.prometheus.conftest import Case, Check, Series, answers, phases, steady
-
-pytestmark = pytest.mark.slow
+from tests.deploy.prometheus.conftest import Case, Series, answers, phases, steady
 
 HOUR = 60
 DAY = 24 * HOUR
@@ -258,16 +255,3 @@ SILENT = {
     ),
     "nothing at all": Case(series={}, at=90),
 }
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_fires(promtool: Check, name: str) -> None:
-    found = promtool(FIRES[name])
-    assert found.returncode == 0, found.stdout + found.stderr
-
-
-@pytest.mark.parametrize("name", SILENT)
-def test_keeps_silent(promtool: Check, name: str) -> None:
-    assert not SILENT[name].fires
-    found = promtool(SILENT[name])
-    assert found.returncode == 0, found.stdout + found.stderr

@@ -1,0 +1,1 @@
+"""Cases of all alerts: when each must fire, and when it must not."""
