@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from groundwatch.archive.cooling import Cooling
@@ -69,7 +70,7 @@ class ArchiveService:
                     settings=settings,
                     metrics=metrics,
                     opened=self._open_events,
-                    row_of=_MessageOf(stream),
+                    row_of=partial(_message_of, stream),
                     memory=memory,
                     turn=self._turn,
                     draining=self._draining,
@@ -187,13 +188,7 @@ def _outcome_of(read: Read, created: int) -> Row:
     return row_of(read, created)
 
 
-class _MessageOf:
-    """Makes rows of the messages of one stream."""
+def _message_of(stream: str, read: Read, created: int) -> Message:
+    from groundwatch.archive.messages import Message
 
-    def __init__(self, stream: str) -> None:
-        self._stream = stream
-
-    def __call__(self, read: Read, created: int) -> Message:
-        from groundwatch.archive.messages import Message
-
-        return Message(stream=self._stream, created=created, read=read)
+    return Message(stream=stream, created=created, read=read)
