@@ -15,10 +15,11 @@ from groundwatch.archive.rows import rows_after
 from groundwatch.archive.service import ArchiveService
 from groundwatch.errors import SettingsError
 from groundwatch.events import OutcomeKind
+from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import position_of
-from groundwatch.runtime.settings import ArchiveSettings, Settings
+from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, subject_of
 
@@ -110,6 +111,25 @@ async def test_a_stream_made_anew_is_another_one(bus, tmp_path, monkeypatch):
         ["response-1", 1],
         ["response-2", 1],
     ]
+
+
+async def test_streams_without_an_event_are_no_problem_once_nats_is_back(own_server, tmp_path):
+    bus = Bus(NatsSettings(url=own_server.url, publish_timeout=0.5), name="archive")
+    await bus.connect()
+    await provision(bus.js)
+    service = ArchiveService(settings(tmp_path), bus, Metrics())
+    await service.start()
+    own_server.kill()
+    await own_server.wait()
+    async with asyncio.timeout(60):
+        while not any("cannot write" in problem for problem in service.problems()):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    await own_server.restart()
+    async with asyncio.timeout(60):
+        while service.problems():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    await service.drain(5)
+    await bus.close()
 
 
 async def test_draining_writes_what_was_read(bus, tmp_path):

@@ -148,6 +148,7 @@ class Writer(Generic[R]):
         at = await position_of(self._bus.js, self.stream)
         if at.last == 0 and self._table is None:
             # Nothing to write yet: what writing needs takes a second to load, and memory.
+            self.problem = ""
             await until_set(self._draining, 1.0)
             return
         async with self._turn:
