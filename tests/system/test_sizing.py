@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from groundwatch.cli import app
 from groundwatch.errors import UsageError
-from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.system.sizing import Load, Needs, load_of, most_days, needs, parse_bytes, refusal, shown
 
 LOADS = st.builds(
@@ -121,6 +121,14 @@ def test_the_command_refuses_what_does_not_fit_in_one_line() -> None:
     assert found["sizing"]["needs"]["nats_memory"] == needs(load).nats_memory
     assert found["sizing"]["refusal"] == told.removeprefix("groundwatch: ").rstrip()
     assert run(*options, "--days", f"{days:g}")[0] == 0
+
+
+def test_where_there_is_an_archive_the_index_of_ids_takes_room_too() -> None:
+    without = needs(load_of(Settings(), 12, 3, None, 0))
+    archive = ArchiveSettings(url="/archive", repeat_days=10)
+    found = needs(load_of(Settings(archive=archive), 12, 3, None, 0))
+    assert (without.gateway_disk, found.gateway_disk) == (0, 12 * 86_400 * 10 * 16)
+    assert found.nats_disk == pytest.approx(without.nats_disk + found.gateway_disk / 0.85, abs=1)
 
 
 def test_the_page_has_what_is_computed() -> None:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from groundwatch.archive.cooling import Cooling
 from groundwatch.archive.place import SWITCHED_OFF, place
+from groundwatch.archive.repeats import IdIndex
 from groundwatch.archive.writer import Memory, Writer, reason_of
 from groundwatch.errors import SettingsError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Position, Read, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.stores.repeats import INDEXED
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ARCHIVE, ARCHIVED, OUTCOMES
@@ -76,11 +78,13 @@ class ArchiveService:
                     draining=self._draining,
                 )
             )
+        self.ids = IdIndex(settings, bus, metrics)
         self._writing = [SupervisedTask("archive-writer", writer.run) for writer in self._writers]
         self._beside = [
             SupervisedTask("archive-monitor", self._watch),
             SupervisedTask("archive-maintenance", self._maintain),
             SupervisedTask("archive-cooling", Cooling(settings, bus, metrics, self._archived).run),
+            SupervisedTask("archive-ids", self.ids.run),
         ]
 
     @property
@@ -105,6 +109,7 @@ class ArchiveService:
     def problems(self) -> list[str]:
         found = self._bus.problems()
         found += [task.problem for task in (*self._writing, *self._beside) if task.problem]
+        found += [self.ids.problem] if self.ids.problem else []
         found += dict.fromkeys(writer.problem for writer in self._writers if writer.problem)
         return [f"{self.name}: {why}" for why in found]
 
@@ -149,11 +154,13 @@ class ArchiveService:
             await asyncio.sleep(MONITOR_SECONDS)
 
     async def _archived(self, streams: Mapping[str, Position]) -> Mapping[str, int]:
-        """How far each of these streams is in every table that it belongs to."""
+        """How far each of these streams is in every table that it belongs to, and its ids in the index."""
         events = await asyncio.to_thread(lambda: self._open_events().snapshot())
         outcomes = await asyncio.to_thread(lambda: self._open_outcomes().snapshot())
         found = {stream: events.position(at.created, stream) for stream, at in streams.items()}
         found[OUTCOMES] = min(found[OUTCOMES], outcomes.position(streams[OUTCOMES].created))
+        for stream in INDEXED:
+            found[stream] = min(found[stream], self.ids.settled(stream, streams[stream].created))
         return found
 
     def _open_outcomes(self) -> Archive:

@@ -42,7 +42,7 @@ from groundwatch.events import ResponseRecorded, tenant_of
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.streams import position_of, read_stream
-from groundwatch.runtime.stores import tombstones
+from groundwatch.runtime.stores import repeats, tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
@@ -270,6 +270,7 @@ class Eraser:
             self._counts["archive rows"] += await drop_from_archive(
                 self._js, self._stores, self._keys, tenant=self._tenant, last=last
             )
+            self._counts["ids"] += await repeats.forget(self._js, self._keys)
 
     async def _exports(self) -> None:
         try:

@@ -14,6 +14,7 @@ from groundwatch.gateway.comparing import last_event
 from groundwatch.gateway.intake.admission import Admission
 from groundwatch.gateway.intake.elsewhere import Elsewhere
 from groundwatch.gateway.intake.intake import Intake
+from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LoggedCalls
 from groundwatch.gateway.intake.results import Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Submission
@@ -57,8 +58,9 @@ class GatewayCore:
         self.tokens = Tokens(self.settings.tokens_file)
         self.store = ImageStore(bus.js)
         self.erased = Erased(bus.js, on_image=self.store.forget)
+        self.known = KnownIds(bus, metrics)
         self.budgets = Budgets(bus, metrics)
-        self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased)
+        self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased, self.known)
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
         self.admission = Admission(self.settings.admission, bus, metrics)
         self._elsewhere = Elsewhere(self.intake.fetcher, self.intake.attachments, self.settings.intake)

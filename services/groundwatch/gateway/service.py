@@ -75,6 +75,7 @@ class GatewayService:
         core.telling.append(self._troubles)
         self._receiver = receiver = Receiver(core)
         await core.erased.start()
+        await core.known.start()
         if settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
             from groundwatch.gateway.grpc.server import GrpcServer
@@ -123,7 +124,11 @@ class GatewayService:
             await core.intake.attachments.close()
         if self._replays is not None:
             await self._replays.close()
-        parts = (core.backlog, core.gauges, core.live, core.budgets, core.erased) if core is not None else ()
+        parts = (
+            (core.backlog, core.gauges, core.live, core.budgets, core.erased, core.known)
+            if core is not None
+            else ()
+        )
         joining = self._receiver.joining if self._receiver is not None else None
         monitor = core.nats_monitor if core is not None else None
         for part in (self._run_gauges, self._halves, joining, monitor, *parts):
@@ -150,7 +155,11 @@ class GatewayService:
         core = self.core
         if core is not None and not self._draining and (refusal := core.backlog.refusal()):
             found.append(refusal.message)
-        parts = (core.erased, core.backlog, core.live, core.budgets, core.gauges) if core is not None else ()
+        parts = (
+            (core.erased, core.known, core.backlog, core.live, core.budgets, core.gauges)
+            if core is not None
+            else ()
+        )
         joining = self._receiver.joining if self._receiver is not None else None
         for part in (*parts, self._run_gauges, self._grpc, self._subject, self._halves, joining):
             if part is not None and part.problem:

@@ -8,8 +8,10 @@ import re
 
 import msgspec
 
+from groundwatch.archive.place import SWITCHED_OFF
 from groundwatch.errors import UsageError
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.stores.repeats import ENTRY_BYTES
 from groundwatch.topology import BUCKETS, DAY, RESPONSES, STREAMS, stream
 
 GB = 1e9
@@ -50,7 +52,7 @@ ARCHIVE_BYTES = 512e6
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Responses a second on the mean of a day, for how many days streams keep them, and on what.
 
-    `image_bytes` are those of a response that no other one has.
+    `image_bytes` are those of a response that no other one has; for `repeat_days` ids are known.
     """
 
     rate: float
@@ -59,6 +61,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     copies: int = 1
     image_bytes: float = 0.0
     cache_bytes: float = 0.0
+    repeat_days: float = 0.0
+
+    @property
+    def id_bytes(self) -> float:
+        """Of the index of ids, where there is an archive."""
+        return self.rate * DAY * self.repeat_days * ENTRY_BYTES
 
     @property
     def responses(self) -> float:
@@ -79,6 +87,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     nats_disk: int
     disk_of_all: int
     gateway_memory: int
+    gateway_disk: int
     auditor_memory: int
     archive_memory: int
 
@@ -91,7 +100,7 @@ def _server(load: Load) -> tuple[float, float, float]:
     return (
         always + load.responses * RESIDENT_BYTES,
         always + load.responses * PEAK_BYTES,
-        bounded + load.cache_bytes + load.responses * (STREAM_BYTES + load.image_bytes),
+        bounded + load.cache_bytes + load.id_bytes + load.responses * (STREAM_BYTES + load.image_bytes),
     )
 
 
@@ -106,6 +115,7 @@ def needs(load: Load) -> Needs:
         nats_disk=math.ceil(disk / USABLE),
         disk_of_all=math.ceil(disk / USABLE * load.copies),
         gateway_memory=math.ceil(GATEWAY_BYTES),
+        gateway_disk=math.ceil(load.id_bytes),
         auditor_memory=math.ceil(AUDITOR_BASE + load.responses * AUDITOR_BYTES),
         archive_memory=math.ceil(ARCHIVE_BYTES),
     )
@@ -154,6 +164,7 @@ def load_of(
         copies=settings.nats.replicas,
         image_bytes=image_bytes,
         cache_bytes=settings.cache.max_bytes,
+        repeat_days=settings.archive.repeat_days if settings.archive.url not in ("", SWITCHED_OFF) else 0,
     )
 
 
@@ -166,10 +177,14 @@ def described(load: Load) -> list[str]:
         f"{load.rate:g} responses a second for {load.days:g} days: {found.responses:,} in the streams",
         f"each of {load.servers} NATS servers: {memory} of memory ({used}), {disk} of disk",
         f"disk of all copies together: {shown(found.disk_of_all)}",
-        f"each gateway: {shown(found.gateway_memory)} of memory",
+        f"each gateway: {shown(found.gateway_memory)} of memory{_index(found.gateway_disk)}",
         f"auditor: {shown(found.auditor_memory)} of memory",
         f"archive service: {shown(found.archive_memory)} of memory",
     ]
+
+
+def _index(size: int) -> str:
+    return f", {shown(size)} of disk and page cache for the index of ids" if size else ""
 
 
 _UNITS = {"": 1.0} | {

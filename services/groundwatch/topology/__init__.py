@@ -69,6 +69,7 @@ LOSSES_BUCKET = "gw-losses"
 REPORT_BUCKET = "gw-report"
 LEDGER_BUCKET = "gw-ledger"
 ADMISSION_BUCKET = "gw-admission"
+REPEATS_BUCKET = "gw-repeats"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")

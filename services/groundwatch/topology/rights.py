@@ -31,6 +31,7 @@ from groundwatch.topology import (
     OUTFLOW,
     PREFIX,
     PROVISIONER,
+    REPEATS_BUCKET,
     REPLAY,
     RESPONSES,
     RETRY,
@@ -65,15 +66,22 @@ def _reading(stream: str) -> Iterator[str]:
 
 
 OTHERWISE: dict[str, tuple[str, ...]] = {
-    # How many dead letters there are: `gateway.gauges`; and halves that were joined leave their bucket.
-    GATEWAY: (f"{API}.STREAM.INFO.{DEAD}", f"{API}.STREAM.MSG.DELETE.KV_{HALVES_BUCKET}"),
+    # How many dead letters there are: `gateway.gauges`; halves that were joined leave their bucket; and the
+    # index of ids is followed.
+    GATEWAY: (
+        f"{API}.STREAM.INFO.{DEAD}",
+        f"{API}.STREAM.MSG.DELETE.KV_{HALVES_BUCKET}",
+        *_reading(f"OBJ_{REPEATS_BUCKET}"),
+    ),
     # Its receivers are named in settings, so their consumers are not declared.
     OUTFLOW: tuple(f"{ACK}.{name}.*.>" for name in (OUTCOMES, ALARMS)),
     # A dead letter that was sent again leaves the dead letters.
     COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
     # A run that is deleted leaves every stream.
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
-    ARCHIVE: (  # what is archived, old and no longer in work leaves its stream
+    # What is archived, old and no longer in work leaves its stream; and parts of that index are merged.
+    ARCHIVE: (
+        *_reading(f"OBJ_{REPEATS_BUCKET}"),
         *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.PURGE")),
         *(f"{API}.{call}.{name}" for name in (INTAKE, RETRY) for call in ("CONSUMER.LIST", "STREAM.MSG.GET")),
     ),

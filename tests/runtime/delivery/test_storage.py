@@ -15,6 +15,7 @@ from groundwatch.errors import NotStored, TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.intake.intake import Intake
+from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.runtime.delivery import publisher
@@ -122,8 +123,10 @@ async def test_a_stream_at_its_limit_refuses_at_once(own_server: NatsServer) -> 
         await bus.create(Outgoing(subject=SUBJECT, payload=b"x"))
     assert any("is at its limit (maximum bytes exceeded)" in why for why in bus.problems())
     erased, metrics = Erased(bus.js), Metrics()
+    known = KnownIds(bus, metrics)
     await erased.start()
-    intake = Intake(GatewaySettings(), bus, metrics, ImageStore(bus.js), Budgets(bus, metrics), erased)
+    await known.start()
+    intake = Intake(GatewaySettings(), bus, metrics, ImageStore(bus.js), Budgets(bus, metrics), erased, known)
     began = time.monotonic()
     response = ResponseRecorded(id="a", tenant="t", model="m", answer="A cat.")
     ended = await intake.record(Submission(response=response), timeout=30.0)
@@ -135,4 +138,5 @@ async def test_a_stream_at_its_limit_refuses_at_once(own_server: NatsServer) -> 
     assert await bus.create(Outgoing(subject=SUBJECT, payload=b"x")) is Stored.NEW
     assert bus.problems() == []
     await erased.stop()
+    await known.stop()
     await bus.close()

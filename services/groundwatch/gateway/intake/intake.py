@@ -1,8 +1,9 @@
 """Recording responses, over HTTP and gRPC alike.
 
 A response is recorded once its event is in the stream, under a subject that its tenant and id make and
-that holds one event for ever. So the answer to "is this a repeat?" is the server's own, and stays right
-with many gateways and after any restart.
+that holds one event for as long as the stream keeps it. So the answer to "is this a repeat?" is the server's
+own, and stays right with many gateways and after any restart; of what has left the stream the index of ids
+knows.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from groundwatch.errors import InputError, NotStored, TransientError, Unacknowle
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
 from groundwatch.gateway.fetching.fetcher import Fetcher
+from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.protocols import registry
@@ -62,12 +64,14 @@ class Intake:
         store: ImageStore,
         budgets: Budgets,
         erased: Erased,
+        known: KnownIds,
     ) -> None:
         self._settings = settings
         self._bus = bus
         self._metrics = metrics
         self._budgets = budgets
         self._erased = erased
+        self._known = known
         self.fetcher = Fetcher(settings.fetch, metrics)
         self.attachments = Attachments(store, settings.intake, metrics, erased, self.fetcher)
         for reason in get_args(Reason):
@@ -80,8 +84,8 @@ class Intake:
         if isinstance(stored, Refused):
             return self.refuse(stored)
         ready = await self.prepare(stored, submission.declined)
-        if isinstance(ready, Refused):
-            return self.refuse(ready)
+        if not isinstance(ready, Ready):
+            return ready
         left = max(0.0, deadline - time.monotonic())
         return await self.finish(ready, await self.send(ready), timeout=left)
 
@@ -105,11 +109,15 @@ class Intake:
             headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: said_digest},
         )
         ready = Ready(response=response, digest=said_digest, stream=ASKED, outgoing=outgoing)
+        if repeat := self._repeat(ASKED, response, said_digest):
+            return repeat
         try:
             async with bounded():
-                taken = await self._bus.holds(RESPONSES, subject_of("recorded", LIVE, key))
+                taken = self._known.is_same(RESPONSES, key, "") is not None or await self._bus.holds(
+                    RESPONSES, subject_of("recorded", LIVE, key)
+                )
                 if taken and not await self._bus.holds(ASKED, outgoing.subject):
-                    return self.refuse(_conflict(ready))
+                    return self.refuse(_conflict(response))
         except TransientError as error:
             return self.refuse(_unavailable(response.id, error))
         outgoing, span = self._bus.begin_trace(outgoing, "gateway ask")
@@ -118,15 +126,15 @@ class Intake:
 
     @property
     def blind(self) -> bool:
-        """Whether nothing is taken for now, since it is not known what was erased."""
-        return bool(self._erased.problem)
+        """Whether nothing is taken for now, since it is not known what was erased, or recorded long ago."""
+        return bool(self._erased.problem or self._known.problem)
 
     def _gone(self, response: ResponseRecorded) -> Refused | None:
         """Why a response is not taken although it is right: it, its tenant or an image of it was erased.
 
-        While nobody knows what was erased, nothing is taken.
+        While nobody knows what was erased, or recorded long ago, nothing is taken.
         """
-        if problem := self._erased.problem:
+        if problem := self._erased.problem or self._known.problem:
             return Refused(id=response.id, reason="unavailable", message=f"not recorded: {problem}")
         if why := self._erased.why(response):
             return Refused(id=response.id, reason="erased", field="id", message=why)
@@ -148,14 +156,27 @@ class Intake:
     def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
         return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
 
-    async def prepare(self, response: ResponseRecorded, declined: str = "") -> Ready | Refused:
+    def _repeat(self, stream: str, response: ResponseRecorded, digest: str) -> Recorded | Refused | None:
+        """How it ends where its id has left the stream; None where it is to be sent."""
+        match self._known.is_same(stream, response.key, digest):
+            case True:
+                return Recorded(id=response.id, status="duplicate")
+            case False:
+                return self.refuse(_conflict(response))
+        return None
+
+    async def prepare(self, response: ResponseRecorded, declined: str = "") -> Ready | Recorded | Refused:
         """Decide everything about a response whose images are stored; waits for nothing but new leases.
 
         `declined` is why no protocol is to judge it, which uses nothing of a budget. What is prepared must be
-        sent and finished: it may have used something of one.
+        sent and finished: it may have used something of one. What ends here has been counted.
         """
         if refused := self._unknown(response):
-            return refused
+            return self.refuse(refused)
+        said = msgspec.structs.replace(response, recorded_at=0.0)
+        said_digest = digest_of(_unspanned(said))
+        if repeat := self._repeat(RESPONSES, said, said_digest):
+            return repeat
         protocols = self._protocols(response)
         try:
             dry = () if declined else self._budgets.dry(response.tenant, response.model, protocols)
@@ -163,9 +184,7 @@ class Intake:
                 async with bounded():
                     await self._budgets.lease(dry)
         except TransientError as error:
-            return _unavailable(response.id, error)
-        said = msgspec.structs.replace(response, recorded_at=0.0)
-        said_digest = digest_of(_unspanned(said))
+            return self.refuse(_unavailable(response.id, error))
         now = self._budgets.clock()
         if declined:
             decided = Decided(declined=dict.fromkeys(protocols, declined))
@@ -284,7 +303,7 @@ class Intake:
             return Recorded(id=name, status="recorded")
         if (existing.headers or {}).get(HEADER_DIGEST) == ready.digest:
             return Recorded(id=name, status="duplicate")
-        return _conflict(ready)
+        return _conflict(ready.response)
 
 
 def _unspanned(said: ResponseRecorded) -> ResponseRecorded:
@@ -295,13 +314,12 @@ def _unspanned(said: ResponseRecorded) -> ResponseRecorded:
     return msgspec.structs.replace(said, tags=tags)
 
 
-def _conflict(ready: Ready) -> Refused:
-    name = ready.response.id
+def _conflict(response: ResponseRecorded) -> Refused:
     return Refused(
-        id=name,
+        id=response.id,
         reason="conflict",
         field="id",
-        message=f"another response of tenant '{ready.response.tenant}' has the id '{name}'",
+        message=f"another response of tenant '{response.tenant}' has the id '{response.id}'",
     )
 
 

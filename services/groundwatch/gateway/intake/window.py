@@ -98,8 +98,8 @@ class Window:
         if images:
             response = msgspec.structs.replace(response, images=tuple(map(str, images)))
         ready = await self._intake.prepare(response, submission.declined)
-        if isinstance(ready, Refused):
-            return None, self._intake.refuse(ready)
+        if not isinstance(ready, Ready):
+            return None, ready
         return ready, await self._intake.send(ready)
 
     def _added(self) -> None:

@@ -321,7 +321,7 @@ class ArchiveSettings(Section):
     delta-rs for the store.
     What comes is written after `flush_seconds`, or sooner when there are `flush_rows` of one stream. So many
     files as `merge_files` of a size become one, up to about `file_bytes`. What is archived leaves its stream
-    after `hot_days`, when nothing that is as old is in work any more.
+    after `hot_days`, when nothing that is as old is in work any more; its ids are known for `repeat_days`.
     """
 
     url: str = ""
@@ -331,6 +331,7 @@ class ArchiveSettings(Section):
     hot_days: Positive = 30.0
     merge_files: Annotated[int, Field(ge=2)] = 8
     file_bytes: Annotated[int, Field(ge=64 * 1024)] = 128 * 1024 * 1024
+    repeat_days: AtLeastOne = 30
 
 
 class CacheSettings(Section):

@@ -276,6 +276,7 @@ class Metrics:
     archive_lag: Gauge
     archive_hot_sequence: Gauge
     archive_hot_seconds: Gauge
+    indexed_ids: Gauge
     receiver_events: Counter
     receiver_seconds: Histogram
     receiver_away_seconds: Gauge

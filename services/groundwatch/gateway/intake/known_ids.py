@@ -1,0 +1,100 @@
+"""The index of ids as a gateway has it: what was recorded and has left the streams since."""
+
+import asyncio
+import time
+
+from groundwatch.errors import GroundwatchError
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS, position_of
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
+from groundwatch.runtime.stores import repeats
+from groundwatch.runtime.stores.repeats import INDEXED, Part, PartName
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import REPEATS_BUCKET
+
+START_SECONDS = 5.0
+"""How long a gateway's start waits until the index is read; then it refuses until it is."""
+
+LOOK_SECONDS = 5.0
+
+
+class KnownIds:
+    """All parts of the index, mapped into memory, followed as they come: asking costs no message.
+
+    What has left the streams is known here, or there is a `problem`: while it says anything, nobody may
+    record what might be a repeat.
+    """
+
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+        self._bus = bus
+        self._metrics = metrics
+        self._parts: dict[PartName, Part] = {}
+        self._of: dict[str, list[Part]] = {stream: [] for stream in INDEXED}
+        self._looked = 0.0
+        self._fault = ""
+        self._tried = asyncio.Event()
+        self._task = SupervisedTask("known-ids", self._follow)
+
+    async def start(self) -> None:
+        """Read what there is, then follow. Waits for it only while the server answers."""
+        self._task.start()
+        await until_set(self._tried, START_SECONDS)
+
+    async def stop(self) -> None:
+        await self._task.stop()
+
+    @property
+    def problem(self) -> str:
+        """Why it is not known what was recorded long ago; empty while it is."""
+        if self._looked and time.monotonic() - self._looked <= repeats.CURRENT_SECONDS:
+            return ""
+        since = f" since {repeats.CURRENT_SECONDS:g} s or more" if self._looked else ""
+        why = self._task.problem or self._fault or "it is being read"
+        return f"the index of ids (bucket {REPEATS_BUCKET}) is not known{since}: {why}"
+
+    def is_same(self, stream: str, key: str, digest: str) -> bool | None:
+        """Whether what was recorded under this key is what has this digest; None where nothing was."""
+        high, rest = repeats.entry_of(key, digest)
+        found = [one for part in self._of[stream] for one in part.digests(high, rest)]
+        return rest & repeats.DIGEST_BITS in found if found else None
+
+    async def _follow(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                if await self._look():
+                    self._looked, self._fault = began, ""
+                    self._tried.set()
+            except (*FAULTS, GroundwatchError) as error:
+                if not self._fault:
+                    logger.warning("gateway.ids_not_known", error=str(error) or repr(error))
+                self._fault = str(error) or repr(error)
+                self._tried.set()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> bool:
+        """Have what the bucket has now; whether it had no change while it was read."""
+        js = self._bus.js
+        created = {stream: (await position_of(js, stream)).created for stream in INDEXED}
+        try:
+            names = await repeats.parts(js)
+        except repeats.NoBucketError:
+            if self._parts:
+                raise
+            # Nothing was ever indexed, so nothing has left.
+            return True
+        # Of a stream that was made anew, nothing is a repeat.
+        names = [name for name in names if name.created == created.get(name.stream)]
+        for name in names:
+            if name not in self._parts:
+                try:
+                    self._parts[name] = await repeats.load(js, name)
+                except LookupError:
+                    # It was merged: what took its place is there by now.
+                    return False
+        self._parts = {name: self._parts[name] for name in names}
+        for stream in INDEXED:
+            self._of[stream] = [part for name, part in self._parts.items() if name.stream == stream]
+            self._metrics.indexed_ids.labels(stream).set(sum(map(len, self._of[stream])))
+        return True
