@@ -17,6 +17,7 @@ from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import DEAD_LETTER, OutcomeKind
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.core import look_up
+from groundwatch.ledger.ledger import audit
 from groundwatch.replay.exports import export
 from groundwatch.replay.files import ExportReader
 from groundwatch.replay.planning import Plan
@@ -88,6 +89,9 @@ async def test_replays_over_the_border_give_the_same_scores(replays: Replays, ar
         run = await replays.done(f"both-{stage}", rules, stage=stage, source=SOURCES[stage])
         assert run.counts.scored == 120
         assert await judgements(bus, f"both-{stage}") == before[stage]
+        for name in (f"hot-{stage}", f"both-{stage}"):
+            ledger = await audit(bus.js, name, cold=bus.cold)
+            assert (ledger.scored, ledger.balanced) == (120, True)
         (section,) = (await compare(bus, f"hot-{stage}", f"both-{stage}")).sections
         assert section.paired == 120 and section.changed.value == 0
         found = await changed(bus.history, f"hot-{stage}", f"both-{stage}")

@@ -23,6 +23,7 @@ import msgspec
 from groundwatch.archive.place import SWITCHED_OFF, require
 from groundwatch.archive.subjects import Subjects
 from groundwatch.errors import TransientError
+from groundwatch.runtime.delivery.history import LostFile
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import ArchiveSettings
 
@@ -62,14 +63,29 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     until: dict[tuple[str, int], int]
 
 
+class FileGone(FileNotFoundError):
+    """A file of the table cannot be read for what it is."""
+
+    def __init__(self, file: File, message: str) -> None:
+        super().__init__(message)
+        self.file = file
+
+    @property
+    def lost(self) -> LostFile:
+        file = self.file
+        return LostFile(path=file.path, stream=file.stream, day=file.day, first=file.first, last=file.last)
+
+
 class ColdEvents:
     """`groundwatch.runtime.delivery.history.Cold` over the table of events.
 
     Nothing is opened, or imported, before an event is wanted that a stream holds no more.
     """
 
-    def __init__(self, settings: ArchiveSettings) -> None:
+    def __init__(self, settings: ArchiveSettings, on_lost: Callable[[LostFile], None] | None = None) -> None:
         self._settings = settings
+        self._on_lost = on_lost
+        self._lost: set[str] = set()
         self._opened: Events | None = None
         self._state: State | None = None
         self._lock = threading.Lock()
@@ -119,6 +135,9 @@ class ColdEvents:
 
         return await self._tried(count)
 
+    def without_lost(self, on_lost: Callable[[LostFile], None]) -> ColdEvents:
+        return ColdEvents(self._settings, on_lost)
+
     async def _tried(self, work: Callable[[], T]) -> T:
         gone = 0
         while True:
@@ -131,6 +150,10 @@ class ColdEvents:
         """Files were merged, or rewritten by an erasure, and their rows are in others by now."""
         self._state = None
         if gone == ATTEMPTS:
+            if self._on_lost is not None and isinstance(error, FileGone):
+                self._lost.add(error.file.path)
+                self._on_lost(error.lost)
+                return 0
             raise TransientError(f"the archive at {self._table.url} loses its files: {error}") from error
         return gone + 1
 
@@ -194,10 +217,18 @@ class ColdEvents:
 
     @contextmanager
     def _parquet(self, file: File) -> Iterator[pq.ParquetFile]:
+        """Raises `FileGone` also for a file that is there and is none, or not all of it."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with self._table.store.files.open_input_file(file.path) as opened, pq.ParquetFile(opened) as parquet:
-            yield parquet
+        try:
+            with (
+                self._table.store.files.open_input_file(file.path) as opened,
+                pq.ParquetFile(opened) as parquet,
+            ):
+                yield parquet
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise FileGone(file, f"{file.path}: {error}") from error
 
     def _files(self, stream: str, created: int, first: int, last: int) -> list[File]:
         """Those that may have something of these, by their first sequences."""
@@ -214,7 +245,8 @@ class ColdEvents:
         found = [
             file
             for file in state.files
-            if file.stream == stream
+            if file.path not in self._lost
+            and file.stream == stream
             and file.oldest <= created <= file.newest
             and file.first <= last
             and first <= file.last
@@ -314,30 +346,13 @@ def _events(
     headers_only: bool = False,
 ) -> Iterator[Read]:
     """What a row group has of these, in the order of sequences."""
+    from groundwatch.archive.messages import to_reads
+
     if len(places := _places(parquet, group, created, wanted, first, last)):
         columns = ["sequence", "time", "subject", "headers"] + ([] if headers_only else ["data"])
         rows = parquet.read_row_group(group.number, columns, use_threads=False).take(places)
         for start in range(0, len(rows), MOST):
-            yield from _reads(rows.slice(start, MOST))
-
-
-def _reads(rows: pa.Table) -> list[Read]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    micros = pc.cast(rows["time"], pa.int64()).to_pylist()
-    bodies = rows["data"].to_pylist() if "data" in rows.column_names else [b""] * len(rows)
-    return [
-        Read(subject=subject, data=data or b"", headers=dict(headers or ()), sequence=sequence, time=at / 1e6)
-        for sequence, at, subject, headers, data in zip(
-            rows["sequence"].to_pylist(),
-            micros,
-            rows["subject"].to_pylist(),
-            rows["headers"].to_pylist(),
-            bodies,
-            strict=True,
-        )
-    ]
+            yield from to_reads(rows.slice(start, MOST))
 
 
 def _close(pieces: Iterator[list[Read]]) -> None:

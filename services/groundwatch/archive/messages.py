@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from groundwatch.archive.tables import TableSpec
 from groundwatch.events import tenant_of
@@ -96,3 +97,20 @@ def to_table(messages: Sequence[Message]) -> pa.Table:
         "day": [message.day for message in messages],
     }
     return pa.Table.from_arrays([pa.array(values[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+
+
+def to_reads(rows: pa.Table) -> list[Read]:
+    """The messages of these rows, in their order; without their bytes where there is no such column."""
+    micros = pc.cast(rows["time"], pa.int64()).to_pylist()
+    bodies = rows["data"].to_pylist() if "data" in rows.column_names else [b""] * len(rows)
+    return [
+        Read(subject=subject, data=data or b"", headers=dict(headers or ()), sequence=sequence, time=at / 1e6)
+        for sequence, at, subject, headers, data in zip(
+            rows["sequence"].to_pylist(),
+            micros,
+            rows["subject"].to_pylist(),
+            rows["headers"].to_pylist(),
+            bodies,
+            strict=True,
+        )
+    ]

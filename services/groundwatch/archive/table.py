@@ -72,6 +72,16 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     until: dict[int, int] = {}
 
 
+def concerned(erasure: Erasure) -> pc.Expression:
+    """Which rows of a table go."""
+    rows = ds.field("key").isin(pa.array(erasure.keys, pa.string()))
+    if erasure.tenant:
+        rows |= ds.field("tenant") == erasure.tenant
+    if erasure.run:
+        rows |= ds.field("run") == erasure.run
+    return rows
+
+
 class ArchiveTable(Generic[R]):
     """One table, for one thread at a time of any number of processes."""
 
@@ -199,12 +209,7 @@ class ArchiveTable(Generic[R]):
             removed = 0
             if change.base.table is None:
                 return False
-            concerned = ds.field("key").isin(pa.array(erasure.keys, pa.string()))
-            if erasure.tenant:
-                concerned |= ds.field("tenant") == erasure.tenant
-            if erasure.run:
-                concerned |= ds.field("run") == erasure.run
-            removed = change.remove_rows(change.base.files(), concerned)
+            removed = change.remove_rows(change.base.files(), concerned(erasure))
             if digests and erasure.until:
                 change.metadata["erased"] = [
                     {"stream": created, "until": until, "digests": digests}

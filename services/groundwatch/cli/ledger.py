@@ -60,8 +60,8 @@ def audit(
 
     async def work(bus: Bus) -> LedgerProof | Ledger:
         if not full:
-            return await count_ledger(bus.js, run_name, settle=wait)
-        return await prove(bus.js, settle=wait, kept_since=_kept_since(settings))
+            return await count_ledger(bus.js, run_name, settle=wait, cold=bus.cold)
+        return await prove(bus.js, settle=wait, cold=bus.cold, kept_since=_kept_since(settings))
 
     try:
         found = on_bus(settings, work, "audit")
@@ -76,6 +76,13 @@ def audit(
         show_ledger(ledger, Console())
         if isinstance(found, LedgerProof):
             show_proof(found)
+    if isinstance(found, LedgerProof) and found.lost_files:
+        raise CheckFailed(
+            f"the archive has lost {len(found.lost_files)} of its files, or they are damaged, so "
+            f"{len(found.unproven)} days cannot be proven"
+            + (f", and {len(found.differences)} others differ" if found.differences else "")
+            + ": restore the files from the backup"
+        )
     if isinstance(found, LedgerProof) and found.differences:
         raise CheckFailed(
             f"{len(found.differences)} days are not as their lines say: messages or files of the archive "
@@ -145,6 +152,8 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         why = ", ".join(f"{reason} {number:,}" for reason, number in reasons.items())
         table.add_row(f"{sum(reasons.values()):,}", f"lost before intake, says the sender {sender}   ({why})")
     console.print(table)
+    if ledger.archive_unread:
+        console.print(f"not looked for in the archive: {ledger.archive_unread}")
     if ledger.begun_anew:
         console.print(f"read from the beginning: {ledger.begun_anew}")
     console.print(ledger.standing, style="" if ledger.balanced else "bold red")
@@ -160,6 +169,10 @@ def show_proof(proof: LedgerProof) -> None:
     say(f"{proof.proven:,} days are as their lines say")
     if proof.removed:
         say(f"{proof.removed:,} days cannot be compared: retention has removed something of them")
+    for day in proof.unproven:
+        say(f"cannot be proven: {day}: what is missing of it may have been in a lost file of the archive")
+    for file in proof.lost_files:
+        say(f"lost: {file.path} ({file.stream}, sequences {file.first:,} to {file.last:,} of {file.day})")
     for difference in proof.differences:
         say(f"differs: {difference.describe()}")
 

@@ -5,15 +5,17 @@ the deletion of a single message overwrites them at once (nats-server 2.15.1, se
 are deleted one by one, many at a time.
 """
 
+from __future__ import annotations
+
 import asyncio
 import getpass
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import nats.js.errors
@@ -47,6 +49,10 @@ from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
 from groundwatch.topology import ARCHIVED, CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
+
+if TYPE_CHECKING:
+    from groundwatch.archive.events import Events
+    from groundwatch.archive.table import Erasure as Order
 
 PAUSE = 0.2
 SAMPLE = 500
@@ -136,7 +142,6 @@ class Eraser:
         if known or first or self._subject.kind == "image":
             await tombstones.write(self._js, stone)
         waiting = await self._sweep(first)
-        await self._ledger.finish()
         images = await self._doomed()
         for sha256 in images:
             self._pieces |= slices(await image_bytes(self._js, sha256))
@@ -145,6 +150,7 @@ class Eraser:
         if cached := cached | self._cached():
             self._counts["cache"] += await forget_judgements(self._js, cached)
         await self._archive(last)
+        await self._ledger.finish()
         await self._exports()
         total = self._counts.total()
         named = {self._subject.image} if self._subject.kind == "image" else set[str]()
@@ -268,7 +274,7 @@ class Eraser:
     async def _archive(self, last: int) -> None:
         if self._subject.kind != "image":
             self._counts["archive rows"] += await drop_from_archive(
-                self._js, self._stores, self._keys, tenant=self._tenant, last=last
+                self._js, self._stores, self._ledger, self._keys, tenant=self._tenant, last=last
             )
             self._counts["ids"] += await repeats.forget(self._js, self._keys)
 
@@ -293,28 +299,53 @@ class Eraser:
 
 
 async def drop_from_archive(
-    js: JetStreamContext, stores: Stores, keys: Iterable[str], *, tenant: str = "", last: int = 0
+    js: JetStreamContext,
+    stores: Stores,
+    ledger: ErasureEntries,
+    keys: Iterable[str],
+    *,
+    tenant: str = "",
+    last: int = 0,
 ) -> int:
     """Remove all rows of these responses, or of a tenant, and have the archive leave out what it has yet to
-    write of them; how many rows that were."""
+    write of them; how many rows that were. The ledger is told of what only the archive has."""
     tables = [table for table in (stores.archive, stores.events) if table is not None]
     if not tables:
         return 0
     from groundwatch.archive.table import Erasure as Order
 
     until = {}
-    for stream in ARCHIVED:
-        at = await position_of(js, stream)
-        until[at.created] = max(last, at.last) if stream == OUTCOMES else at.last
+    at = {stream: await position_of(js, stream) for stream in ARCHIVED}
+    for stream, position in at.items():
+        until[position.created] = max(last, position.last) if stream == OUTCOMES else position.last
     orders = [Order(keys=tuple(sorted(keys)), until=until)]
     if tenant:
         # The tenant's name stays in no order: what is not archived yet is named by its keys.
         orders.append(Order(tenant=tenant))
+    if stores.events is not None:
+        for order in orders:
+            await _say_archived(stores.events, ledger, order, {name: one.created for name, one in at.items()})
     removed = 0
     for table in tables:
         for order in orders:
             removed += await asyncio.to_thread(table.erase, order)
     return removed
+
+
+async def _say_archived(
+    events: Events, ledger: ErasureEntries, order: Order, created: Mapping[str, int]
+) -> None:
+    """Tell the ledger what goes, responses first: their day is that of their outcomes too."""
+    for stream in (RESPONSES, OUTCOMES):
+        rows = events.concerned(order, stream, created[stream])
+        while several := await asyncio.to_thread(next, rows, None):
+            for read in several:
+                ledger.note(stream, read)
+            sequences = [read.sequence for read in several]
+            await ledger.say(
+                responses=sequences if stream == RESPONSES else (),
+                outcomes=sequences if stream == OUTCOMES else (),
+            )
 
 
 def _shown(counts: Counter[str]) -> dict[str, int]:

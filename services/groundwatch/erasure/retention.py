@@ -249,9 +249,9 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
                     outcomes=sequences if stream == topology.OUTCOMES else (),
                 )
                 found[stream] += await overwrite(js, stream, sequences)
-    await ledger.finish()
     if keys:
-        await drop_from_archive(js, stores, keys)
+        await drop_from_archive(js, stores, ledger, keys)
+    await ledger.finish()
     if tokens := {token for stone in fresh for token in stone.cache}:
         found["cache"] += await forget_judgements(js, tokens)
     return Counter({name: number for name, number in found.items() if number})

@@ -100,7 +100,11 @@ async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> 
     try:
         async with connect() as bus:
             ledger = await audit(
-                bus.js, run_name, settle=SETTLE_SECONDS, on_begin=metrics.ended.labels(run_name).set
+                bus.js,
+                run_name,
+                settle=SETTLE_SECONDS,
+                cold=bus.cold,
+                on_begin=metrics.ended.labels(run_name).set,
             )
     except PASSING as error:
         metrics.failed.labels(run_name).inc()

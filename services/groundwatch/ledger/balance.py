@@ -18,7 +18,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     as they say themselves, by sender and reason: no gateway has seen them, and they are in no balance.
     `waiting_at_intake` were published over NATS and wait for a gateway: they are in no balance either yet.
     `sealed_days` are balanced and over: their lines stay, and nothing of them is read again. `begun_anew`
-    says why everything was read from the beginning, where there was a state to go on from.
+    says why everything was read from the beginning, where there was a state to go on from. `archive_unread`
+    says why what has left the streams could not be looked at: what is lost or an orphan by then stays one.
     """
 
     run: str
@@ -44,6 +45,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     waiting_at_intake: int = 0
     sealed_days: int = 0
     begun_anew: str = ""
+    archive_unread: str = ""
 
     @property
     def unaccounted(self) -> int:

@@ -8,6 +8,7 @@ is *lost*.
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 import nats.js.errors
@@ -16,11 +17,11 @@ from nats.js import JetStreamContext
 from groundwatch.errors import UNDECODED
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.ledger.balance import Ledger
-from groundwatch.ledger.lines import day_of, pair_hash
-from groundwatch.ledger.reading import outcome_of, recorded_of
+from groundwatch.ledger.lines import day_of, key_hash, pair_hash
+from groundwatch.ledger.reading import AWAY, outcome_of, recorded_of
 from groundwatch.ledger.state import OUTCOME, RECORDED, Early, State
-from groundwatch.ledger.streams import Streams
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.streams import Read, last_message, position_of, read_stream
 from groundwatch.runtime.stores.losses import losses_by_sender
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
 from groundwatch.topology import (
@@ -35,6 +36,9 @@ from groundwatch.topology import (
     parse_subject,
     subject_of,
 )
+
+TOGETHER = 500
+"""Subjects that are looked for at once."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -70,13 +74,13 @@ async def _position(js: JetStreamContext, stream: str, consumer: str) -> Positio
     return Position(floor if pending else delivered, delivered, pending, waiting)
 
 
-async def oldest_time(history: Streams) -> float:
+async def oldest_time(history: History) -> float:
     """When the oldest response still kept was stored; 0 while none has been removed."""
     message = await history.next(RESPONSES, ">", 1)
     if message is not None:
         return message.time if message.sequence > 1 else 0.0
     # Without one, retention has removed every response there ever was.
-    return time.time() if (await history.extent(RESPONSES)).last else 0.0
+    return time.time() if (await position_of(history.js, RESPONSES)).last else 0.0
 
 
 class Counting:
@@ -86,7 +90,7 @@ class Counting:
     good on the way goes into the state.
     """
 
-    def __init__(self, history: Streams, state: State, positions: dict[str, Position], until: int) -> None:
+    def __init__(self, history: History, state: State, positions: dict[str, Position], until: int) -> None:
         self._history = history
         self._js = history.js
         self._state = state
@@ -96,6 +100,8 @@ class Counting:
         self._gone: dict[str, Tombstone] = {}
         self._found: Counter[tuple[str, str]] = Counter()
         self._unrecorded = 0
+        self._oldest: float | None = None
+        self._unread = ""
 
     async def balance(self) -> Ledger:
         state = self._state
@@ -138,6 +144,7 @@ class Counting:
                 self._positions[spec.name].waiting for spec in CONSUMERS if spec.service == GATEWAY
             ),
             sealed_days=state.sealed,
+            archive_unread=self._unread,
         )
 
     async def _waiting(self) -> tuple[Counter[str], int, int]:
@@ -155,17 +162,14 @@ class Counting:
                 held.setdefault(waiting.stage, {}).setdefault(waiting.at, []).append(pair)
             else:
                 let_go.append(pair)
-        lost = unsettled = 0
-        for pair in let_go:
-            lost += await self._missing(pair)
+        lost, unsettled = len(await self._missing(let_go)), 0
         for stage, events in held.items():
             position = self._positions[stage]
             if len(events) > position.pending:
                 # The consumer holds fewer than these: some it has let go of, out of turn. Which, nobody can
                 # tell.
-                looked_at = {
-                    at: [pair for pair in pairs if await self._missing(pair)] for at, pairs in events.items()
-                }
+                missing = await self._missing([pair for pairs in events.values() for pair in pairs])
+                looked_at = {at: [pair for pair in pairs if pair in missing] for at, pairs in events.items()}
                 events = {at: pairs for at, pairs in looked_at.items() if pairs}
             let_go_at_least = max(0, len(events) - position.pending)
             lost += let_go_at_least
@@ -173,60 +177,90 @@ class Counting:
             unsettled += position.unsettled(len(events))
         return in_flight, lost, unsettled
 
-    async def _missing(self, pair: bytes) -> bool:
-        """Look again, for an outcome that has moved past our reading, or whether it was erased since.
+    async def _missing(self, pairs: Sequence[bytes]) -> set[bytes]:
+        """Look again, for outcomes that have moved past our reading, or whether they were erased since; those
+        that are missing still.
 
         A retried dead letter's outcome takes the place of the old one, at the stream's end.
         """
-        sequence = self._state.waiting[pair].sequence
-        name = await find_pair(self._history, pair, sequence)
-        if name is None:
-            self._state.drop(pair, self._today)
-            return False
-        protocol, key = name
-        found = await self._history.last(OUTCOMES, subject_of("outcome", LIVE, protocol, key))
-        outcome = outcome_of(found) if found is not None else None
-        if outcome is None:
-            if tombstone_name("response", key) not in self._gone:
-                return True
-            # It is being erased: this response goes next.
-            self._unrecorded += 1
-            return False
-        if outcome.sequence > self._state.position(OUTCOME):
-            # The next reading counts it.
-            self._found[outcome.kind, outcome.reason] += 1
-        else:
-            # That of a response of the same id, which had left before this one was recorded.
-            self._state.settle(pair, outcome.kind, outcome.reason)
-        return False
+        missing: set[bytes] = set()
+        names: dict[bytes, tuple[str, str]] = {}
+        for pair in pairs:
+            try:
+                name = await find_pair(self._history, pair, self._state.waiting[pair].sequence)
+            except AWAY as error:
+                self._unread = str(error)
+                missing.add(pair)
+                continue
+            if name is None:
+                self._state.drop(pair, self._today)
+            else:
+                names[pair] = name
+        subjects = {pair: subject_of("outcome", LIVE, *name) for pair, name in names.items()}
+        newest = await self._last_of_each(OUTCOMES, list(subjects.values()))
+        for pair, (_, key) in names.items():
+            found = newest[subjects[pair]]
+            outcome = outcome_of(found) if found is not None else None
+            if outcome is None:
+                if tombstone_name("response", key) in self._gone:
+                    # It is being erased: this response goes next.
+                    self._unrecorded += 1
+                else:
+                    missing.add(pair)
+            elif outcome.sequence > self._state.position(OUTCOME):
+                # The next reading counts it.
+                self._found[outcome.kind, outcome.reason] += 1
+            else:
+                # That of a response of the same id, which had left before this one was recorded.
+                self._state.settle(pair, outcome.kind, outcome.reason)
+        return missing
+
+    async def _last_of_each(self, stream: str, subjects: Sequence[str]) -> dict[str, Read | None]:
+        """The last event on each of these subjects; of the streams alone where the archive is away."""
+        found: dict[str, Read | None] = {}
+        for start in range(0, len(subjects), TOGETHER):
+            several = subjects[start : start + TOGETHER]
+            try:
+                newest = await self._history.last_of_each(stream, several)
+            except AWAY as error:
+                self._unread = str(error)
+                newest = await History(self._js).last_of_each(stream, several)
+            found |= zip(several, newest, strict=True)
+        return found
 
     async def _early(self) -> int:
         """How many outcomes have no response; those whose response was removed are counted as expired."""
         state = self._state
-        if not state.early:
-            return 0
-        oldest = await oldest_time(self._history)
         orphans = 0
         for pair, early in list(state.early.items()):
-            message = await message_at(self._history, OUTCOMES, early.sequence)
-            if message is None:
-                # It was erased, or replaced by one that the next reading finds.
-                del state.early[pair]
-            elif await self._has_expired(message, early, oldest):
-                del state.early[pair]
-                state.dropped[pair] = (self._today, 0)
-                state.expired += 1
-            else:
-                orphans += not await self._recorded_since(message)
+            try:
+                message = await message_at(self._history, OUTCOMES, early.sequence)
+                if message is None:
+                    # It was erased, or replaced by one that the next reading finds.
+                    del state.early[pair]
+                elif await self._recorded_since(message):
+                    continue
+                elif await self._has_expired(message, early):
+                    del state.early[pair]
+                    state.dropped[pair] = (self._today, 0)
+                    state.expired += 1
+                else:
+                    orphans += 1
+            except AWAY as error:
+                self._unread = str(error)
+                orphans += 1
         return orphans
 
-    async def _has_expired(self, message: Read, early: Early, oldest: float) -> bool:
+    async def _has_expired(self, message: Read, early: Early) -> bool:
         """Whether an outcome has no response since that was erased, or removed by its stream's or its
         tenant's retention; a late outcome may be of a response older than the oldest still kept."""
-        if early.time < oldest:
-            return True
         address = parse_subject(message.subject)
         if address is not None and tombstone_name("response", address.key) in self._gone:
+            return True
+        if self._oldest is None:
+            self._oldest = await oldest_time(self._history)
+        oldest = self._oldest
+        if early.time < oldest:
             return True
         if not oldest and not self._gone:
             return False
@@ -239,51 +273,66 @@ class Counting:
         return tombstone_name("tenant", outcome.tenant) in self._gone or 0 < outcome.recorded_at <= until
 
     async def _recorded_since(self, message: Read) -> bool:
-        """Whether an outcome belongs to a response that was recorded after the reading began."""
+        """Whether an outcome belongs to a response that was recorded after the reading began: a stream has
+        that still."""
         address = parse_subject(message.subject)
         assert address is not None
-        found = await self._history.last(RESPONSES, subject_of("recorded", LIVE, address.key))
+        found = await last_message(self._js, RESPONSES, subject_of("recorded", LIVE, address.key))
         if found is None or found.sequence <= self._state.position(RECORDED):
             return False
         return address.protocol in recorded_of(found).protocols
 
     async def _questions(self) -> tuple[int, int]:
         """How many questions wait for an answer, and how many will never get one."""
-        waiting = lost = 0
-        buried: set[str] | None = None
-        for question, sequence in list(self._state.questions.items()):
-            if sequence > self._positions["captioning"].floor:
+        floor = self._positions["captioning"].floor
+        let_go = {question: at for question, at in self._state.questions.items() if at <= floor}
+        waiting, lost = len(self._state.questions) - len(let_go), 0
+        if not let_go:
+            return waiting, lost
+        # A letter that is sent again is in the second stream before it leaves the first.
+        origins = [
+            parse_subject(letter.headers.get(HEADER_ORIGIN, ""))
+            for stream in (DEAD, RETRY)
+            async for letter in read_stream(self._js, stream, headers_only=True)
+        ]
+        buried = {
+            key_hash(origin.key)
+            for origin in origins
+            if origin is not None and (origin.kind, origin.run) == ("asked", LIVE)
+        }
+        recorded: dict[bytes, str] = {}
+        for question, sequence in let_go.items():
+            if question in buried:
                 waiting += 1
                 continue
-            message = await message_at(self._history, ASKED, sequence)
+            try:
+                message = await message_at(self._history, ASKED, sequence)
+            except AWAY as error:
+                self._unread = str(error)
+                lost += 1
+                continue
             address = parse_subject(message.subject) if message is not None else None
-            if message is None or address is None:
+            if address is None:
                 # It was erased, or has left the stream by its age.
                 del self._state.questions[question]
-                continue
-            if buried is None:
-                # A letter that is sent again is in the second stream before it leaves the first.
-                buried = {
-                    letter.headers.get(HEADER_ORIGIN, "")
-                    for stream in (DEAD, RETRY)
-                    async for letter in read_stream(self._js, stream, headers_only=True)
-                }
-            if message.subject in buried:
-                waiting += 1
-            elif await self._history.last(RESPONSES, subject_of("recorded", LIVE, address.key)) is None:
+            else:
+                recorded[question] = subject_of("recorded", LIVE, address.key)
+        answers = await self._last_of_each(RESPONSES, list(recorded.values()))
+        for question, subject in recorded.items():
+            if answers[subject] is None:
                 lost += 1
             else:
                 del self._state.questions[question]
         return waiting, lost
 
 
-async def message_at(history: Streams, stream: str, sequence: int) -> Read | None:
+async def message_at(history: History, stream: str, sequence: int) -> Read | None:
     """The message with this sequence; None where it is gone."""
     found = await history.next(stream, ">", sequence)
     return found if found is not None and found.sequence == sequence else None
 
 
-async def find_pair(history: Streams, pair: bytes, sequence: int) -> tuple[str, str] | None:
+async def find_pair(history: History, pair: bytes, sequence: int) -> tuple[str, str] | None:
     """Protocol and key of a pair whose response has this sequence; None where that is gone."""
     message = await message_at(history, RESPONSES, sequence)
     if message is None:

@@ -59,10 +59,12 @@ class ErasureEntries:
             self._outcomes[message.sequence] = (outcome, day)
 
     async def say(self, responses: Iterable[int], outcomes: Iterable[int]) -> None:
-        """Say that the noted messages with these sequences are removed now."""
+        """Say that the noted messages with these sequences are removed now: from the streams, or from the
+        archive when it alone has them."""
         pairs: dict[tuple[str, str], ErasedPair] = {}
         for sequence in responses:
             recorded = self._responses.pop(sequence, None)
+            self._said.add((RESPONSES, sequence))
             for place, protocol in enumerate(dict.fromkeys(recorded.protocols) if recorded else ()):
                 assert recorded is not None
                 pairs[recorded.key, protocol] = ErasedPair(
@@ -75,6 +77,7 @@ class ErasureEntries:
             if sequence not in self._outcomes:
                 continue
             outcome, day = self._outcomes.pop(sequence)
+            self._said.add((OUTCOMES, sequence))
             name = (outcome.key, outcome.protocol)
             alone = ErasedPair(
                 pair=pair_hash(outcome.protocol, outcome.key), day=self._days.get(outcome.key, day)

@@ -21,8 +21,9 @@ from groundwatch.ledger.reading import STREAM_OF, Reading, last_sequences
 from groundwatch.ledger.runs import audit_run
 from groundwatch.ledger.state import OUTCOME, RECORDED, ErasedPairs, State
 from groundwatch.ledger.store import LedgerStore
-from groundwatch.ledger.streams import Streams
 from groundwatch.replay.runs import Runs
+from groundwatch.runtime.delivery.history import Cold, History
+from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.telemetry.logs import logger
 
 __all__ = ["Ledger", "audit"]
@@ -36,18 +37,20 @@ async def audit(
     run: str = LIVE,
     *,
     settle: float = 0.0,
+    cold: Cold | None = None,
     on_begin: Callable[[float], None] = lambda last: None,
 ) -> Ledger:
     """Count live traffic or a replay, by its name.
 
     What was recorded of live traffic by now is counted again until nothing of it is unsettled, for `settle`
-    seconds at most. `on_begin` is told when the last audit was
-    complete; before there was one, when the ledger was begun. Raises `UsageError` when the streams do not
+    seconds at most. `cold` has what has left the streams: an audit that goes on before that leaves them can
+    do without. `on_begin` is told when the last audit was complete; before there was one, when the ledger was
+    begun. Raises `UsageError` when the streams do not
     exist, or no such run; `TransientError` when NATS or the archive goes away.
     """
     if run != LIVE:
-        return await audit_run(js, await (await Runs.open(js)).get(run))
-    auditor = await Auditor.open(js)
+        return await audit_run(History(js, cold), await (await Runs.open(js)).get(run))
+    auditor = await Auditor.open(js, cold)
     on_begin(auditor.state.ended or auditor.state.began)
     ledger = await auditor.settle(settle)
     await auditor.close()
@@ -57,7 +60,7 @@ async def audit(
 class Auditor:
     """An audit of live traffic, from the state that the last one left."""
 
-    def __init__(self, history: Streams, state: State, store: LedgerStore | None, why: str) -> None:
+    def __init__(self, history: History, state: State, store: LedgerStore | None, why: str) -> None:
         self.state = state
         self._history = history
         self._store = store
@@ -65,13 +68,13 @@ class Auditor:
         self._erased: dict[str, ErasedPairs] = {}
 
     @classmethod
-    async def open(cls, js: JetStreamContext) -> "Auditor":
+    async def open(cls, js: JetStreamContext, cold: Cold | None = None) -> "Auditor":
         """With the state that was saved, or a new one. Raises `UsageError` when the streams do not exist."""
-        history = Streams(js)
+        history = History(js, cold)
         store = await LedgerStore.open(js)
         state = await store.load() if store is not None else None
         try:
-            streams = {stream: await history.extent(stream) for stream in STREAM_OF.values()}
+            streams = {stream: await position_of(js, stream) for stream in STREAM_OF.values()}
         except nats.js.errors.NotFoundError as error:
             raise UsageError(
                 "nothing is provisioned on this server: run groundwatch admin provision first"
@@ -93,7 +96,7 @@ class Auditor:
             began=time.time(),
             ended=state.ended if isinstance(state, State) else 0.0,
             since=await oldest_time(history),
-            streams={stream: extent.created for stream, extent in streams.items()},
+            streams={stream: at.created for stream, at in streams.items()},
         )
         auditor = cls(history, state, store, why)
         # So that an audit that is never complete, however often it begins, is known to be overdue.

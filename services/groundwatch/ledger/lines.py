@@ -5,7 +5,7 @@ taken out again, and a lost, doubled or changed pair changes it. The pairs of a 
 exactly when its two digests are equal.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from hashlib import blake2b
 
 import msgspec
@@ -33,6 +33,11 @@ def key_hash(key: str) -> bytes:
 def day_of(time: float) -> int:
     """The UTC day of a time, in days since the epoch."""
     return int(time // DAY)
+
+
+def number_of(day: date) -> int:
+    """A UTC day in days since the epoch."""
+    return day.toordinal() - date(1970, 1, 1).toordinal()
 
 
 def date_of(day: int) -> str:

@@ -1,19 +1,21 @@
 """The ledger's lines proven again: everything that is kept is read from the beginning and counted anew, and
 each day's counts and digests are compared with the line that was kept of it."""
 
+import contextlib
+
 import msgspec
 from nats.js import JetStreamContext
 
 from groundwatch.events import LIVE
 from groundwatch.ledger.balance import Ledger
-from groundwatch.ledger.counting import find_pair, oldest_time
+from groundwatch.ledger.counting import oldest_time
 from groundwatch.ledger.ledger import Auditor
-from groundwatch.ledger.lines import Line, date_of, day_of
+from groundwatch.ledger.lines import Line, date_of, day_of, number_of, pair_hash
 from groundwatch.ledger.reading import Reading, outcome_of
 from groundwatch.ledger.state import OUTCOME, RECORDED, State
-from groundwatch.ledger.streams import Streams
+from groundwatch.runtime.delivery.history import Cold, History, LostFile
 from groundwatch.runtime.stores.tombstones import tombstones
-from groundwatch.topology import OUTCOMES, subject_of
+from groundwatch.topology import OUTCOMES, RESPONSES, run_subjects
 
 COMPARED = ("recorded", "scored", "unscored", "declined")
 
@@ -35,49 +37,82 @@ class DayDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 class LedgerProof(msgspec.Struct, frozen=True, kw_only=True):
     """`proven` days are as their lines say, `differences` are not; of `removed` days retention has removed
-    something, so that they cannot be compared."""
+    something, so that they cannot be compared. Of `unproven` days something may have been in `lost_files`."""
 
     ledger: Ledger
     proven: int
     removed: int
     differences: tuple[DayDifference, ...]
+    unproven: tuple[str, ...] = ()
+    lost_files: tuple[LostFile, ...] = ()
 
 
-async def prove(js: JetStreamContext, *, settle: float = 0.0, kept_since: float = 0.0) -> LedgerProof:
+async def prove(
+    js: JetStreamContext, *, settle: float = 0.0, cold: Cold | None = None, kept_since: float = 0.0
+) -> LedgerProof:
     """Audit, then read everything again. What was recorded before `kept_since` (seconds since the epoch) may
-    have been removed by settings. Raises what `audit` raises."""
-    auditor = await Auditor.open(js)
+    have been removed by settings. Raises what `audit` raises; what lay in files that the archive has lost is
+    passed over."""
+    auditor = await Auditor.open(js, cold)
     ledger = await auditor.settle(settle)
     await auditor.close()
-    history, state = Streams(js), auditor.state
+    lost: list[LostFile] = []
+    history, state = History(js, cold.without_lost(lost.append) if cold is not None else None), auditor.state
     last = dict.fromkeys(state.positions, 0) | {kind: state.position(kind) for kind in (RECORDED, OUTCOME)}
     again = State(since=await oldest_time(history))
     await Reading(history, again, last, erasures=auditor.erasures, checkpoint=_nothing).run()
     await _add_replaced(history, state, again)
-    cuts = [kept_since, again.since]
-    cuts += [stone.at async for stone in tombstones(js) if stone.kind == "retention"]
-    until = day_of(max(cuts)) if max(cuts) else -1
+    stones = [stone.at async for stone in tombstones(js) if stone.kind == "retention"]
+    removed_until = _day(max([kept_since, *stones]))
+    oldest = _day(again.since)
+    responses = {number_of(file.day) for file in lost if file.stream == RESPONSES}
+    # An outcome was stored on the day of its recording or later.
+    outcomes = max((number_of(file.day) for file in lost if file.stream == OUTCOMES), default=-1)
     removed = proven = 0
-    differences = []
+    differences, unproven = [], []
     for day in sorted(state.lines.keys() | again.lines.keys()):
         kept, found = state.lines.get(day, Line()), again.lines.get(day, Line())
-        if day <= until:
+        same = _content(kept) == _content(found)
+        if day <= removed_until:
             removed += 1
-        elif _content(kept) == _content(found):
+        elif same:
             proven += 1
+        elif day in responses or day <= outcomes:
+            unproven.append(date_of(day))
+        elif day <= oldest:
+            removed += 1
         else:
             differences.append(DayDifference(day=date_of(day), kept=_counts(kept), found=_counts(found)))
-    return LedgerProof(ledger=ledger, proven=proven, removed=removed, differences=tuple(differences))
+    return LedgerProof(
+        ledger=ledger,
+        proven=proven,
+        removed=removed,
+        differences=tuple(differences),
+        unproven=tuple(unproven),
+        lost_files=tuple(lost),
+    )
 
 
-async def _add_replaced(history: Streams, state: State, again: State) -> None:
+def _day(time: float) -> int:
+    """The day of a time, -1 for none."""
+    return day_of(time) if time else -1
+
+
+async def _add_replaced(history: History, state: State, again: State) -> None:
     """Give pairs whose outcome was replaced after the audit had read it the one that it had read."""
-    for pair in again.waiting.keys() - state.waiting.keys():
-        name = await find_pair(history, pair, again.waiting[pair].sequence)
-        found = await history.last(OUTCOMES, subject_of("outcome", LIVE, *name)) if name is not None else None
-        outcome = outcome_of(found) if found is not None else None
-        if outcome is not None and outcome.replaced and outcome.sequence > state.position(OUTCOME):
-            again.settle(pair, "unscored", outcome.replaced)
+    reading = history.read(
+        OUTCOMES,
+        subjects=(run_subjects("outcome", LIVE),),
+        headers_only=True,
+        start_sequence=state.position(OUTCOME) + 1,
+    )
+    async with contextlib.aclosing(reading) as newer:
+        async for message in newer:
+            outcome = outcome_of(message)
+            if outcome is not None and outcome.replaced:
+                pair = pair_hash(outcome.protocol, outcome.key)
+                if pair not in state.waiting:
+                    again.settle(pair, "unscored", outcome.replaced)
 
 
 async def _nothing() -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 import msgspec
 from nats.js import JetStreamContext
 
-from groundwatch.errors import UNDECODED
+from groundwatch.errors import UNDECODED, MissingExtraError, TransientError
 from groundwatch.events import LIVE, REPLACEABLE, ResponseScored
 from groundwatch.ledger.lines import day_of, pair_hash
 from groundwatch.ledger.state import (
@@ -29,7 +29,7 @@ from groundwatch.ledger.state import (
     Recorded,
     State,
 )
-from groundwatch.ledger.streams import Streams
+from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.topology import (
     ASKED as ASKED_STREAM,
@@ -68,6 +68,9 @@ PORTION = 20_000
 
 CHECKPOINT = 500_000
 """Events after which a long reading saves its state."""
+
+AWAY = (TransientError, MissingExtraError)
+"""What is raised for something that has left the streams where the archive cannot be read."""
 
 Erasures = Callable[[], Awaitable[dict[str, ErasedPairs]]]
 
@@ -127,7 +130,7 @@ class Reading:
 
     def __init__(
         self,
-        history: Streams,
+        history: History,
         state: State,
         last: Mapping[str, int],
         *,
@@ -187,6 +190,7 @@ class Reading:
         reading = self._history.read(
             STREAM_OF[kind],
             subjects=(run_subjects(kind, LIVE),),
+            headers_only=True,
             start_sequence=start,
             last_sequence=self._last[kind],
         )
@@ -202,10 +206,14 @@ class Reading:
 
     async def _move(self, outcome: Outcome) -> None:
         """Find the day of a pair whose dead letter was retried, and move it."""
-        found = await self._history.last(RESPONSES, subject_of("recorded", LIVE, outcome.key))
+        try:
+            found = await self._history.last(RESPONSES, subject_of("recorded", LIVE, outcome.key))
+        except AWAY:
+            found = None
         day: int | None = None
         if found is None:
-            # Retention has removed it: its outcome knows about when it was recorded.
+            # Retention has removed it, or it lies where we cannot read: its outcome knows about when it was
+            # recorded.
             subject = subject_of("outcome", LIVE, outcome.protocol, outcome.key)
             last = await self._history.last(OUTCOMES, subject)
             with contextlib.suppress(*UNDECODED):

@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from nats.js import JetStreamContext
-
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import OutcomeKind
 from groundwatch.ledger.balance import Ledger
 from groundwatch.replay.runs import Run
 from groundwatch.replay.writing import Choosing
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.history import History
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, parse_subject, run_subjects
 
 Pair = tuple[str, str]
@@ -41,24 +39,24 @@ class _Outcomes:
         return Ledger(reasons=dict(self._reasons.most_common()), **by_kind, **others)
 
 
-async def audit_run(js: JetStreamContext, run: Run) -> Ledger:
+async def audit_run(history: History, run: Run) -> Ledger:
     """Count one replay by the state read before: each event it is about has an outcome in it, or is to come.
 
     What the replay says of itself is not believed: the source is read again, what the run is about is chosen
     anew, and each pair is looked for among the run's outcomes. Only which pages are done is taken from the
     run, and taken first: what a page had done by then has left its outcome where the later reading finds it.
-    Raises `UsageError` when the server goes away.
+    Raises `UsageError` when the server or the archive goes away.
     """
-    cut = int((await js.stream_info(run.stream)).state.first_seq)
+    cut = await history.first_sequence(run.stream)
     try:
-        waiting, responses = await _selected(js, run)
+        waiting, responses = await _selected(history, run)
     except TransientError as error:
-        raise UsageError(f"the server went away while counting ({error}): try again") from error
+        raise UsageError(f"could not count: {error}; try again") from error
     recorded = len(waiting)
     outcomes = _Outcomes()
     orphans = expired = 0
-    async for message in read_stream(
-        js, OUTCOMES, subjects=(run_subjects("outcome", run.name),), headers_only=True
+    async for message in history.read(
+        OUTCOMES, subjects=(run_subjects("outcome", run.name),), headers_only=True
     ):
         address = parse_subject(message.subject)
         if address is None:
@@ -90,14 +88,14 @@ async def audit_run(js: JetStreamContext, run: Run) -> Ledger:
     )
 
 
-async def _selected(js: JetStreamContext, run: Run) -> tuple[dict[Pair, int], int]:
+async def _selected(history: History, run: Run) -> tuple[dict[Pair, int], int]:
     """The pairs that the run is about, with their sequences in the source; and how many responses."""
     spec = run.spec
     choosing = Choosing(spec)
     waiting: dict[Pair, int] = {}
     keys: set[str] = set()
-    async for message in read_stream(
-        js, run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last
+    async for message in history.read(
+        run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last
     ):
         for item in choosing.choose([message]).items:
             waiting[item.key, item.protocol] = message.sequence

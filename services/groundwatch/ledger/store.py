@@ -64,7 +64,9 @@ class LedgerStore:
         for _ in range(_TRIES):
             try:
                 entry = await self._bucket.get(_STATE)
-            except nats.js.errors.KeyNotFoundError:
+            except nats.js.errors.KeyNotFoundError as error:
+                # Where somebody has removed it, what is saved next takes the place of that.
+                self._revision = (error.entry.revision or 0) if error.entry is not None else 0
                 return None
             self._revision = entry.revision or 0
             try:

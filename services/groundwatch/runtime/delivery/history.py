@@ -13,9 +13,11 @@ import contextlib
 import time
 from asyncio import gather
 from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import date
 from functools import partial
 from typing import Protocol
 
+import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
@@ -34,6 +36,17 @@ from groundwatch.runtime.delivery.streams import (
     until_there,
 )
 from groundwatch.topology import HEADER_REASON, OUTCOMES
+
+
+class LostFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that the archive should have and has not, or that is damaged: it held events of this stream that
+    were stored on this day, of the sequences `first` to `last`, of which other files may have others."""
+
+    path: str
+    stream: str
+    day: date
+    first: int
+    last: int
 
 
 class Cold(Protocol):
@@ -67,6 +80,10 @@ class Cold(Protocol):
         self, stream: str, created: int, *, subjects: Sequence[str], first: int, last: int
     ) -> int:
         """How many events that are."""
+        ...
+
+    def without_lost(self, on_lost: Callable[[LostFile], None]) -> "Cold":
+        """The same, without what was in files that are lost, each of which `on_lost` is told once."""
         ...
 
 
