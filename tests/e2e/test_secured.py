@@ -19,6 +19,8 @@ from tests.support.chains import seed_picture
 from tests.support.command_line import CommandLine
 from tests.support.secured import Secured, secured
 
+from groundwatch.archive.image_cooling import ImageCooling
+from groundwatch.archive.images import archived_images
 from groundwatch.events import AlarmRaised, response_key
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.ledger.ledger import Ledger, audit
@@ -27,6 +29,7 @@ from groundwatch.runtime.security.users import CA_CERTIFICATE, seed_file
 from groundwatch.runtime.services.run import running
 from groundwatch.runtime.settings import ArchiveSettings, CaptioningSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
+from groundwatch.runtime.stores import images
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.services import STAGES, make_service
@@ -69,6 +72,7 @@ async def line(server: Secured) -> AsyncIterator[httpx.AsyncClient]:
         for name in STAGES:
             mine = settings.model_copy(update={"nats": server.settings(name)})
             bus = Bus(mine.nats, name=name)
+            bus.cold_images = archived_images(mine.archive)
             await bus.connect()
             buses.append(bus)
             service = make_service(name, mine, bus, Metrics())
@@ -109,7 +113,9 @@ async def settled(server: Secured, recorded: int) -> Ledger:
         await bus.close()
 
 
-async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
+async def test_the_whole_line_with_rights_of_its_own(
+    server: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = log_of(server)
     cli = typed(server)
     async with line(server) as http:
@@ -139,9 +145,20 @@ async def test_the_whole_line_with_rights_of_its_own(server: Secured) -> None:
         assert (await http.get("/v1/responses/c")).json()["outcomes"]["genception"]["outcome"] == "scored"
         assert (await http.get("/v1/responses/r0")).json()["waiting"] == []
 
+        # What has left the object store is in the archive, and back where a new response names it.
+        cooler = Bus(server.settings("archive"), name="archive")
+        await cooler.connect()
+        place = ArchiveSettings(url=str(server.auth.parent / "archive"), hot_days=1e-9)
+        monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
+        await ImageCooling(cooler, place, Metrics()).cool()
+        assert cooler.problems() == []
+        assert await ImageStore(cooler.js).stored(image) is None
+        await cooler.close()
+        assert (await http.get(f"/v1/images/{image}")).content == picture
+
         looker = Bus(server.settings("verification"), name="verification")
         await looker.connect()
-        assert (await ImageStore(looker.js).load(image))[0] == picture
+        assert (await ImageStore(looker.js, archived_images(place)).load(image))[0] == picture
         await looker.close()
 
         # A dead letter on every way that it can go.

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 from tests.support.image_server import Server, image_servers
 
+from groundwatch.archive.images import archived_images
 from groundwatch.events import (
     Decision,
     Judge,
@@ -32,7 +33,7 @@ from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.service import GatewayService
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import AlarmSettings, Settings, TelemetrySettings
+from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, Settings, TelemetrySettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES
@@ -78,9 +79,11 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
             alarm: AlarmSettings | None = None,
             replays: Replays | None = None,
             telemetry: TelemetrySettings | None = None,
+            archive: ArchiveSettings | None = None,
             **gateway: Any,
         ) -> Running:
             bus = await bus_factory("gateway", **(nats or {}))
+            bus.cold_images = archived_images(archive or ArchiveSettings())
             metrics = Metrics()
             settings = Settings(
                 gateway=GatewaySettings(**{"port": 0} | gateway),

@@ -12,10 +12,13 @@ import httpx
 import pytest
 from tests.test_image_files import scans
 
+from groundwatch.archive.image_cooling import ImageCooling, needed_in_work
 from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
-from groundwatch.runtime.settings import RetentionSettings
+from groundwatch.runtime.settings import ArchiveSettings, RetentionSettings
 from groundwatch.runtime.stores import images
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import RESPONSES
 
 DATA = "data:image/png;base64,"
 
@@ -265,3 +268,36 @@ async def test_one_senders_costly_images_hold_up_nobody_else(gateway, pictures):
         assert not flood.done()
         flood.cancel()
         await asyncio.gather(flood, return_exceptions=True)
+
+
+async def test_an_image_that_has_left_the_object_store(
+    gateway_factory, pictures, response, tmp_path, monkeypatch
+):
+    """It is served from the archive, and back in the object store where a new response is about it."""
+    monkeypatch.setattr(images, "GRACE_SECONDS", 0.0)
+    place = ArchiveSettings(url=str(tmp_path / "archive"), hot_days=1e-9)
+    gateway = await gateway_factory(archive=place)
+    data = pictures.encoded("PNG")
+    name = sha256(data)
+
+    async def cool():
+        assert (await ImageCooling(gateway.bus, place, Metrics()).cool()).removed == 1
+        # What was looked up is believed for minutes, but nothing is as old as that after them.
+        gateway.service.core.store.forget(name)
+
+    await upload(gateway, data)
+    await cool()
+    assert (await gateway.http.get(f"/v1/images/{name}")).content == data
+    assert await images.ImageStore(gateway.bus.js).stored(name) is None, "to look is not to use"
+    assert (await gateway.post(response(images=[name]))).status_code == 202
+    assert await images.ImageStore(gateway.bus.js).load_hot(name) == data
+    assert await needed_in_work(gateway.bus, {name}) == {name}
+    await gateway.bus.js.purge_stream(RESPONSES)
+    await cool()
+    assert (await upload(gateway, data)).json()["sha256"] == name
+    assert await images.ImageStore(gateway.bus.js).load_hot(name) == data
+    await cool()
+    # A damaged one is no 404: it may be mended.
+    (tmp_path / "archive" / "images" / name).write_bytes(b"x")
+    assert (await gateway.http.get(f"/v1/images/{name}")).status_code == 503
+    assert (await gateway.http.get(f"/v1/images/{'0' * 64}")).status_code == 404

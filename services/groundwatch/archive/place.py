@@ -16,6 +16,9 @@ SWITCHED_OFF = "off"
 FOLDER = "archive"
 """Below the data folder of `groundwatch up`, where settings say nothing else."""
 
+IMAGES = "images"
+"""The folder of images below an archive's address."""
+
 PACKAGES = ("deltalake", "duckdb", "pyarrow")
 
 STORES = ("s3", "s3a", "gs", "abfs", "abfss")
@@ -46,6 +49,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
 
 
+def local_folder(url: str) -> Path | None:
+    """Where an archive lies that is a folder; None for an object store."""
+    scheme, rest = urlsplit(url).scheme if "://" in url else "", url.partition("://")[2]
+    return Path(rest if scheme else url).expanduser().absolute() if scheme in ("", "file") else None
+
+
 def place(url: str, options: Mapping[str, Any] | None = None) -> Place:
     """Raises `SettingsError` for what cannot be, `MissingExtraError` without the packages that it takes."""
     require()
@@ -55,11 +64,9 @@ def place(url: str, options: Mapping[str, Any] | None = None) -> Place:
         if not isinstance(value, str | int | float):
             raise SettingsError(f"setting 'archive.options': {name} takes one text, number, true or false")
         given[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    scheme, rest = urlsplit(url).scheme if "://" in url else "", url.partition("://")[2]
-    if scheme in ("", "file"):
-        folder = Path(rest if scheme else url).expanduser().absolute()
+    if (folder := local_folder(url)) is not None:
         return Place(url=str(folder), shown=shown, folder=folder)
-    if scheme not in STORES:
+    if urlsplit(url).scheme not in STORES:
         raise SettingsError(
             f"setting 'archive.url': {shown}: write a folder, or one of {', '.join(STORES)}://"
         )

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from groundwatch.archive.cooling import Cooling
-from groundwatch.archive.place import SWITCHED_OFF, place
+from groundwatch.archive.image_cooling import ImageCooling
+from groundwatch.archive.place import SWITCHED_OFF, local_folder, place
 from groundwatch.archive.repeats import IdIndex
 from groundwatch.archive.writer import Memory, Writer, reason_of
 from groundwatch.errors import SettingsError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from groundwatch.archive.rows import Row
 
 MAINTAIN_SECONDS = 60.0
+COOL_SECONDS = 600.0
 MONITOR_SECONDS = 5.0
 
 
@@ -39,7 +41,10 @@ class ArchiveService:
 
     name = ARCHIVE
 
-    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, bus: Bus, metrics: Metrics, *, in_one_process: bool = False
+    ) -> None:
+        """`in_one_process` says that who reads images is in this process: it reads a folder as we do."""
         if settings.archive.url in ("", SWITCHED_OFF):
             raise SettingsError("setting 'archive.url' is needed here: a folder, or such as s3://bucket/path")
         place(settings.archive.url, settings.archive.options)
@@ -50,6 +55,9 @@ class ArchiveService:
         self._events: Events | None = None
         self._draining = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._images = ImageCooling(bus, settings.archive, metrics)
+        self.keeps_images = in_one_process or local_folder(settings.archive.url) is None
+        """Not where others may not have the folder: there images stay in the object store alone."""
         memory = Memory()
         self._writers: list[Writer[Row] | Writer[Message]] = [
             Writer(
@@ -76,6 +84,7 @@ class ArchiveService:
                     memory=memory,
                     turn=self._turn,
                     draining=self._draining,
+                    before=self._copy_images if self.keeps_images else None,
                 )
             )
         self.ids = IdIndex(settings, bus, metrics)
@@ -86,6 +95,8 @@ class ArchiveService:
             SupervisedTask("archive-cooling", Cooling(settings, bus, metrics, self._archived).run),
             SupervisedTask("archive-ids", self.ids.run),
         ]
+        if self.keeps_images:
+            self._beside.append(SupervisedTask("archive-images", self._cool_images))
 
     @property
     def held(self) -> int:
@@ -112,6 +123,22 @@ class ArchiveService:
         found += [self.ids.problem] if self.ids.problem else []
         found += dict.fromkeys(writer.problem for writer in self._writers if writer.problem)
         return [f"{self.name}: {why}" for why in found]
+
+    async def _copy_images(self, messages: Sequence[Message]) -> None:
+        await self._images.copy(message.read for message in messages)
+
+    async def _cool_images(self) -> None:
+        """Let old images leave the object store. A failure loses nothing and is tried again."""
+        while True:
+            try:
+                cooled = await self._images.cool()
+            except Exception as error:
+                self._metrics.archive_failures.labels(reason_of(error)).inc()
+                logger.warning("archive.images_not_cooled", error=str(error) or repr(error))
+            else:
+                if cooled.removed:
+                    logger.info("archive.images_cooled", removed=cooled.removed, kept=cooled.kept)
+            await asyncio.sleep(COOL_SECONDS)
 
     async def _maintain(self) -> None:
         """Merge and tidy. A failure here loses nothing and is tried again with the next time."""

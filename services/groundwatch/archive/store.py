@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from groundwatch.archive.place import Place, place
+from groundwatch.archive.place import IMAGES, Place, place
 from groundwatch.archive.tables import Row, TableSpec
 from groundwatch.errors import UsageError
 from groundwatch.events import digest
@@ -80,13 +80,23 @@ class Store:
     def search(self, needles: Sequence[bytes]) -> list[str]:
         """The files that hold one of these byte strings, in a name, in any value, or as they lie there.
 
-        Parquet is compressed, so its values are read and looked through; other files are as they are.
+        Parquet is compressed, so its values are read and looked through; other files are as they are. Images
+        are not looked at: each is a file of its own, by its hash.
         """
         return [
             name
-            for name in self.names()
+            for name in self._searched()
             if any(needle in name.encode() for needle in needles) or self._holds(name, needles)
         ]
+
+    def _searched(self) -> Iterator[str]:
+        """Every file that is no image."""
+        for entry in self._entries("", recursive=False):
+            name = entry.path.strip("/")
+            if entry.type != pafs.FileType.Directory:
+                yield name
+            elif name != IMAGES:
+                yield from self.names(name)
 
     def _holds(self, name: str, needles: Sequence[bytes]) -> bool:
         with self.files.open_input_file(name) as file:

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -114,7 +114,9 @@ class Writer(Generic[R]):
         memory: Memory,
         turn: asyncio.Lock,
         draining: asyncio.Event,
+        before: Callable[[Sequence[R]], Awaitable[None]] | None = None,
     ) -> None:
+        """`before` is done with rows before they are written; what it raises is tried again."""
         self.stream = stream
         self.created = 0
         """Of which stream of that name, 0 where that is not known."""
@@ -129,6 +131,7 @@ class Writer(Generic[R]):
         self._memory = memory
         self._turn = turn
         self._draining = draining
+        self._before = before
         self._news = memory.join(self)
         self._arrived: deque[Read] = deque()
         self._table: ArchiveTable[R] | None = None
@@ -233,6 +236,8 @@ class Writer(Generic[R]):
             try:
                 if (await position_of(self._bus.js, self.stream)).created != at.created:
                     return False
+                if self._before is not None:
+                    await self._before(held.rows)
                 async with self._turn:
                     added = await asyncio.to_thread(
                         table.add,

@@ -175,7 +175,7 @@ class CaptioningService(ChainService):
     ) -> None:
         super().__init__(Stage.CAPTIONING.value, settings, bus, metrics)
         engine = engine or build(settings.captioning, on_call=self.count_request, triton=settings.triton)
-        self._store = ImageStore(bus.js)
+        self._store = ImageStore(bus.js, bus.cold_images)
         self._longest = settings.gateway.intake.max_answer
         self.consume(
             Asked,

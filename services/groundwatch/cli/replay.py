@@ -306,7 +306,7 @@ def export(
             def tell(share: float) -> None:
                 bar.update(task, completed=share)
 
-            return await exports.export(bus.history, spec, out, on_progress=tell)
+            return await exports.export(bus.history, spec, out, cold_images=bus.cold_images, on_progress=tell)
 
     manifest = on_bus(settings, work, "export")
     size = out.stat().st_size

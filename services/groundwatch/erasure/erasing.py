@@ -1,19 +1,14 @@
-"""An erasure, from the first tombstone to the proof.
-
-A purge leaves a message's bytes in the server's block files until the server happens to compact the block;
-the deletion of a single message overwrites them at once (nats-server 2.15.1, seen in its files). So messages
-are deleted one by one, many at a time.
-"""
+"""An erasure, from the first tombstone to the proof."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +16,7 @@ import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
+from groundwatch.archive.images import DamagedImage, images_of, named_in
 from groundwatch.erasure.finding import (
     MOST,
     Found,
@@ -31,7 +27,6 @@ from groundwatch.erasure.finding import (
     find,
     held,
     holds,
-    images_in,
     in_index,
     names_of,
     prove,
@@ -43,11 +38,12 @@ from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseRecorded, tenant_of
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
+from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.stores import repeats, tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
-from groundwatch.runtime.stores.images import IMAGES_STREAM, image_subject
+from groundwatch.runtime.stores.images import IMAGES_STREAM, ImageStore, image_subject, images_in
 from groundwatch.topology import ARCHIVED, CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
 
 if TYPE_CHECKING:
@@ -114,6 +110,7 @@ class Eraser:
         self._mine: set[tuple[str, int]] = set()
         self._sample: list[Found] = []
         self._pieces: set[bytes] = set()
+        self._removed: set[str] = set()
         self._unreached: list[str] = []
         self._ledger = ErasureEntries(js, subject.name)
         if subject.kind == "response":
@@ -143,9 +140,18 @@ class Eraser:
             await tombstones.write(self._js, stone)
         waiting = await self._sweep(first)
         images = await self._doomed()
+        if images:
+            # Before they go: who copies one to the archive at this moment knows by it why it is gone.
+            earlier = before.images if before is not None else ()
+            stone = msgspec.structs.replace(stone, images=tuple(sorted({*images, *earlier})))
+            await tombstones.write(self._js, stone)
         for sha256 in images:
-            self._pieces |= slices(await image_bytes(self._js, sha256))
+            if data := await self._bytes_of(sha256):
+                self._pieces |= slices(data)
             await remove_image(self._js, sha256)
+            if self._stores.images is not None:
+                await asyncio.to_thread(self._stores.images.remove, sha256)
+        self._removed |= images
         self._counts["images"] += len(images)
         if cached := cached | self._cached():
             self._counts["cache"] += await forget_judgements(self._js, cached)
@@ -156,7 +162,10 @@ class Eraser:
         named = {self._subject.image} if self._subject.kind == "image" else set[str]()
         if total or known:
             stone = msgspec.structs.replace(
-                stone, counts=_shown(self._counts), settled=not waiting, images=tuple(sorted(images | named))
+                stone,
+                counts=_shown(self._counts),
+                settled=not waiting,
+                images=tuple(sorted({*stone.images, *named})),
             )
             await tombstones.write(self._js, stone)
         return Erasure(
@@ -199,6 +208,7 @@ class Eraser:
             texts=texts_of(self._subject, self._sample),
             pieces=sorted(self._pieces)[:MOST],
             keys=[key.encode() for key in sorted(self._keys)[:KEYS]],
+            images=sorted(self._removed),
         )
         return await prove(self._js, needles, self._stores, self._unreached)
 
@@ -257,12 +267,32 @@ class Eraser:
     async def _doomed(self) -> set[str]:
         """Images that go: the one that was named, or those that nobody else names."""
         if self._subject.kind == "image":
-            stored = await image_bytes(self._js, self._subject.image)
-            return {self._subject.image} if stored else set()
+            return {self._subject.image} if await self._is_stored(self._subject.image) else set()
+        cold = self._stores.events
+        if cold is not None:
+            self._images |= await asyncio.to_thread(images_of, cold, self._keys, self._tenant)
         if not self._images:
             return set()
         named = await still_named(self._js, self._images, self._mine)
-        return {one for one in self._images - named if await image_bytes(self._js, one)}
+        if cold is not None:
+            left = self._images - named
+            named |= await asyncio.to_thread(named_in, cold, left, self._keys, self._tenant)
+        return {one for one in self._images - named if await self._is_stored(one)}
+
+    async def _is_stored(self, sha256: str) -> bool:
+        """Whether an image is in the object store or the archive."""
+        if await ImageStore(self._js).stored(sha256) is not None:
+            return True
+        archived = self._stores.images
+        return archived is not None and await asyncio.to_thread(archived.has, sha256)
+
+    async def _bytes_of(self, sha256: str) -> bytes:
+        """From the object store or the archive; none where it is damaged there: it goes all the same."""
+        data, archived = await ImageStore(self._js).load_hot(sha256), self._stores.images
+        if data is None and archived is not None:
+            with contextlib.suppress(DamagedImage):
+                data = await asyncio.to_thread(archived.get, sha256)
+        return data or b""
 
     def _cached(self) -> set[str]:
         return cache_tokens(self._responses.values(), self._tenant)
@@ -359,29 +389,7 @@ def _who() -> str:
         return socket.gethostname()
 
 
-AT_ONCE = 64
-
 CACHE_STREAM = f"KV_{CACHE_BUCKET}"
-
-
-async def overwrite(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
-    """Delete messages with their bytes; how many were there. Raises what NATS raises."""
-    rest, removed = iter(sequences), 0
-    while several := list(islice(rest, AT_ONCE)):
-        removed += sum(await asyncio.gather(*(_overwrite(js, stream, one) for one in several)))
-    return removed
-
-
-async def _overwrite(js: JetStreamContext, stream: str, sequence: int) -> bool:
-    try:
-        return bool(await js.delete_msg(stream, sequence))
-    except nats.js.errors.NotFoundError:
-        return False
-    except nats.js.errors.APIError as error:
-        # "no message found": somebody else came first, or its age did.
-        if error.err_code in (10037, 10043, 10057) or "no message found" in str(error.description):
-            return False
-        raise
 
 
 async def remove_image(js: JetStreamContext, sha256: str) -> int:
@@ -398,34 +406,13 @@ async def remove_image(js: JetStreamContext, sha256: str) -> int:
 
 
 async def _of_image(js: JetStreamContext, sha256: str) -> list[int]:
-    sequences = await _on(js, IMAGES_STREAM, image_subject(sha256))
+    sequences = await sequences_on(js, IMAGES_STREAM, image_subject(sha256))
     for sequence in list(sequences):
         said = (await js.get_msg(IMAGES_STREAM, sequence)).data or b"{}"
         info: dict[str, Any] = msgspec.json.decode(said)
         if nuid := info.get("nuid"):
-            sequences += await _on(js, IMAGES_STREAM, f"$O.{IMAGES_BUCKET}.C.{nuid}")
+            sequences += await sequences_on(js, IMAGES_STREAM, f"$O.{IMAGES_BUCKET}.C.{nuid}")
     return sequences
-
-
-async def image_bytes(js: JetStreamContext, sha256: str) -> bytes:
-    """The bytes of a stored image; none where it is not stored."""
-    try:
-        return (await (await js.object_store(IMAGES_BUCKET)).get(sha256)).data or b""
-    except nats.js.errors.NotFoundError:
-        return b""
-
-
-async def _on(js: JetStreamContext, stream: str, subject: str) -> list[int]:
-    """The sequences of all messages on a subject."""
-    found, after = list[int](), 1
-    while True:
-        try:
-            message = await js.get_msg(stream, after, subject=subject, next=True)
-        except nats.js.errors.NotFoundError:
-            return found
-        assert message.seq is not None
-        found.append(message.seq)
-        after = message.seq + 1
 
 
 def cache_tokens(responses: Iterable[ResponseRecorded], tenant: str = "") -> set[str]:

@@ -21,6 +21,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch import topology
+from groundwatch.archive.images import ArchivedImages, archived_images
 from groundwatch.archive.place import SWITCHED_OFF, installed
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import DEFAULT_TENANT, AlarmRaised, response_key, tenant_of
@@ -29,6 +30,7 @@ from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.security.connecting import covers
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.runtime.stores.exports import registered
+from groundwatch.runtime.stores.images import images_in
 from groundwatch.runtime.stores.tombstones import Kind, tombstone_name
 from groundwatch.topology import BUCKETS, STREAMS
 
@@ -51,7 +53,6 @@ NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.INTAKE, topo
 HALVES = f"KV_{topology.HALVES_BUCKET}"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-_IMAGES = re.compile(rb'"images":\[((?:"[0-9a-f]{64}",?)+)\]|"image":"([0-9a-f]{64})"')
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,16 +184,6 @@ async def _halves(js: JetStreamContext, subject: Subject) -> AsyncIterator[Read]
             yield read
 
 
-def images_in(data: bytes) -> set[str]:
-    """Every image that an event names."""
-    found = set()
-    for several, one in _IMAGES.findall(data):
-        found |= {each.strip(b'"').decode() for each in several.split(b",") if each} | (
-            {one.decode()} if one else set()
-        )
-    return found
-
-
 async def still_named(
     js: JetStreamContext, images: Iterable[str], without: Container[tuple[str, int]]
 ) -> set[str]:
@@ -259,6 +250,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
 
     archive: Archive | None = None
     events: Events | None = None
+    images: ArchivedImages | None = None
     folder: Path | None = None
 
     @classmethod
@@ -272,18 +264,21 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             archive=Archive(settings.url, settings.options),
             events=Events(settings.url, settings.options),
+            images=archived_images(settings),
             folder=folder,
         )
 
 
 class Needles(msgspec.Struct, frozen=True, kw_only=True):
     """What is searched for: what names the subject, texts of its events, pieces of its images, and the `keys`
-    of its responses: every row of the archive, and every record of an export, has its own."""
+    of its responses: every row of the archive, and every record of an export, has its own. `images` were
+    removed: in the archive each is a file."""
 
     names: list[bytes]
     texts: list[bytes]
     pieces: list[bytes]
     keys: list[bytes]
+    images: list[str]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -385,6 +380,10 @@ async def prove(js: JetStreamContext, needles: Needles, stores: Stores, unreache
     if stores.archive is not None and keys:
         searched[f"archive {stores.archive.url}"] = None
         found += [Place(store="archive", where=name) for name in stores.archive.store.search(keys)]
+    if stores.images is not None:
+        for name in needles.images:
+            if await asyncio.to_thread(stores.images.has, name):
+                found.append(Place(store="archive", where=f"images/{name}"))
     async for export in registered(js):
         path = Path(export.path)
         if export.here and await asyncio.to_thread(path.exists):

@@ -16,10 +16,12 @@ import msgspec
 from nats.js import JetStreamContext
 
 from groundwatch import topology
-from groundwatch.erasure.erasing import drop_from_archive, forget_judgements, overwrite
+from groundwatch.archive.images import named_in
+from groundwatch.erasure.erasing import drop_from_archive, forget_judgements
 from groundwatch.erasure.finding import Stores, channels_of, owner_key, owner_tenant, still_named
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.overwriting import overwrite
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.services.tasks import PASSING, SupervisedTask, until_set
 from groundwatch.runtime.settings import Ages, RetentionSettings, Settings
@@ -62,9 +64,17 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def enforce(
-    js: JetStreamContext, settings: RetentionSettings, stores: Stores, *, dry_run: bool = False
+    js: JetStreamContext,
+    settings: RetentionSettings,
+    stores: Stores,
+    *,
+    dry_run: bool = False,
+    archived_images: bool = True,
 ) -> Kept:
-    """One round. Raises what NATS raises."""
+    """One round; whether `archived_images` are looked at too, which reads all of the archive's events.
+
+    Raises what NATS and the archive raise.
+    """
     now = time.time()
     expired: Counter[str] = Counter()
     if not dry_run:
@@ -87,7 +97,10 @@ async def enforce(
                 _drop_archived, stores.events, name, stream, settings, now, dry_run=dry_run
             )
     if settings.images:
-        expired["images"] += await _unnamed_images(js, now - settings.images * topology.DAY, dry_run=dry_run)
+        before = now - settings.images * topology.DAY
+        expired["images"] += await _unnamed_images(js, before, stores, dry_run=dry_run)
+        if archived_images:
+            expired["archive images"] += await _unnamed_in_archive(js, before, stores, dry_run=dry_run)
     again = Counter[str]() if dry_run else await _sweep_again(js, stores, now)
     return Kept(
         expired={name: number for name, number in expired.items() if number},
@@ -179,7 +192,7 @@ async def _settled_until(js: JetStreamContext, stream: str) -> int:
     return last
 
 
-async def _unnamed_images(js: JetStreamContext, before: float, *, dry_run: bool) -> int:
+async def _unnamed_images(js: JetStreamContext, before: float, stores: Stores, *, dry_run: bool) -> int:
     """Remove images that were used before then only, and that no event names; with pieces of no image.
 
     An image that is used while this looks stays: to be used, it was written anew, and what is removed is
@@ -192,26 +205,48 @@ async def _unnamed_images(js: JetStreamContext, before: float, *, dry_run: bool)
         js, IMAGES_STREAM, subjects=(f"$O.{topology.IMAGES_BUCKET}.C.>",), headers_only=True
     ):
         pieces.setdefault(read.subject.rpartition(".")[2], []).append(read)
-    stored: dict[str, tuple[Read, str]] = {}
-    async for read in read_stream(js, IMAGES_STREAM, subjects=(f"$O.{topology.IMAGES_BUCKET}.M.>",)):
-        info = msgspec.json.decode(read.data)
-        if not info.get("deleted"):
-            stored[info["name"]] = (read, info["nuid"])
-    old = {name for name, (read, _) in stored.items() if read.time <= before}
-    unnamed = old - await still_named(js, old, frozenset())
+    stored = {one.sha256: one async for one in images.stored_images(js)}
+    old = {name for name, one in stored.items() if one.time <= before}
+    unnamed = await _unnamed(js, old, stores)
     if dry_run:
         return len(unnamed)
     removed = 0
     for name in unnamed:
-        read, nuid = stored[name]
-        if await overwrite(js, IMAGES_STREAM, (read.sequence,)):
+        one = stored[name]
+        if await overwrite(js, IMAGES_STREAM, (one.sequence,)):
             removed += 1
-            await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in pieces.get(nuid, ())))
+            await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in pieces.get(one.nuid, ())))
     # Of who died between these two removals, or while storing, or was not the first to store.
-    used = {nuid for _, nuid in stored.values()}
-    for nuid, several in pieces.items():
-        if nuid not in used and max(piece.time for piece in several) <= before:
-            await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in several))
+    used = {one.nuid for one in stored.values()}
+    old_pieces = {nuid: several for nuid, several in pieces.items() if several[-1].time <= before}
+    for nuid in await images.without_image(js, old_pieces.keys() - used):
+        await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in old_pieces[nuid]))
+    return removed
+
+
+async def _unnamed(js: JetStreamContext, names: set[str], stores: Stores) -> set[str]:
+    """Those that no event names, in the streams or the archive."""
+    left = names - await still_named(js, names, frozenset())
+    if left and stores.events is not None:
+        left -= await asyncio.to_thread(named_in, stores.events, left)
+    return left
+
+
+async def _unnamed_in_archive(js: JetStreamContext, before: float, stores: Stores, *, dry_run: bool) -> int:
+    """Remove images from the archive that were written before then, and that no event names.
+
+    One that is in the object store stays: it may be named at any moment.
+    """
+    if stores.images is None:
+        return 0
+    before = min(before, time.time() - images.GRACE_SECONDS)
+    hot = images.ImageStore(js)
+    removed = 0
+    for name in await _unnamed(js, set(await asyncio.to_thread(stores.images.stored_before, before)), stores):
+        if await hot.stored(name) is None:
+            removed += 1
+            if not dry_run:
+                await asyncio.to_thread(stores.images.remove, name)
     return removed
 
 
@@ -252,6 +287,13 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
     if keys:
         await drop_from_archive(js, stores, ledger, keys)
     await ledger.finish()
+    if stores.images is not None:
+        # A copy that was being made when its image was erased.
+        hot = images.ImageStore(js)
+        again = {name for stone in fresh for name in stone.images}
+        for name in {one for one in again if await asyncio.to_thread(stores.images.has, one)}:
+            if await hot.stored(name) is None and await _unnamed(js, {name}, stores):
+                found["archive images"] += await asyncio.to_thread(stores.images.remove, name)
     if tokens := {token for stone in fresh for token in stone.cache}:
         found["cache"] += await forget_judgements(js, tokens)
     return Counter({name: number for name, number in found.items() if number})
@@ -267,6 +309,7 @@ class RetentionService:
         self._bus = bus
         self._stopped = asyncio.Event()
         self._failed = ""
+        self._archived_images_at = 0.0
         self._task = SupervisedTask("retention", self._again_and_again)
 
     async def start(self) -> None:
@@ -283,7 +326,11 @@ class RetentionService:
 
     async def once(self) -> Kept:
         """One round. Raises what NATS and the archive raise."""
-        kept = await enforce(self._bus.js, self._settings.retention, Stores.of(self._settings.archive))
+        stores = Stores.of(self._settings.archive)
+        due = time.monotonic() >= self._archived_images_at
+        kept = await enforce(self._bus.js, self._settings.retention, stores, archived_images=due)
+        if due:
+            self._archived_images_at = time.monotonic() + topology.DAY
         if kept.expired or kept.resurrected:
             logger.info("retention.removed", expired=kept.expired, erased_before=kept.resurrected)
         return kept

@@ -56,7 +56,7 @@ class GatewayCore:
         """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
         self.tokens = Tokens(self.settings.tokens_file)
-        self.store = ImageStore(bus.js)
+        self.store = ImageStore(bus.js, bus.cold_images)
         self.erased = Erased(bus.js, on_image=self.store.forget)
         self.known = KnownIds(bus, metrics)
         self.budgets = Budgets(bus, metrics)

@@ -51,7 +51,7 @@ class GenerationService(ChainService):
         engine = engine or build(
             settings.generation, on_call=self.count_request, images=settings.images, triton=settings.triton
         )
-        self._store = ImageStore(bus.js)
+        self._store = ImageStore(bus.js, bus.cold_images)
         self._limits = settings.gateway.intake
         self._seeds: dict[tuple[Judge, str], Vector] = {}
         self.consume(ChainAdvanced, self.handle, settings.generation, engine)

@@ -28,7 +28,7 @@ from groundwatch.runtime.delivery.outcomes import check_recorded, limits
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.exports import register
-from groundwatch.runtime.stores.images import ImageStore, check_image
+from groundwatch.runtime.stores.images import ColdImages, ImageStore, check_image
 from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, PREFIX, parse_subject
 
 KEPT = (HEADER_PROTOCOLS, HEADER_DIGEST)
@@ -38,9 +38,14 @@ TOGETHER = 1_000
 
 
 async def export(
-    history: History, spec: Spec, path: Path, *, on_progress: Callable[[float], None] = lambda share: None
+    history: History,
+    spec: Spec,
+    path: Path,
+    *,
+    cold_images: ColdImages | None = None,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Manifest:
-    """Write what the spec is about to `path`, whole or not at all.
+    """Write what the spec is about to `path`, whole or not at all, with `cold_images` where they lie.
 
     Raises `UsageError` in one line, and then leaves no file.
     """
@@ -50,7 +55,8 @@ async def export(
         _, spec = await plan(history, spec, stretch)
     try:
         with replacing(path) as out:
-            manifest = await _export(history, spec, stretch, ExportWriter(out), on_progress)
+            images = ImageStore(history.js, cold_images)
+            manifest = await _export(history, images, spec, stretch, ExportWriter(out), on_progress)
             # Before the file is there: an erasure must find every file.
             await register(history.js, path)
     except TransientError as error:
@@ -60,6 +66,7 @@ async def export(
 
 async def _export(
     history: History,
+    store: ImageStore,
     spec: Spec,
     stretch: Stretch,
     writer: ExportWriter,
@@ -87,7 +94,6 @@ async def _export(
                 recorded_at = item.response.recorded_at
                 first, last = min(first, recorded_at), max(last, recorded_at)
         on_progress((messages[-1].sequence - stretch.first + 1) / (stretch.last - stretch.first + 1))
-    store = ImageStore(history.js)
     for sha256 in images:
         try:
             data, _ = await store.load(sha256)
@@ -222,7 +228,7 @@ def _subject(stage: str, run: str, record: Record) -> str:
 
 async def _bring(bus: Bus, reader: ExportReader, spec: Spec, nonce: str, settings: Settings) -> None:
     """Images first: a judge looks at them as soon as the run runs. What is there already stays as it is."""
-    store = ImageStore(bus.js)
+    store = ImageStore(bus.js, bus.cold_images)
     for _, part in reader.parts():
         if isinstance(part, tuple):
             await store.put(check_image(part[1], settings.gateway.intake))

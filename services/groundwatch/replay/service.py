@@ -15,6 +15,7 @@ import time
 import msgspec
 
 from groundwatch.archive.cold import cold_events
+from groundwatch.archive.images import archived_images
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import DEAD_LETTER
 from groundwatch.gateway.replays import OVER, Replay, Wanted
@@ -251,6 +252,7 @@ class ReplayManager:
             if self._bus is None:
                 bus = Bus(self._settings.nats, name=REPLAY, user=REPLAY)
                 bus.cold = cold_events(self._settings.archive)
+                bus.cold_images = archived_images(self._settings.archive)
                 await bus.connect(timeout=3.0)
                 self._bus = bus
         return self._bus

@@ -19,6 +19,7 @@ import psutil  # type: ignore[import-untyped]
 from groundwatch import termination
 from groundwatch.addresses import shown_address
 from groundwatch.archive.cold import cold_events
+from groundwatch.archive.images import archived_images
 from groundwatch.archive.place import placed, require
 from groundwatch.errors import UNDECODED, OpenedFolderError, SettingsError, UsageError, told_to_user
 from groundwatch.protocols import registry
@@ -139,6 +140,7 @@ async def connected(
             settings = with_nats(settings, url)
         bus = Bus(settings.nats, name=name, user=user)
         bus.cold = cold_events(archive)
+        bus.cold_images = archived_images(archive)
         stack.push_async_callback(bus.close)
         await bus.connect(timeout=3.0)
         try:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import nats.errors
 
 from groundwatch.archive.cold import cold_events
+from groundwatch.archive.images import archived_images
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing
@@ -38,8 +39,13 @@ SERVED = (*STAGES, "replay")
 """Services that may have processes of their own."""
 
 
-def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> Service:
-    """The service of this name. Imported only when wanted: a light one must not pay for a heavy one."""
+def make_service(
+    name: str, settings: Settings, bus: Bus, metrics: Metrics, *, in_one_process: bool = False
+) -> Service:
+    """The service of this name. Imported only when wanted: a light one must not pay for a heavy one.
+
+    `in_one_process` says that all services are in this one.
+    """
     if name not in SERVED:
         raise UsageError(f"no service '{name}'; there are {', '.join(SERVED)}")
     more: list[object] = []
@@ -49,7 +55,8 @@ def make_service(name: str, settings: Settings, bus: Bus, metrics: Metrics) -> S
         replays = ReplayManager(settings) if settings.gateway.grpc_port >= 0 else None
         more = [replays, RunGauges(bus, metrics.replay)]
     made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
-    service: Service = made(settings, bus, metrics, *more)
+    named = {"in_one_process": in_one_process} if name == "archive" else {}
+    service: Service = made(settings, bus, metrics, *more, **named)
     metrics.ready.labels(name).set_function(lambda: not service.problems())
     return service
 
@@ -104,6 +111,7 @@ async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:
     while True:
         bus = Bus(settings.nats, name=stage)
         bus.cold = cold_events(settings.archive)
+        bus.cold_images = archived_images(settings.archive)
         try:
             await bus.connect()
             await _check_provisioned(stage, bus)

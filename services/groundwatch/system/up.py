@@ -13,6 +13,7 @@ import msgspec
 
 import groundwatch
 from groundwatch.archive.cold import cold_events
+from groundwatch.archive.images import archived_images
 from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
 from groundwatch.erasure.retention import RetentionService
 from groundwatch.errors import GroundwatchError, UsageError, told_to_user
@@ -89,6 +90,7 @@ async def whole_system(
         _still_wanted()
         bus = Bus(settings.nats, name="groundwatch")
         bus.cold = cold_events(settings.archive)
+        bus.cold_images = archived_images(settings.archive)
         await bus.connect()
         _still_wanted()
         if server is not None:
@@ -105,7 +107,7 @@ async def whole_system(
             archived=archived,
         )
         wanted = [name for name in STAGES if name != "archive" or archived]
-        services = [make_service(name, settings, bus, metrics) for name in wanted]
+        services = [make_service(name, settings, bus, metrics, in_one_process=True) for name in wanted]
         services.append(RetentionService(settings, bus))
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)

@@ -25,6 +25,7 @@ from groundwatch.topology import (
     EXTRACTED,
     GATEWAY,
     HALVES_BUCKET,
+    IMAGES_BUCKET,
     INTAKE,
     JUDGED,
     OUTCOMES,
@@ -56,6 +57,8 @@ SEES_BACKLOG = (GATEWAY, COMMAND_LINE, AUDITOR, REPLAY, ERASE)
 """Users that ask about consumers of others, which changes nothing: live traffic goes before a replay, and
 what a stage holds is erased when the stage has let go of it."""
 
+_IMAGES = f"OBJ_{IMAGES_BUCKET}"
+
 
 def _reading(stream: str) -> Iterator[str]:
     """Calls on a consumer of one's own, which has any name and filter, and for messages by their sequence."""
@@ -79,11 +82,14 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
     # A run that is deleted leaves every stream.
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
-    # What is archived, old and no longer in work leaves its stream; and parts of that index are merged.
+    # What is archived, old and no longer in work leaves its stream, or the object store; parts of the index
+    # of ids are merged.
     ARCHIVE: (
         *_reading(f"OBJ_{REPEATS_BUCKET}"),
         *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.PURGE")),
         *(f"{API}.{call}.{name}" for name in (INTAKE, RETRY) for call in ("CONSUMER.LIST", "STREAM.MSG.GET")),
+        *(f"{API}.{call}.{RETRY}" for call in ("STREAM.INFO", "DIRECT.GET")),
+        *(*_reading(_IMAGES), f"{API}.STREAM.MSG.DELETE.{_IMAGES}"),
     ),
     # It overwrites single messages wherever they lie, and looks for their bytes in every bucket.
     ERASE: (

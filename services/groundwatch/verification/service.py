@@ -38,13 +38,16 @@ class VerificationService(ClaimService):
         super().__init__(Stage.VERIFICATION.value, settings, bus, metrics)
         engine = engine or build(
             settings.verification,
-            load_image=load_image or (lambda sha256: ImageStore(self.bus.js).load(sha256)),
+            load_image=load_image or self._load_image,
             on_call=self.count_request,
             visual=settings.visual,
             triton=settings.triton,
             detector=settings.detector,
         )
         self.consume(ClaimsExtracted, self.handle, settings.verification, engine)
+
+    async def _load_image(self, sha256: str) -> tuple[bytes, str]:
+        return await ImageStore(self.bus.js, self.bus.cold_images).load(sha256)
 
     async def judge_all(
         self,

@@ -33,6 +33,8 @@ from groundwatch.topology.rights import inbox_prefix
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from groundwatch.runtime.stores.images import ColdImages
+
 __all__ = ["ENCODER", "Bus", "Outgoing", "Receipt", "Stored", "wait_acks"]
 
 ENCODER = msgspec.json.Encoder()
@@ -106,6 +108,8 @@ class Bus:
         self.traces: Traces | None = None
         self.cold: Cold | None = None
         """What has left the streams, where an archive keeps it."""
+        self.cold_images: ColdImages | None = None
+        """Where images lie that have left the object store, where there is an archive."""
 
     @property
     def publish_timeout(self) -> float:

@@ -27,9 +27,8 @@ async def unanswered_of(js: JetStreamContext, stream: str) -> list[Unanswered]:
     Raises what NATS raises, and `TransientError` where not every consumer is known of.
     """
     found: list[Unanswered] = []
-    for info in await _consumers(js, stream):
-        filters = info.config.filter_subjects or [info.config.filter_subject or ">"]
-        looked = [await message_from(js, stream, _floor(info) + 1, subject) for subject in filters]
+    for info in await consumers_of(js, stream):
+        looked = [await message_from(js, stream, done_up_to(info) + 1, one) for one in filters_of(info)]
         if several := [one for one in looked if one is not None]:
             sequence, when = min(several)
             found.append(Unanswered(stream=stream, consumer=info.name or "", sequence=sequence, time=when))
@@ -49,7 +48,7 @@ async def message_from(
     return found.seq, found.time.timestamp()
 
 
-async def _consumers(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
+async def consumers_of(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
     """All that acknowledge: those of readers do not. Raises `TransientError` where one does not answer."""
     found: list[ConsumerInfo] = []
     at = total = 0
@@ -66,7 +65,11 @@ async def _consumers(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
     return [info for info in found if info.config.ack_policy != AckPolicy.NONE]
 
 
-def _floor(info: ConsumerInfo) -> int:
+def filters_of(info: ConsumerInfo) -> list[str]:
+    return info.config.filter_subjects or [info.config.filter_subject or ">"]
+
+
+def done_up_to(info: ConsumerInfo) -> int:
     """Up to which sequence the consumer is done with everything.
 
     How many wait for it is not asked: of a large stream the server only estimates that.

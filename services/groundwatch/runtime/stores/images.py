@@ -4,11 +4,15 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import math
+import re
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterable
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 import nats.js.errors
@@ -18,7 +22,7 @@ from nats.js.object_store import ObjectStore
 
 from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
-from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.image_worker import Decoded, decode
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, IMAGES_BUCKET
@@ -36,6 +40,11 @@ GRACE_SECONDS = 2 * FRESH_SECONDS
 """Retention removes no image that was marked as used within this time."""
 
 PIECE_BYTES = 128 * 1024
+
+LOAD_SECONDS = 30.0
+"""After which an image's pieces are believed to be gone: the client library would wait for them for ever."""
+
+_NAMED = re.compile(rb'"images":\[((?:"[0-9a-f]{64}",?)+)\]|"image":"([0-9a-f]{64})"')
 
 
 class Image(Decoded, frozen=True, kw_only=True):
@@ -57,16 +66,80 @@ def image_of(data: bytes, found: Decoded) -> Image:
     return Image(sha256=hashlib.sha256(data).hexdigest(), data=data, **msgspec.structs.asdict(found))
 
 
+def images_in(data: bytes) -> set[str]:
+    """Every image that an event names."""
+    found = set()
+    for several, one in _NAMED.findall(data):
+        found |= {each.strip(b'"').decode() for each in several.split(b",") if each} | (
+            {one.decode()} if one else set()
+        )
+    return found
+
+
+class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of the object store: the message that says so, when it was last used, and its pieces' name."""
+
+    sha256: str
+    sequence: int
+    time: float
+    nuid: str
+
+
+async def stored_images(
+    js: JetStreamContext, before: float = math.inf, start_sequence: int = 1
+) -> AsyncGenerator[StoredImage]:
+    """Images of the object store, those first that were used longest ago; up to those used after `before`."""
+    reading = read_stream(
+        js, IMAGES_STREAM, subjects=(f"$O.{IMAGES_BUCKET}.M.>",), start_sequence=start_sequence
+    )
+    async with contextlib.aclosing(reading):
+        async for read in reading:
+            if read.time > before:
+                return
+            one = _stored(read.data, read.sequence, read.time)
+            if one is not None:
+                yield one
+
+
+async def without_image(js: JetStreamContext, nuids: Iterable[str]) -> set[str]:
+    """Those of these names of pieces that no image has any more.
+
+    One that is used while this looks is marked anew, behind where the looking ends: the second time it is
+    seen, since it is not marked again so soon.
+    """
+    left = set(nuids)
+    for _ in range(2):
+        if left:
+            left -= {one.nuid async for one in stored_images(js)}
+    return left
+
+
+def _stored(said: bytes, sequence: int, at: float) -> StoredImage | None:
+    info = msgspec.json.decode(said)
+    if info.get("deleted"):
+        return None
+    return StoredImage(sha256=info["name"], sequence=sequence, time=at, nuid=info["nuid"])
+
+
+class ColdImages(Protocol):
+    """Where images lie that have left the object store."""
+
+    async def load(self, sha256: str) -> bytes | None:
+        """The bytes; None where it is not there. Raises `TransientError` when nobody can tell."""
+        ...
+
+
 class ImageStore:
-    """Images in NATS's object store, named by SHA-256.
+    """Images in NATS's object store, named by SHA-256; those that have left it are in `cold`.
 
     Retention removes images that nobody names, in another process. So that an image is there when somebody is
     told so, one that is used is marked as used now, at least every `FRESH_SECONDS`, and retention removes
     none that was used within a longer time. What was looked up is believed for `RECENT_SECONDS` only.
     """
 
-    def __init__(self, js: JetStreamContext) -> None:
+    def __init__(self, js: JetStreamContext, cold: ColdImages | None = None) -> None:
         self._js = js
+        self._cold = cold
         self._store: ObjectStore | None = None
         self._recent: OrderedDict[str, float] = OrderedDict()
 
@@ -79,28 +152,44 @@ class ImageStore:
         self._recent.pop(sha256, None)
 
     async def put(self, image: Image) -> bool:
-        """Store it unless it is there; tells whether it was new."""
-        if await self.has(image.sha256):
+        """Store it unless it is in the object store; tells whether it was new there."""
+        if await self._in_use(image.sha256):
             return False
+        return await self._put(image.sha256, image.data)
+
+    async def _put(self, sha256: str, data: bytes) -> bool:
         piece = f"$O.{IMAGES_BUCKET}.C.{secrets.token_hex(16)}"
         try:
-            for start in range(0, len(image.data), PIECE_BYTES):
-                await self._js.publish(piece, image.data[start : start + PIECE_BYTES])
+            for start in range(0, len(data), PIECE_BYTES):
+                await self._js.publish(piece, data[start : start + PIECE_BYTES])
             # The object store's other clients leave a mark where they remove an object.
-            before = await self._find(image.sha256)
+            before = await self._find(sha256)
             expected = before.seq or 0 if before is not None and _is_removed(before) else 0
-            new = await self._write(image.sha256, _info(image, piece.rpartition(".")[2]), expected)
+            new = await self._write(sha256, _info(sha256, data, piece.rpartition(".")[2]), expected)
         except FAULTS as error:
             await self._drop(piece)
-            raise TransientError(f"cannot store image {image.sha256}: {error!r}") from error
+            raise TransientError(f"cannot store image {sha256}: {error!r}") from error
         if not new:
             # Somebody else was faster.
             await self._drop(piece)
-        self._note(image.sha256)
+        self._note(sha256)
         return new
 
     async def has(self, sha256: str) -> bool:
-        """Whether the image is stored; it then stays, even if nobody names it yet."""
+        """Whether the image is stored; it then stays, even if nobody names it yet.
+
+        One that has left the object store is put back: whoever names it now will soon look at it.
+        """
+        if await self._in_use(sha256):
+            return True
+        data = await self._cold.load(sha256) if self._cold is not None else None
+        if data is None:
+            return False
+        await self._put(sha256, data)
+        return True
+
+    async def _in_use(self, sha256: str) -> bool:
+        """Whether the object store has it, which then is marked as used."""
         if self.seen(sha256):
             return True
         try:
@@ -152,14 +241,38 @@ class ImageStore:
 
     async def load(self, sha256: str) -> tuple[bytes, str]:
         """The bytes and media type. Raises `LookupError` when no such image is stored."""
+        data = await self.load_hot(sha256)
+        if data is None and self._cold is not None:
+            data = await self._cold.load(sha256)
+        if data is None:
+            raise LookupError(sha256)
+        return data, await asyncio.to_thread(_media_type, data)
+
+    async def load_hot(self, sha256: str) -> bytes | None:
+        """The bytes that the object store has; None where it has not."""
         store = await self._bucket()
         try:
-            data = (await store.get(sha256)).data or b""
-        except nats.js.errors.NotFoundError as error:
-            raise LookupError(sha256) from error
+            async with asyncio.timeout(LOAD_SECONDS):
+                return (await store.get(sha256)).data or b""
+        except nats.js.errors.NotFoundError:
+            return None
         except FAULTS as error:
+            # Its pieces may have gone while they were read.
+            with contextlib.suppress(TransientError):
+                if await self.stored(sha256) is None:
+                    return None
             raise TransientError(f"cannot load image {sha256}: {error!r}") from error
-        return data, await asyncio.to_thread(_media_type, data)
+
+    async def stored(self, sha256: str) -> StoredImage | None:
+        """What the object store knows of it, None where it has it not; that is no use of it."""
+        try:
+            found = await self._find(sha256)
+        except FAULTS as error:
+            raise TransientError(f"cannot look up image {sha256}: {error!r}") from error
+        if found is None:
+            return None
+        at = found.time.timestamp() if found.time is not None else 0.0
+        return _stored(found.data or b"", found.seq or 0, at)
 
     async def _bucket(self) -> ObjectStore:
         if self._store is None:
@@ -179,16 +292,16 @@ def _is_removed(found: RawStreamMsg) -> bool:
     return bool(msgspec.json.decode(found.data or b"{}").get("deleted"))
 
 
-def _info(image: Image, nuid: str) -> bytes:
+def _info(sha256: str, data: bytes, nuid: str) -> bytes:
     """What NATS's object store keeps of an object: its clients read it."""
     return msgspec.json.encode(
         {
-            "name": image.sha256,
+            "name": sha256,
             "bucket": IMAGES_BUCKET,
             "nuid": nuid,
-            "size": len(image.data),
-            "chunks": -(-len(image.data) // PIECE_BYTES),
-            "digest": f"SHA-256={base64.urlsafe_b64encode(hashlib.sha256(image.data).digest()).decode()}",
+            "size": len(data),
+            "chunks": -(-len(data) // PIECE_BYTES),
+            "digest": f"SHA-256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()}",
             "mtime": datetime.now(UTC).isoformat(),
             "options": {"max_chunk_size": PIECE_BYTES},
         }

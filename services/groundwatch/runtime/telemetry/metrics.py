@@ -273,6 +273,7 @@ class Metrics:
     archive_unreadable: Counter
     archive_files: Gauge
     archive_bytes: Gauge
+    archive_images: Counter
     archive_lag: Gauge
     archive_hot_sequence: Gauge
     archive_hot_seconds: Gauge
