@@ -37,9 +37,11 @@ from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.stores import tombstones
+from groundwatch.runtime.stores.cache import keys_of
 from groundwatch.runtime.stores.images import Image, ImageStore
 from groundwatch.topology import (
     ARCHIVED,
+    CACHE_BUCKET,
     DEAD,
     EXTRACTED,
     HEADER_ORIGIN,
@@ -353,3 +355,38 @@ async def test_a_dry_run_changes_nothing(bus: Bus, clean_streams: None, stores: 
     assert done.counts == {"GW_EXTRACTED": 1, "GW_OUTCOMES": 2, "GW_RESPONSES": 1}
     assert len(await subjects(bus, RESPONSES)) == 1
     assert await stones(bus) == []
+
+
+async def test_what_only_the_archive_has_is_told_before_and_gone_after(
+    bus: Bus, clean_streams: None, stores: Stores
+):
+    gone, stays = response("r-gone"), response("r-stays", tenant="other")
+    for one in (gone, stays):
+        await live(bus, one)
+        token = keys_of(one).split(".")[1]
+        await put(bus, f"$KV.{CACHE_BUCKET}.shared.{token}.abc", b"judged")
+    await passed(bus, RESPONSES, "extraction")
+    await passed(bus, EXTRACTED, "verification")
+    await archived(bus, stores)
+    for stream in ARCHIVED:
+        await bus.js.purge_stream(stream)
+
+    for name in (subject("r-gone", "acme", None), subject(None, "acme", None)):
+        told = await Eraser(bus.js, name, stores, wait=5).look()
+        # Four events, and the outcomes of two runs.
+        assert told.counts == {"archive rows": 6}
+    eraser = Eraser(bus.js, subject("r-gone", "acme", None), stores, wait=5, index_wait=0)
+    done = await eraser.erase(verify=True)
+
+    assert done.counts == {"archive rows": 6, "cache": 1}
+    assert done.proof is not None
+    # What a purge leaves in the server's files is looked for, and told.
+    assert all(place.store == "NATS files" for place in done.proof.found)
+    assert done.proof.needles > 2
+    [stone] = await stones(bus)
+    assert (stone.kind, stone.counts) == ("response", done.counts)
+    assert stores.archive is not None and stores.events is not None
+    assert stores.archive.store.search([gone.key.encode()]) == []
+    assert stores.archive.store.search([stays.key.encode()]) != []
+    [left] = [read.subject async for read in read_stream(bus.js, f"KV_{CACHE_BUCKET}")]
+    assert keys_of(stays).split(".")[1] in left

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,3 +41,20 @@ def undisturbed(running: System) -> dict[str, dict[str, Any]]:
     ledger = running.settle()
     assert ledger.balanced and not ledger.in_flight, ledger
     return running.outcomes("undisturbed")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        # A file that a thread still has open keeps nobody waiting.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

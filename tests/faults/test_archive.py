@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,7 +83,7 @@ async def archived_as_streamed(bus: Bus, archive: Archive) -> int:
 class Writer:
     """`groundwatch serve archive` in a process of its own."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, **archive: str) -> None:
         self._log = (folder / "archive.log").open("a")
         self._environment = os.environ | {
             "GROUNDWATCH_NATS__URL": url,
@@ -92,6 +91,7 @@ class Writer:
             "GROUNDWATCH_ARCHIVE__FLUSH_ROWS": "50",
             "GROUNDWATCH_ARCHIVE__FLUSH_SECONDS": "0.2",
             "GROUNDWATCH_ARCHIVE__MERGE_FILES": "3",
+            **{f"GROUNDWATCH_ARCHIVE__{name.upper()}": value for name, value in archive.items()},
         }
         self.start()
 
@@ -132,23 +132,6 @@ async def test_a_killed_writer_writes_everything_once(nats_server, bus, tmp_path
         if writer.process.poll() is None:
             writer.end(signal.SIGKILL)
     assert await archived_as_streamed(bus, archive) == count + 20
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        # A file that a thread still has open keeps nobody waiting.
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.usefixtures("clean_streams")

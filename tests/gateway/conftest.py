@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 from tests.support.image_server import Server, image_servers
 
+from groundwatch.archive.cold import cold_events
 from groundwatch.archive.images import archived_images
 from groundwatch.events import (
     Decision,
@@ -83,6 +84,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
             **gateway: Any,
         ) -> Running:
             bus = await bus_factory("gateway", **(nats or {}))
+            bus.cold = cold_events(archive or ArchiveSettings())
             bus.cold_images = archived_images(archive or ArchiveSettings())
             metrics = Metrics()
             settings = Settings(

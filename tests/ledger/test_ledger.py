@@ -111,7 +111,7 @@ async def test_what_waits_for_a_stopped_stage_is_in_flight_there(bus: Bus, stage
     async def waiting() -> bool:
         return (await audit(bus.js)).in_flight_at == {stopped: 20}
 
-    await eventually(waiting)
+    await eventually(waiting, within=60)
     assert (await audit(bus.js)).balanced
     await stages(stopped)
     await eventually(lambda: _idle(bus))
@@ -122,7 +122,7 @@ async def test_an_input_acknowledged_without_a_result_is_lost(bus: Bus, clean_st
     for number in range(3):
         await record(bus, response(f"r{number}"))
     subscription = await bus.js.pull_subscribe_bind(consumer="extraction", stream=RESPONSES)
-    first, second = await subscription.fetch(2, timeout=2)
+    first, second = await subscription.fetch(2, timeout=60)
     assert (await audit(bus.js)).in_flight == 3
     await second.ack_sync()
     # Behind one that is still held, the server does not say which is done, but that one is.

@@ -131,6 +131,14 @@ def test_where_there_is_an_archive_the_index_of_ids_takes_room_too() -> None:
     assert found.nats_disk == pytest.approx(without.nats_disk + found.gateway_disk / 0.85, abs=1)
 
 
+def test_with_an_archive_the_window_is_what_is_hot() -> None:
+    archived = Settings(archive=ArchiveSettings(url="s3://bucket/groundwatch", hot_days=2.5))
+    assert load_of(archived, 12, None, None, 0).days == 2.5
+    assert load_of(archived, 12, 7, None, 0).days == 7
+    off = Settings(archive=ArchiveSettings(url="off", hot_days=2.5))
+    assert load_of(off, 12, None, None, 0).days == load_of(Settings(), 12, None, None, 0).days == 30
+
+
 def test_the_page_has_what_is_computed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text("utf-8")
     for rate in (12, 100, 1_000, 10_000):

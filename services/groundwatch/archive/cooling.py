@@ -118,6 +118,9 @@ class Cooling:
         now = time.time()
         hot_since = now - self._hot_seconds
         streams = {stream: await position_of(js, stream) for stream in ARCHIVED}
+        for stream in streams:
+            # First, so that it is known when nothing can leave.
+            await self._show(stream)
         archived = await self._archived(streams)
         unanswered = [one for stream in IN_WORK for one in await unanswered_of(js, stream)]
         waiting = bounded(unanswered, now - RECEIVER_SECONDS)
@@ -146,7 +149,7 @@ class Cooling:
                             up_to=last,
                             meaning="it has not taken this for as long as outcomes are kept for receivers",
                         )
-            await self._show(stream)
+                await self._show(stream)
         return Round(purged=purged, by=by)
 
     async def _purge(self, stream: str, first: int, last: int) -> int:
@@ -162,3 +165,4 @@ class Cooling:
         self._metrics.archive_hot_sequence.labels(stream).set(oldest[0] if oldest is not None else 0)
         seconds = time.time() - oldest[1] if oldest is not None else 0.0
         self._metrics.archive_hot_seconds.labels(stream).set(max(0.0, seconds))
+        self._metrics.archive_hot_window.labels(stream).set(self._hot_seconds)

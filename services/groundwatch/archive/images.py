@@ -137,11 +137,6 @@ class ArchivedImages:
         return self._opened
 
 
-def images_of(events: Events, keys: Container[str], tenant: str) -> set[str]:
-    """Images that archived events of these responses name, or of a tenant where one is given."""
-    return {name for data, own in _naming(events, keys, tenant) if own for name in images_in(data)}
-
-
 def named_in(events: Events, images: Set[str], keys: Container[str] = (), tenant: str = "") -> set[str]:
     """Those of these images that archived events name, without those of these responses or this tenant."""
     left = set(images)

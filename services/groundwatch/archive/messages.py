@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from groundwatch.archive.tables import TableSpec
 from groundwatch.events import tenant_of
 from groundwatch.runtime.delivery.streams import Read
-from groundwatch.topology import HEADER_EXPECT_SEQUENCE, Address, parse_subject
+from groundwatch.runtime.delivery.superseding import superseded_by
+from groundwatch.topology import Address, parse_subject
 
 EVENTS = "events"
 
@@ -74,8 +75,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def supersedes(self) -> int:
-        expected = self.read.headers.get(HEADER_EXPECT_SEQUENCE, "0")
-        return int(expected) if expected.isdigit() else 0
+        return superseded_by(self.read.subject, self.read.headers)
 
 
 def to_table(messages: Sequence[Message]) -> pa.Table:

@@ -23,9 +23,10 @@ from groundwatch.events import Decision, OutcomeKind, ResponseScored, Usage
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Position, Read, read_stream
+from groundwatch.runtime.delivery.superseding import superseded_by
 from groundwatch.statistics.sampling import weight
-from groundwatch.topology import HEADER_EXPECT_SEQUENCE, parse_subject, run_subjects
 from groundwatch.topology import OUTCOMES as OUTCOME_STREAM
+from groundwatch.topology import parse_subject, run_subjects
 
 OUTCOMES = "outcomes"
 CLAIMS = "claims"
@@ -254,14 +255,13 @@ def row_of(read: Read, stream: int) -> Row:
     address = parse_subject(read.subject)
     if address is not None and address.run != event.run:
         event = msgspec.structs.replace(event, run=address.run)
-    expected = read.headers.get(HEADER_EXPECT_SEQUENCE, "0")
     return Row(
         event=event,
         key=address.key if address is not None else event.key,
         stream=stream,
         sequence=read.sequence,
         stored_at=read.time,
-        supersedes=int(expected) if expected.isdigit() else 0,
+        supersedes=superseded_by(read.subject, read.headers),
     )
 
 

@@ -193,6 +193,11 @@ class ArchiveTable(Generic[R]):
             self._vacuumed = time.monotonic()
         return merged
 
+    def count_concerned(self, erasure: Erasure) -> int:
+        """How many rows an erasure would remove."""
+        data = self.snapshot().dataset()
+        return int(data.count_rows(filter=concerned(erasure))) if data is not None else 0
+
     def erase(self, erasure: Erasure) -> int:
         """Remove all rows that `erasure` concerns; when it returns, no file of the table holds their bytes.
 

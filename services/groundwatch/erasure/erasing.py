@@ -8,7 +8,7 @@ import getpass
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
-from groundwatch.archive.images import DamagedImage, images_of, named_in
+from groundwatch.archive.images import DamagedImage, named_in
+from groundwatch.erasure.archived import archived_events, drop_from_archive, rows_in_archive
 from groundwatch.erasure.finding import (
     MOST,
     Found,
@@ -39,16 +40,15 @@ from groundwatch.events import ResponseRecorded, tenant_of
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
-from groundwatch.runtime.delivery.streams import position_of, read_stream
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.stores import repeats, tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import IMAGES_STREAM, ImageStore, image_subject, images_in
-from groundwatch.topology import ARCHIVED, CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
+from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
 
 if TYPE_CHECKING:
-    from groundwatch.archive.events import Events
-    from groundwatch.archive.table import Erasure as Order
+    pass
 
 PAUSE = 0.2
 SAMPLE = 500
@@ -120,7 +120,10 @@ class Eraser:
         """What would be erased; changes nothing."""
         for one in await self._find():
             self._counts[one.stream] += 1
+        await self._find_archived()
         doomed = await self._doomed()
+        if self._subject.kind != "image":
+            self._counts["archive rows"] = await rows_in_archive(self._stores, self._keys, self._tenant)
         self._counts["images"] = len(doomed)
         return Erasure(what=self._subject.describe(), dry_run=True, counts=_shown(self._counts))
 
@@ -132,11 +135,12 @@ class Eraser:
         await self._ledger.start()
         last = (await self._js.stream_info(OUTCOMES)).state.last_seq
         first = await self._find()
+        cold = await self._find_archived()
         cached = self._cached() | set(before.cache if before is not None else ())
         # The tenant's own before those of its responses.
         own = cache_tokens((), self._tenant)
         stone = msgspec.structs.replace(stone, cache=(*own, *sorted(cached - own))[:TOKENS])
-        if known or first or self._subject.kind == "image":
+        if known or first or cold or self._subject.kind == "image":
             await tombstones.write(self._js, stone)
         waiting = await self._sweep(first)
         images = await self._doomed()
@@ -221,6 +225,15 @@ class Eraser:
                 found.append(msgspec.structs.replace(one, data=b"", read=None))
         return found
 
+    async def _find_archived(self) -> bool:
+        """Note what the archive has; whether that is anything."""
+        found = False
+        if self._stores.events is not None and self._subject.kind != "image":
+            async for one in archived_events(self._stores.events, sorted(self._keys), self._tenant):
+                found = True
+                self._learn(one)
+        return found
+
     def _note(self, one: Found) -> None:
         """Remember what the rest of the erasure, and its proof, must know."""
         if (one.stream, one.sequence) in self._mine:
@@ -228,6 +241,10 @@ class Eraser:
         self._mine.add((one.stream, one.sequence))
         if one.read is not None:
             self._ledger.note(one.stream, one.read)
+        self._learn(one)
+
+    def _learn(self, one: Found) -> None:
+        """Whose it is, which images it names, what it says."""
         if one.key:
             self._keys.add(one.key)
         self._images |= images_in(one.data)
@@ -269,8 +286,6 @@ class Eraser:
         if self._subject.kind == "image":
             return {self._subject.image} if await self._is_stored(self._subject.image) else set()
         cold = self._stores.events
-        if cold is not None:
-            self._images |= await asyncio.to_thread(images_of, cold, self._keys, self._tenant)
         if not self._images:
             return set()
         named = await still_named(self._js, self._images, self._mine)
@@ -326,56 +341,6 @@ class Eraser:
                 self._unreached.append(f"export {file.path}: {error}")
                 continue
             self._counts["export records"] += events + images
-
-
-async def drop_from_archive(
-    js: JetStreamContext,
-    stores: Stores,
-    ledger: ErasureEntries,
-    keys: Iterable[str],
-    *,
-    tenant: str = "",
-    last: int = 0,
-) -> int:
-    """Remove all rows of these responses, or of a tenant, and have the archive leave out what it has yet to
-    write of them; how many rows that were. The ledger is told of what only the archive has."""
-    tables = [table for table in (stores.archive, stores.events) if table is not None]
-    if not tables:
-        return 0
-    from groundwatch.archive.table import Erasure as Order
-
-    until = {}
-    at = {stream: await position_of(js, stream) for stream in ARCHIVED}
-    for stream, position in at.items():
-        until[position.created] = max(last, position.last) if stream == OUTCOMES else position.last
-    orders = [Order(keys=tuple(sorted(keys)), until=until)]
-    if tenant:
-        # The tenant's name stays in no order: what is not archived yet is named by its keys.
-        orders.append(Order(tenant=tenant))
-    if stores.events is not None:
-        for order in orders:
-            await _say_archived(stores.events, ledger, order, {name: one.created for name, one in at.items()})
-    removed = 0
-    for table in tables:
-        for order in orders:
-            removed += await asyncio.to_thread(table.erase, order)
-    return removed
-
-
-async def _say_archived(
-    events: Events, ledger: ErasureEntries, order: Order, created: Mapping[str, int]
-) -> None:
-    """Tell the ledger what goes, responses first: their day is that of their outcomes too."""
-    for stream in (RESPONSES, OUTCOMES):
-        rows = events.concerned(order, stream, created[stream])
-        while several := await asyncio.to_thread(next, rows, None):
-            for read in several:
-                ledger.note(stream, read)
-            sequences = [read.sequence for read in several]
-            await ledger.say(
-                responses=sequences if stream == RESPONSES else (),
-                outcomes=sequences if stream == OUTCOMES else (),
-            )
 
 
 def _shown(counts: Counter[str]) -> dict[str, int]:

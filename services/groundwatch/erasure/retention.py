@@ -17,7 +17,8 @@ from nats.js import JetStreamContext
 
 from groundwatch import topology
 from groundwatch.archive.images import named_in
-from groundwatch.erasure.erasing import drop_from_archive, forget_judgements
+from groundwatch.erasure.archived import drop_from_archive
+from groundwatch.erasure.erasing import forget_judgements
 from groundwatch.erasure.finding import Stores, channels_of, owner_key, owner_tenant, still_named
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus

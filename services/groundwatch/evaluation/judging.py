@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-import nats.js.errors
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from groundwatch.client.files import AnswerFile, Record
@@ -295,12 +294,11 @@ async def _judged(bus: Bus, place: Place, verdict: PersonsVerdict) -> Decision:
     if not is_token(verdict.protocol):
         raise place.wrong(f"no protocol '{verdict.protocol}'")
     subject = subject_of("outcome", LIVE, verdict.protocol, response_key(verdict.tenant, verdict.id))
-    try:
-        message = await bus.js.get_last_msg(OUTCOMES, subject)
-    except nats.js.errors.NotFoundError as error:
+    message = await bus.history.last(OUTCOMES, subject)
+    if message is None:
         what = f"no outcome of {verdict.protocol} for response '{verdict.id}' of tenant '{verdict.tenant}'"
-        raise place.wrong(what) from error
-    decision = decision_on(verdict, msgspec.json.decode(message.data or b"", type=ResponseScored))
+        raise place.wrong(what)
+    decision = decision_on(verdict, msgspec.json.decode(message.data, type=ResponseScored))
     if decision is None:
         raise place.wrong(f"key 'claim': the outcome of '{verdict.id}' has no claim {verdict.claim!r}")
     return decision

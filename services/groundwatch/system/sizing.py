@@ -156,15 +156,17 @@ def refusal(load: Load, *, memory: float = math.inf, disk: float = math.inf) -> 
 def load_of(
     settings: Settings, rate: float, days: float | None, servers: int | None, image_bytes: float
 ) -> Load:
-    """So many responses a second on what settings say."""
+    """So many responses a second on what settings say: what is archived leaves the streams by itself."""
+    archived = settings.archive.url not in ("", SWITCHED_OFF)
+    kept = settings.archive.hot_days if archived else stream(RESPONSES).max_age / DAY
     return Load(
         rate=rate,
-        days=days or stream(RESPONSES).max_age / DAY,
+        days=days or kept,
         servers=servers or settings.nats.replicas,
         copies=settings.nats.replicas,
         image_bytes=image_bytes,
         cache_bytes=settings.cache.max_bytes,
-        repeat_days=settings.archive.repeat_days if settings.archive.url not in ("", SWITCHED_OFF) else 0,
+        repeat_days=settings.archive.repeat_days if archived else 0,
     )
 
 

@@ -43,6 +43,7 @@ HEADER_REASON = "Gw-Reason"
 HEADER_ORIGIN = "Gw-Origin"
 HEADER_RETRY = "Gw-Retry"
 HEADER_REPLACED = "Gw-Replaced"
+HEADER_SUPERSEDES = "Gw-Supersedes"
 HEADER_TRACE = "traceparent"
 
 INTAKE = "GW_INTAKE"

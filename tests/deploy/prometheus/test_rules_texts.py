@@ -37,6 +37,7 @@ WITHOUT_FAULT = {
     "GroundwatchDeadLetters": READ,
     "GroundwatchEventsNotStored": READ,
     "GroundwatchGatewayRefuses": READ,
+    "GroundwatchHotWindowNotCooled": COUNTED,
     "GroundwatchJudgeDisagreesWithPeople": "people's verdicts are a file, and no fault of a process",
     "GroundwatchJudgeFails": COUNTED,
     "GroundwatchJudgeMisconfigured": READ,

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.cooling import cool
 from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.errors import TransientError
@@ -18,8 +19,9 @@ from groundwatch.gateway.callers import Filter
 from groundwatch.gateway.live import live, watchers
 from groundwatch.gateway.live.watchers import Missed, Shown, Watcher
 from groundwatch.runtime.delivery import streams
-from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import AlarmSettings, TelemetrySettings
+from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, TelemetrySettings
+from groundwatch.topology import OUTCOMES, RESPONSES
 
 EVENT = ResponseScored(id="a", model="m", protocol="faithscore", outcome=OutcomeKind.DECLINED)
 
@@ -112,15 +114,17 @@ async def test_a_stream_that_breaks_off_while_somebody_catches_up_is_read_on(gat
     await until(gateway, 20)
     breaks = [3, 0, 5]
 
+    whole = History.read
+
     async def breaking(*args, **options):
         left = breaks.pop() if breaks else 100
-        async for read in read_stream(*args, **options):
+        async for read in whole(*args, **options):
             if left == 0:
                 raise TransientError("reading broke off: the connection is gone")
             left -= 1
             yield read
 
-    monkeypatch.setattr("groundwatch.gateway.live.live.read_stream", breaking)
+    monkeypatch.setattr(History, "read", breaking)
     async with watching(gateway, params={"since": "0"}) as events:
         assert await events.outcomes(20) == [f"o{n}" for n in range(20)]
     assert breaks == []
@@ -408,3 +412,19 @@ async def test_a_response_that_is_not_recorded_is_404(gateway, response):
         reply = await gateway.http.get(address)
         assert reply.status_code == 404
         assert "\n" not in reply.json()["error"]
+
+
+async def test_a_response_that_has_left_the_streams_is_found(
+    gateway_factory, publish, response, bus, tmp_path
+):
+    url = str(tmp_path / "archive")
+    gateway = await gateway_factory(archive=ArchiveSettings(url=url))
+    sent = response()
+    assert (await gateway.post(sent)).status_code == 202
+    await publish(sent["id"])
+    before = (await gateway.http.get(f"/v1/responses/{sent['id']}")).json()
+    for stream in (RESPONSES, OUTCOMES):
+        await cool(bus, url, stream)
+    after = await gateway.http.get(f"/v1/responses/{sent['id']}")
+    assert (after.status_code, after.json()) == (200, before)
+    assert before["outcomes"]["faithscore"]["outcome"] == "scored" and before["waiting"] == []

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.runtime.conftest import eventually
+from tests.support.cooling import cool
 
 from groundwatch.events import OutcomeKind, Usage
 from groundwatch.gateway.budgets import rules
@@ -18,7 +19,7 @@ from groundwatch.gateway.live import live, snapshots
 from groundwatch.gateway.live.snapshots import Snapshots
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import AlarmSettings
+from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.topology import OUTCOMES, REPORT_BUCKET
 
@@ -180,6 +181,52 @@ async def test_it_is_kept_in_parts(gateway_factory, publish, bus, monkeypatch):
     assert len(parts) > 3
     await only_from(bus, 4)
     await report(await gateway_factory(), 3)
+
+
+async def test_what_has_left_the_stream_is_counted_and_shown(gateway_factory, publish, bus, tmp_path):
+    url = str(tmp_path / "archive")
+    for number in range(6):
+        await publish(f"o{number}")
+    await cool(bus, url, OUTCOMES, 4)
+    gateway = await gateway_factory(archive=ArchiveSettings(url=url))
+    await report(gateway, 6)
+    async with gateway.http.stream("GET", "/v1/scores", params={"since": "1"}) as reply:
+        told = []
+        async for line in reply.aiter_lines():
+            told += [line] if line.startswith("id: ") else []
+            if len(told) == 5:
+                break
+    assert told == [f"id: {number}" for number in range(2, 7)]
+
+
+async def test_what_was_erased_is_counted_no_more_when_all_is_cold(
+    gateway_factory, publish, bus, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(live, "SKEW_SECONDS", 0.0)
+    url = str(tmp_path / "archive")
+    first = await gateway_factory(archive=ArchiveSettings(url=url))
+    for number in range(4):
+        await publish(f"o{number}")
+    await report(first, 4)
+    await stop(first)
+    await bus.js.delete_msg(OUTCOMES, 2)
+    await cool(bus, url, OUTCOMES)
+    stone = tombstones.begun("response", tombstones.tombstone_name("response", "some"), "test")
+    await tombstones.write(bus.js, stone)
+    await report(await gateway_factory(archive=ArchiveSettings(url=url)), 3)
+
+
+async def test_an_archive_that_is_away_is_told_and_what_comes_is_shown(
+    gateway_factory, publish, bus, tmp_path
+):
+    url = str(tmp_path / "archive")
+    await publish("cold")
+    await cool(bus, url, OUTCOMES)
+    gateway = await gateway_factory(archive=ArchiveSettings(url=str(tmp_path / "elsewhere" / "archive")))
+    await eventually(lambda: "no archive at" in gateway.service.core.live.problem, within=60)
+    await publish("comes")
+    await eventually(lambda: gateway.service.core.live.position == 2, within=60)
+    assert not (await gateway.http.get("/v1/report")).json()["complete"]
 
 
 @pytest.mark.parametrize("spoilt", ["part", "manifest", "lost"])

@@ -9,8 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 from tests.runtime.conftest import eventually, record, response
+from tests.support.cooling import cool
 from tests.support.registering import registered
 
+from groundwatch.archive.cold import cold_events
+from groundwatch.archive.messages import Message
+from groundwatch.archive.rows import row_of
 from groundwatch.errors import GroundwatchError, InputError, TransientError
 from groundwatch.events import (
     REPLACEABLE,
@@ -25,13 +29,23 @@ from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery import outcomes
-from groundwatch.runtime.delivery.bus import Bus, Stored
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.delivery.outcomes import replace_dead, without_score
-from groundwatch.runtime.settings import RetrySettings, Settings
+from groundwatch.runtime.settings import ArchiveSettings, RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
-from groundwatch.topology import DEAD, HEADER_REASON, OUTCOMES, RETRY, subject_of
+from groundwatch.topology import (
+    DEAD,
+    HEADER_ORIGIN,
+    HEADER_PROTOCOLS,
+    HEADER_REASON,
+    HEADER_REPLACED,
+    OUTCOMES,
+    RESPONSES,
+    RETRY,
+    subject_of,
+)
 from groundwatch.verification.engines.base import NoopVerificationEngine, Verification
 from groundwatch.verification.service import VerificationService
 
@@ -308,3 +322,54 @@ async def test_cannot_look_while_the_connection_is_gone(bus_factory, outcome: Ca
     await lost.client.close()
     with pytest.raises(TransientError):
         await replace_dead(lost, outcome())
+
+
+async def test_a_letter_whose_outcome_only_the_archive_has_replaces_it_all_the_same(
+    line: Line, tmp_path
+) -> None:
+    line.engine.broken.add("faithscore")
+    dead = response("dead")
+    await record(line.bus, dead)
+    await eventually(line.idle)
+    url = str(tmp_path / "archive")
+    for stream in (RESPONSES, OUTCOMES):
+        assert await cool(line.bus, url, stream) == 1
+    line.bus.cold = cold_events(ArchiveSettings(url=url))
+
+    async def letter() -> DeadLetter | None:
+        return next(iter(await line.letters()), None)
+
+    found = await letter()
+    assert found is not None
+    await send_again(line.bus, found)
+    # It fails once more: the outcome that stands for it is in the archive, and no second one comes.
+    await eventually(letter, within=60)
+    assert (await line.bus.js.stream_info(OUTCOMES)).state.messages == 0
+
+    line.engine.broken.clear()
+    found = await letter()
+    assert found is not None and found.retries == 1
+    await send_again(line.bus, found)
+
+    async def scored() -> bool:
+        return bool((await line.bus.js.stream_info(OUTCOMES)).state.messages)
+
+    await eventually(scored, within=60)
+    [told] = [read async for read in line.bus.history.read(OUTCOMES)]
+    assert (told.sequence, told.headers[HEADER_REPLACED]) == (2, "dead_letter")
+    assert row_of(told, 1).supersedes == Message(stream=OUTCOMES, created=1, read=told).supersedes == 1
+    assert (await line.outcome(dead)).outcome is OutcomeKind.SCORED
+
+    # A letter that is left of a crash has nothing to be done for any more, however old its outcome is.
+    await cool(line.bus, url, OUTCOMES)
+    await line.bus.create(
+        msgspec.structs.replace(
+            Outgoing(subject=found.subject.replace("recorded", "dead.extraction"), payload=found.payload),
+            headers={HEADER_ORIGIN: found.subject, HEADER_PROTOCOLS: "faithscore", HEADER_REASON: "bug: x"},
+        )
+    )
+    found = await letter()
+    assert found is not None
+    await send_again(line.bus, found)
+    assert await letter() is None
+    assert (await line.bus.js.stream_info(RETRY)).state.messages == 0

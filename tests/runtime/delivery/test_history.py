@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
@@ -194,3 +195,41 @@ async def test_an_outcome_that_was_replaced_when_it_was_cold_is_read_once(
     await bus.js.publish(names[2], b"{}")
     assert [read.sequence async for read in past.read(OUTCOMES)] == [4, 5, 6, 7]
     assert (await past.next(OUTCOMES, "gw.outcome.>", 1)).sequence == 4
+
+
+async def test_following_begins_with_what_has_left(
+    bus: Bus, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MOST", 4)
+    monkeypatch.setattr(streams, "BEGIN", 4)
+    await fill(bus, 1, 40)
+    await shelf.cool(10)
+    found, pending = list[int](), list[int]()
+    following = History(bus.js, shelf).follow(STREAM, subjects=("history.even.*",), start_sequence=3)
+    async with asyncio.timeout(60):
+        async for batch in following:
+            found += [read.sequence for read in batch.messages]
+            pending.append(batch.pending)
+            if found[-1] == 16:
+                # More leaves than was read, and all the rest behind that.
+                await shelf.cool(30)
+            if batch.pending == 0 and found[-1] == 40:
+                await fill(bus, 41, 42)
+            if found[-1] == 42:
+                break
+    assert found == list(range(4, 43, 2))
+    assert all(pending[:-2])
+    nothing = History(bus.js, shelf).follow(STREAM, start_sequence=50)
+    assert [batch async for batch in nothing] == []
+
+
+async def test_following_what_has_all_left_comes_to_its_end(bus: Bus, shelf: Shelf) -> None:
+    await fill(bus, 1, 6)
+    await shelf.cool(6)
+    found = list[int]()
+    async with asyncio.timeout(60):
+        async for batch in History(bus.js, shelf).follow(STREAM):
+            found += [read.sequence for read in batch.messages]
+            if batch.pending == 0:
+                break
+    assert found == [1, 2, 3, 4, 5, 6]

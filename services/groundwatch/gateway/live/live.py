@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Filter
@@ -21,7 +21,7 @@ from groundwatch.gateway.live.board import Board, BoardState
 from groundwatch.gateway.live.snapshots import Snapshots, State, packed
 from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown, Watcher, frame
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, follow_stream, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
@@ -185,23 +185,20 @@ class Live:
         return since
 
     async def _past(self, wanted: Filter, since: int) -> AsyncIterator[Shown | None]:
-        """From the stream itself, until nothing lies between it and what is fanned out; None: must wait."""
+        """As recorded, until nothing lies between it and what is fanned out; None: must wait."""
         position = min(since, self.position)
         while position < self.position and not self._closing:
             last = self.position
             try:
-                async for read in read_stream(
-                    self._bus.js,
-                    OUTCOMES,
-                    subjects=[SUBJECT],
-                    start_sequence=position + 1,
-                    last_sequence=last,
+                async for read in self._bus.history.read(
+                    OUTCOMES, subjects=[SUBJECT], start_sequence=position + 1, last_sequence=last
                 ):
                     event = _decode(read)
                     if event is not None and wanted.matches(event):
                         yield Shown(read.sequence, event, read.data)
                     position = read.sequence
-            except (*FAULTS, TransientError):
+            except (*FAULTS, GroundwatchError) as error:
+                logger.warning("gateway.past_unread", since=position, error=str(error) or repr(error))
                 yield None
                 await asyncio.sleep(1.0)
                 continue
@@ -209,6 +206,14 @@ class Live:
 
     async def _count(self) -> None:
         """Report, alarms and budgets: every outcome once, in the order of the stream."""
+        try:
+            await self._count_all()
+        except GroundwatchError:
+            # The archive cannot be read: who watches sees what comes.
+            self._start_ahead()
+            raise
+
+    async def _count_all(self) -> None:
         while True:
             # Begun again after a failure, the report is read beside the one that is shown.
             board, behind = await self._begin(), True
@@ -223,9 +228,8 @@ class Live:
                         self._caught_up.set()
                         self._showing.set()
                         await self._stop_ahead()
-                    elif behind and self._showing_ahead is None:
-                        self._showing_ahead = SupervisedTask("gateway-live-ahead", self._show_ahead)
-                        self._showing_ahead.start()
+                    elif behind:
+                        self._start_ahead()
                     if self._recounted is not None:
                         break
                 else:
@@ -329,14 +333,19 @@ class Live:
         # It is another stream: the counting finds that too, and begins anew.
         await asyncio.get_running_loop().create_future()
 
+    def _start_ahead(self) -> None:
+        if self._showing_ahead is None:
+            self._showing_ahead = SupervisedTask("gateway-live-ahead", self._show_ahead)
+            self._showing_ahead.start()
+
     async def _stop_ahead(self) -> None:
         ahead, self._showing_ahead = self._showing_ahead, None
         if ahead is not None:
             await ahead.stop()
 
     def _follow(self, start: int) -> AsyncGenerator[Batch]:
-        return follow_stream(
-            self._bus.js, OUTCOMES, subjects=[SUBJECT], start_sequence=start, on_fault=self._fault
+        return self._bus.history.follow(
+            OUTCOMES, subjects=[SUBJECT], start_sequence=start, on_fault=self._fault
         )
 
     def _take(self, board: Board, read: Read) -> None:

@@ -6,16 +6,17 @@ the one that stood for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 import nats.errors
 
 from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError, Unavailable
-from groundwatch.events import Event, ResponseRecorded, digest
+from groundwatch.events import REPLACEABLE, Event, ResponseRecorded, digest
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, replace_dead, response_of
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.superseding import Superseded, header_of
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -26,6 +27,7 @@ from groundwatch.topology import (
     HEADER_REASON,
     HEADER_RETRY,
     HEADER_TRACE,
+    OUTCOMES,
     RESPONSES,
     is_token,
     parse_subject,
@@ -114,6 +116,9 @@ class DeadLetters:
         for protocol in protocols:
             outcome = dead(response, protocol, self._stage, error)
             message = outgoing(outcome, key=address.key)
+            if protocol in arrived.superseded:
+                # It was sent again, and one stands for it already.
+                continue
             message = message.carrying({**arrived.trace, HEADER_ORIGIN: arrived.origin})
             stored = await self._bus.create(message)
             if stored is Stored.EXISTED:
@@ -151,29 +156,53 @@ async def dead_letters(bus: Bus) -> AsyncIterator[DeadLetter]:
 
 
 async def send_again(bus: Bus, letter: DeadLetter) -> None:
-    """Give a dead letter back to its stage, then remove it.
+    """Give a dead letter back to its stage, then remove it; one whose protocols all have their outcome by now
+    only goes.
 
-    A crash in between leaves both; the message id keeps the second try from doubling the first.
+    A crash in between leaves both; the message id keeps the second try from doubling the first. Raises what
+    NATS and the archive raise.
     """
+    outcomes = await _outcomes_of(bus, letter)
+    reasons = {name: one.headers.get(HEADER_REASON, "") for name, one in outcomes.items()}
+    standing = {
+        name: Superseded(outcomes[name].sequence, reason)
+        for name, reason in reasons.items()
+        if reason in REPLACEABLE
+    }
+    protocols = tuple(name for name in letter.protocols if name not in reasons or name in standing)
+    if protocols or not letter.protocols:
+        await bus.create(_again(letter, protocols, standing))
+    await asyncio.wait_for(bus.js.delete_msg(DEAD, letter.sequence), 10)
+
+
+def _again(letter: DeadLetter, protocols: tuple[str, ...], standing: Mapping[str, Superseded]) -> Outgoing:
     address = parse_subject(letter.subject)
     run = address.run if address else UNKNOWN
     key = (address.key if address else "") or digest(letter.subject)[:32]
-    headers = {HEADER_ORIGIN: letter.subject, HEADER_RETRY: str(letter.retries + 1)}
-    if letter.protocols:
-        headers[HEADER_PROTOCOLS] = ",".join(letter.protocols)
+    headers = {HEADER_ORIGIN: letter.subject, HEADER_RETRY: str(letter.retries + 1), **header_of(standing)}
+    if protocols:
+        headers[HEADER_PROTOCOLS] = ",".join(protocols)
     if letter.trace:
         headers[HEADER_TRACE] = letter.trace
-    await bus.create(
-        Outgoing(
-            subject=subject_of("retry", letter.stage, run, key),
-            payload=letter.payload,
-            message_id=("retry", str(letter.sequence), str(letter.time)),
-            headers=headers,
-            expect=None,
-            whole=True,
-        )
+    return Outgoing(
+        subject=subject_of("retry", letter.stage, run, key),
+        payload=letter.payload,
+        message_id=("retry", str(letter.sequence), str(letter.time)),
+        headers=headers,
+        expect=None,
+        whole=True,
     )
-    await asyncio.wait_for(bus.js.delete_msg(DEAD, letter.sequence), 10)
+
+
+async def _outcomes_of(bus: Bus, letter: DeadLetter) -> dict[str, Read]:
+    """The outcomes that there are of a letter's protocols, in the stream or the archive."""
+    address = parse_subject(letter.subject)
+    if address is None or address.kind in ("asked", "intake", "outcome", "alarm"):
+        return {}
+    names = [name for name in letter.protocols if is_token(name)]
+    subjects = [subject_of("outcome", address.run, name, address.key) for name in names]
+    found = await bus.history.last_of_each(OUTCOMES, subjects)
+    return {name: one for name, one in zip(names, found, strict=True) if one is not None}
 
 
 def _kind(error: Exception) -> str:

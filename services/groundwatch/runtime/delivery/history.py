@@ -27,8 +27,10 @@ from groundwatch.runtime.delivery.streams import (
     FAULTS,
     MOST,
     RESUME_SECONDS,
+    Batch,
     Position,
     Read,
+    follow_stream,
     last_message,
     position_of,
     read_batches,
@@ -178,6 +180,45 @@ class History:
                     held = await self._position(stream, begun, timeout)
                     if held.first <= position:
                         return
+
+    async def follow(
+        self,
+        stream: str,
+        *,
+        subjects: Sequence[str] = (),
+        start_sequence: int = 1,
+        on_fault: Callable[[str], None] | None = None,
+    ) -> AsyncGenerator[Batch]:
+        """`follow_stream`, from what has left the stream on. Until it has come to the end for the first time,
+        nothing is missed that leaves meanwhile."""
+        position = max(start_sequence, 1)
+        behind = self._cold is not None
+        while True:
+            held = await self._position(stream) if behind else None
+            if held is not None and position < held.first and position <= held.last:
+                reading = self.batches(
+                    stream, subjects=subjects, start_sequence=position, last_sequence=held.first - 1
+                )
+                async with contextlib.aclosing(reading):
+                    async for several in reading:
+                        # That there is no more is for the stream to say.
+                        yield Batch(several, held.last + 1 - several[-1].sequence)
+                position = held.first
+                continue
+            following = follow_stream(
+                self.js, stream, subjects=subjects, start_sequence=position, on_fault=on_fault
+            )
+            async with contextlib.aclosing(following):
+                async for batch in following:
+                    if behind and (await self._position(stream)).first > position:
+                        # What came may lack what has just left.
+                        break
+                    if batch.messages:
+                        position = batch.messages[-1].sequence + 1
+                    behind = behind and batch.pending > 0
+                    yield batch
+                else:
+                    return
 
     async def last(self, stream: str, subject: str) -> Read | None:
         """The last event on this subject, which may have wildcards; None where there is none."""

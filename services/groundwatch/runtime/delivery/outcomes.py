@@ -31,7 +31,8 @@ from groundwatch.events import (
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, MatchedProtocol, Stage, count_words
 from groundwatch.records import Limits, Refusal, read_record
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import Read, follow_stream, position_of
+from groundwatch.runtime.delivery.streams import Read, position_of
+from groundwatch.runtime.delivery.superseding import Superseded, header_of, named_in
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import (
@@ -40,7 +41,9 @@ from groundwatch.topology import (
     HEADER_PROTOCOLS,
     HEADER_REASON,
     HEADER_REPLACED,
+    HEADER_SUPERSEDES,
     OUTCOMES,
+    parse_subject,
     run_subjects,
     subject_of,
 )
@@ -242,6 +245,15 @@ def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
     )
 
 
+def replacing_archived(message: Outgoing) -> Outgoing:
+    """An outcome that takes the place of one of the archive alone says so; others are as they are."""
+    address = parse_subject(message.subject)
+    if HEADER_SUPERSEDES not in message.headers or address is None or address.kind != "outcome":
+        return message
+    one = named_in(message.headers).get(address.protocol)
+    return message.carrying({HEADER_REPLACED: one.reason}) if one is not None else message
+
+
 async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
     """Publish over an outcome that only stood for a dead letter; any other one stays.
 
@@ -259,9 +271,15 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
     if existing is None or existing.headers.get(HEADER_REASON) not in REPLACEABLE:
         return Stored.EXISTED
     name = (message.subject, "instead of", str(existing.sequence))
-    message = message.carrying({HEADER_REPLACED: existing.headers[HEADER_REASON]})
-    # What has left the stream is there no more to be compared with; readers take the later one.
-    expect = existing.sequence if existing.sequence >= held.first else 0
+    reason = existing.headers[HEADER_REASON]
+    message = message.carrying({HEADER_REPLACED: reason})
+    expect = existing.sequence
+    if expect < held.first:
+        # What has left the stream is there no more to be compared with.
+        address = parse_subject(message.subject)
+        assert address is not None
+        message = message.carrying(header_of({address.protocol: Superseded(expect, reason)}))
+        expect = 0
     return await bus.create(msgspec.structs.replace(message, message_id=name, expect=expect))
 
 
@@ -280,10 +298,7 @@ async def read_outcomes(bus: Bus, run_name: str, *, follow: bool) -> AsyncIterat
 
 
 async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
-    held = await position_of(bus.js, OUTCOMES)
-    async for message in bus.history.read(OUTCOMES, subjects=subjects, last_sequence=held.first - 1):
-        yield message
-    async for batch in follow_stream(bus.js, OUTCOMES, subjects=subjects, start_sequence=held.first):
+    async for batch in bus.history.follow(OUTCOMES, subjects=subjects):
         for message in batch.messages:
             yield message
     raise UsageError("the stream of outcomes was made anew: begin again")

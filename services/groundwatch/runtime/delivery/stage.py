@@ -34,7 +34,7 @@ from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
-from groundwatch.runtime.delivery.outcomes import replace_dead
+from groundwatch.runtime.delivery.outcomes import replace_dead, replacing_archived
 from groundwatch.runtime.delivery.pull import PullSubscriber
 from groundwatch.runtime.delivery.work import (
     Arrived,
@@ -217,11 +217,12 @@ class Stage(Generic[E]):
         self, works: list[Delivery[E]], results: list[Result | Exception]
     ) -> list[tuple[Delivery[E], Unavailable]]:
         """Store and answer for what has a result; what waits for a judge or for NATS is returned."""
-        if self._bus.traces is not None:
-            results = [
-                result.carrying(work.arrived.trace) if isinstance(result, Result) else result
-                for work, result in zip(works, results, strict=True)
-            ]
+        results = [
+            result.carrying(carried)
+            if isinstance(result, Result) and (carried := work.arrived.carried)
+            else result
+            for work, result in zip(works, results, strict=True)
+        ]
         # What was judged while the server restarts is not thrown away.
         await self._bus.until_connected(self._bus.publish_timeout)
         failures = [
@@ -280,7 +281,7 @@ class Stage(Generic[E]):
 
     async def _send(self, publication: Publication) -> Receipt | GroundwatchError:
         try:
-            return await self._bus.start_create(publication.outgoing)
+            return await self._bus.start_create(replacing_archived(publication.outgoing))
         except GroundwatchError as error:
             return error
 

@@ -16,6 +16,7 @@ from groundwatch.errors import GroundwatchError, WorkTimeout
 from groundwatch.events import Event, digest
 from groundwatch.runtime.delivery.attempts import Attempts
 from groundwatch.runtime.delivery.bus import Outgoing
+from groundwatch.runtime.delivery.superseding import header_of, named_in
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, HEADER_RETRY, Address, parse_subject
 
@@ -82,8 +83,15 @@ class Arrived:
         self.attempts = Attempts()
         self.handled = 0
         self.handled_at = 0.0
+        self.superseded = named_in(self.headers)
+        """Outcomes that its own take the place of, by protocol."""
         self.span: Span | None = None
         self.trace: Mapping[str, str] = {}
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """Headers of whatever follows from it."""
+        return {**header_of(self.superseded), **self.trace}
 
     @property
     def key(self) -> str:

@@ -278,6 +278,7 @@ class Metrics:
     archive_hot_sequence: Gauge
     archive_hot_seconds: Gauge
     indexed_ids: Gauge
+    archive_hot_window: Gauge
     receiver_events: Counter
     receiver_seconds: Histogram
     receiver_away_seconds: Gauge

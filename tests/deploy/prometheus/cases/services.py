@@ -139,6 +139,16 @@ FIRES = {
         at=60,
         fires=[alert("ArchiveCannotWrite", "warning", reason="silent")],
     ),
+    "a stream that is not cooled": Case(
+        series={
+            'groundwatch_archive_hot_seconds{stream="GW_JUDGED"}': "300000+60x100",
+            'groundwatch_archive_hot_seconds{stream="GW_OUTCOMES"}': "259200x100",
+            'groundwatch_archive_hot_window_seconds{stream="GW_JUDGED"}': "172800x100",
+            'groundwatch_archive_hot_window_seconds{stream="GW_OUTCOMES"}': "172800x100",
+        },
+        at=90,
+        fires=[alert("HotWindowNotCooled", "warning", stream="GW_JUDGED")],
+    ),
     "there is no auditor": Case(
         series={'groundwatch_audit_seconds{run="live"}': "_x500"},
         at=70,

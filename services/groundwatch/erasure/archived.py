@@ -1,0 +1,114 @@
+"""What the archive has of a response or a tenant: events that are in a stream still, and those that left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from nats.js import JetStreamContext
+
+from groundwatch.erasure.finding import Found, Stores
+from groundwatch.ledger.erasures import ErasureEntries
+from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.topology import ARCHIVED, OUTCOMES, RESPONSES
+
+if TYPE_CHECKING:
+    from groundwatch.archive.events import Events
+    from groundwatch.archive.table import Erasure as Order
+
+TOGETHER = 256
+"""Events that are held in memory at once."""
+
+
+async def archived_events(events: Events, keys: Sequence[str], tenant: str = "") -> AsyncIterator[Found]:
+    """Every event in the archive of these responses, or of a tenant where one is named.
+
+    A stream that was made anew counts from 1 again: sequences of the old one are among them. Raises what the
+    store raises.
+    """
+    pieces = _pieces(events, keys, tenant)
+    while several := await asyncio.to_thread(next, pieces, None):
+        for one in several:
+            yield one
+
+
+async def rows_in_archive(stores: Stores, keys: Iterable[str], tenant: str) -> int:
+    """How many rows the archive has of these responses, or of a tenant."""
+    tables = [table for table in (stores.archive, stores.events) if table is not None]
+    if not tables:
+        return 0
+    from groundwatch.archive.table import Erasure as Order
+
+    order = Order(keys=tuple(sorted(keys)), tenant=tenant)
+    return sum([await asyncio.to_thread(table.count_concerned, order) for table in tables])
+
+
+async def drop_from_archive(
+    js: JetStreamContext,
+    stores: Stores,
+    ledger: ErasureEntries,
+    keys: Iterable[str],
+    *,
+    tenant: str = "",
+    last: int = 0,
+) -> int:
+    """Remove all rows of these responses, or of a tenant, and have the archive leave out what it has yet to
+    write of them; how many rows that were. The ledger is told of what only the archive has."""
+    tables = [table for table in (stores.archive, stores.events) if table is not None]
+    if not tables:
+        return 0
+    from groundwatch.archive.table import Erasure as Order
+
+    until = {}
+    at = {stream: await position_of(js, stream) for stream in ARCHIVED}
+    for stream, position in at.items():
+        until[position.created] = max(last, position.last) if stream == OUTCOMES else position.last
+    orders = [Order(keys=tuple(sorted(keys)), until=until)]
+    if tenant:
+        # The tenant's name stays in no order: what is not archived yet is named by its keys.
+        orders.append(Order(tenant=tenant))
+    if stores.events is not None:
+        for order in orders:
+            await _say_archived(stores.events, ledger, order, {name: one.created for name, one in at.items()})
+    removed = 0
+    for table in tables:
+        for order in orders:
+            removed += await asyncio.to_thread(table.erase, order)
+    return removed
+
+
+async def _say_archived(
+    events: Events, ledger: ErasureEntries, order: Order, created: Mapping[str, int]
+) -> None:
+    """Tell the ledger what goes, responses first: their day is that of their outcomes too."""
+    for stream in (RESPONSES, OUTCOMES):
+        rows = events.concerned(order, stream, created[stream])
+        while several := await asyncio.to_thread(next, rows, None):
+            for read in several:
+                ledger.note(stream, read)
+            sequences = [read.sequence for read in several]
+            await ledger.say(
+                responses=sequences if stream == RESPONSES else (),
+                outcomes=sequences if stream == OUTCOMES else (),
+            )
+
+
+def _pieces(events: Events, keys: Sequence[str], tenant: str) -> Iterator[list[Found]]:
+    from groundwatch.archive.table import Erasure as Order
+    from groundwatch.archive.table import concerned
+
+    data = events.snapshot().dataset()
+    if data is None:
+        return
+    scanner = data.scanner(
+        columns=["stream", "sequence", "subject", "key", "data"],
+        filter=concerned(Order(keys=tuple(keys), tenant=tenant)),
+        batch_size=TOGETHER,
+        batch_readahead=0,
+        fragment_readahead=0,
+        use_threads=False,
+    )
+    for batch in scanner.to_batches():
+        if several := [Found(**row) for row in batch.to_pylist()]:
+            yield several
