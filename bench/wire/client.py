@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -13,6 +13,11 @@ from groundwatch.errors import CheckFailed
 
 CHUNK = 4_000
 """So many messages are sent before the server is waited for. It drops what lies beyond 10,000 unstored."""
+
+AT_ONCE = 2_000
+"""So many messages of a consumer are asked for, of the 5,000 that it hands out at the most."""
+
+ASKED_SECONDS = 5.0
 
 
 class PlainClient:
@@ -22,7 +27,7 @@ class PlainClient:
         parts = urlsplit(url)
         self._socket = socket.create_connection((parts.hostname, parts.port), timeout=120.0)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._lines = self._socket.makefile("rb")
+        self._lines = self._socket.makefile("rb", buffering=1 << 20)
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._lines.readline()
         options = {"verbose": False, "headers": True, "no_responders": True, "auth_token": parts.username}
@@ -56,6 +61,43 @@ class PlainClient:
             waiting.append(b"PUB %s %s %s" % (subject, self._inbox.encode(), rest))
             self._send(waiting)
 
+    def publish(self, together: Iterable[tuple[str, Mapping[str, str], bytes]]) -> None:
+        """Publish these, each with its headers, and wait until the server has stored them all."""
+        messages = [_headed(subject, self._inbox, headers, body) for subject, headers, body in together]
+        self._socket.sendall(b"".join(messages))
+        for _ in messages:
+            self._stored()
+
+    def acknowledge(self, stream: str, consumer: str, count: int) -> None:
+        """Take so many messages of a consumer and acknowledge each."""
+        request = json.dumps({"batch": AT_ONCE, "expires": int(ASKED_SECONDS * 1e9)})
+        asked = (
+            f"PUB $JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer} {self._inbox} {len(request)}\r\n{request}\r\n"
+        )
+        while count > 0:
+            self._socket.sendall(asked.encode())
+            answers = []
+            while len(answers) < AT_ONCE and (reply := self._handed()):
+                answers.append(b"PUB %s 4\r\n+ACK\r\n" % reply)
+            self._socket.sendall(b"".join(answers))
+            count -= len(answers)
+
+    def _handed(self) -> bytes:
+        """Where the next message that a consumer hands out is acknowledged; empty when it has no more."""
+        while True:
+            line = self._lines.readline()
+            match line.split():
+                case [b"MSG", _, _, reply, size] | [b"HMSG", _, _, reply, _, size]:
+                    self._lines.read(int(size) + 2)
+                    return bytes(reply)
+                case [b"HMSG", _, _, _, size]:
+                    self._lines.read(int(size) + 2)
+                    return b""
+                case [b"PING"]:
+                    self._socket.sendall(b"PONG\r\n")
+                case [b"-ERR", *_] | []:
+                    raise CheckFailed(f"the server hung up: {line!r}")
+
     def _send(self, waiting: list[bytes]) -> None:
         self._socket.sendall(b"".join(waiting))
         waiting.clear()
@@ -81,6 +123,11 @@ class PlainClient:
 
 
 def _expecting_none(subject: str, reply: str, body: bytes) -> bytes:
-    headers = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\n\r\n"
-    sizes = f"{len(headers)} {len(headers) + len(body)}"
-    return f"HPUB {subject} {reply} {sizes}\r\n".encode() + headers + body + b"\r\n"
+    return _headed(subject, reply, {"Nats-Expected-Last-Subject-Sequence": "0"}, body)
+
+
+def _headed(subject: str, reply: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"NATS/1.0\r\n{lines}\r\n".encode()
+    sizes = f"{len(head)} {len(head) + len(body)}"
+    return f"HPUB {subject} {reply} {sizes}\r\n".encode() + head + body + b"\r\n"

@@ -1,0 +1,1 @@
+"""Load that is made beforehand, for what real judges are too slow for."""
