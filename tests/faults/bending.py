@@ -7,6 +7,7 @@ What a test must bend is bent here, from outside: product code knows nothing of 
                            the extraction below with the verification that settings name
     FAULT_CURE             while this file is there, no answer troubles the extraction below for good
     FAULT_SLOW             seconds that each turn of a stand-in takes, one turn at a time
+    FAULT_COOL             seconds between two rounds of cooling; ids are held in their index for a short time
     FAULT_DIE_BEFORE_ACK   kill this process −9 after publishing, before acknowledging, at this message
 """
 
@@ -144,6 +145,18 @@ def slowed(call: Any, pause: float) -> Any:
     return slow
 
 
+def cool_soon(seconds: float) -> None:
+    """Rounds of cooling follow each other so, and what must wait for gateways to know it waits less."""
+    import groundwatch.archive.cooling as cooling
+    import groundwatch.archive.repeats as index
+    import groundwatch.gateway.intake.known_ids as known_ids
+    import groundwatch.runtime.stores.repeats as repeats
+
+    cooling.COOL_SECONDS = index.ROUND_SECONDS = seconds
+    # Between the two lies more than any gateway is stopped for, and then takes to send what it had begun.
+    repeats.HOLD_SECONDS, repeats.CURRENT_SECONDS, known_ids.LOOK_SECONDS = 32.0, 8.0, 1.0
+
+
 def bend() -> None:
     """Put the test's wishes in place before anything is imported that would look at them."""
     if ack_wait := float(os.environ.get("FAULT_ACK_WAIT", "0")):
@@ -168,6 +181,8 @@ def bend() -> None:
         for engine, name in ((StandInCaptioningEngine, "say"), (StandInGenerationEngine, "generate")):
             engine.batch = 1
             setattr(engine, name, slowed(getattr(engine, name), pause))
+    if cool := float(os.environ.get("FAULT_COOL", "0")):
+        cool_soon(cool)
     if fatal := int(os.environ.get("FAULT_DIE_BEFORE_ACK", "0")):
         import groundwatch.runtime.delivery.work as work
 

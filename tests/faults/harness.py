@@ -25,12 +25,13 @@ from tests.faults.processes import Child
 from tests.faults.servers import NATS as NATS
 from tests.faults.servers import servers as nats_servers
 
+from groundwatch.archive.cold import cold_events
 from groundwatch.events import ResponseScored
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.servers import free_port
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.settings import ArchiveSettings, NatsSettings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 
 T = TypeVar("T")
@@ -162,6 +163,7 @@ class System:
 
         async def asking() -> T:
             bus = Bus(NatsSettings(url=self.url), name="harness")
+            bus.cold = cold_events(ArchiveSettings(url=self.environment.get("GROUNDWATCH_ARCHIVE__URL", "")))
             await bus.connect(timeout=patience)
             try:
                 deadline = time.monotonic() + patience

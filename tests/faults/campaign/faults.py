@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import msgspec
-from tests.faults.campaign.field import JUDGE, SERVICES, TOOLS, Field
+from tests.faults.campaign.field import ARCHIVE, ARCHIVE_DISK, JUDGE, SERVICES, TOOLS, Field
 from tests.faults.campaign.judge import MODES
 from tests.faults.campaign.truth import Truth
 
@@ -43,9 +43,12 @@ class Faults:
         self._starting: set[asyncio.Task[None]] = set()
         self.done: list[Done] = []
         self.stopped = False
-        services, links = list(SERVICES), [*SERVICES, TOOLS]
+        links = [*SERVICES, TOOLS]
+        # One archive is all there is, and what it cools by waits anew whenever it starts.
+        services = [name for name in SERVICES for _ in range(1 if name == ARCHIVE else 4)]
         servers = list(field.system.servers)
-        disks = [name for name, disk in field.disks.items() if disk.mounted]
+        disks = [name for name in servers if field.disks[name].mounted]
+        archives = [ARCHIVE_DISK] if field.disks[ARCHIVE_DISK].mounted else []
         kinds: list[tuple[str, float, list[str], Callable[[str], Awaitable[None]]]] = [
             ("kill -9", 12, services, self._kill),
             ("SIGTERM", 5, services, self._term),
@@ -63,6 +66,7 @@ class Faults:
             ("SIGSTOP of the judge", 2, [JUDGE], self._pause),
             *((f"judge: {mode}", 2.5, ["judging"], self._misjudge(mode)) for mode in MODES),
             *([("full disk", 0.7, disks, self._fill)] if disks else []),
+            *([("full disk of the archive", 2, archives, self._fill)] if archives else []),
         ]
         self._kinds = {name: (victims, act) for name, _, victims, act in kinds}
         self._weights = {name: weight for name, weight, _, _ in kinds}
@@ -209,11 +213,12 @@ class Faults:
         return misjudge
 
     async def _fill(self, name: str) -> None:
-        """Fill a server's disk; free it, and start the server again, as the runbook says."""
+        """Fill a disk; free it, and start the server that it is of again, as the runbook says."""
         disk = self._field.disks[name]
         disk.fill()
         try:
             await asyncio.sleep(self._random.uniform(1, 6))
         finally:
             disk.free()
-        await self._end([name], signal.SIGTERM)
+        if name in self._field.system.servers:
+            await self._end([name], signal.SIGTERM)

@@ -19,10 +19,12 @@ from tests.faults.processes import Child
 from tests.faults.servers import names
 
 from groundwatch.runtime.local.servers import free_port
+from groundwatch.topology import DAY
 
 ROOT = Path(__file__).parents[3]
 JUDGE = "judge"
 TOOLS = "tools"
+ARCHIVE = "archive"
 SERVICES = {
     "gateway-1": "gateway",
     "gateway-2": "gateway",
@@ -30,13 +32,20 @@ SERVICES = {
     "verification-1": "verification",
     "verification-2": "verification",
     "scoring": "scoring",
+    ARCHIVE: "archive",
 }
+ARCHIVE_DISK = "disk of the archive"
 BRIEF_DAYS = 0.0002
 """17 seconds."""
 
+HOT_SECONDS = 20.0
+"""So long the streams keep what is archived and no longer in work, at the least."""
+COOL_SECONDS = 3.0
+
 
 class Disk:
-    """A small file system of its own under each server's data, where this user may mount one."""
+    """A small file system of its own under each server's data, and the archive's, where this user may mount
+    one."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
         self.folder = folder
@@ -76,10 +85,16 @@ class Field:
 
     def __init__(self, folder: Path, *, cluster: bool, megabytes: int) -> None:
         self.folder = folder
+        self._window = {
+            "FAULT_COOL": str(COOL_SECONDS),
+            "GROUNDWATCH_ARCHIVE__HOT_DAYS": f"{HOT_SECONDS / DAY:.9f}",
+        }
         self.cure = folder / "cured"
         servers = 3 if cluster else 1
         stores = folder / "stores"
         self.disks = {name: Disk(stores / name, megabytes) for name in names(servers)}
+        self.disks[ARCHIVE_DISK] = Disk(folder / "archive", megabytes)
+        self.archive = str(folder / "archive" / "tables")
         self.judge_port = free_port()
         self.system = System(
             folder,
@@ -112,6 +127,9 @@ class Field:
             "FAULT_ACK_WAIT": "0",
             "FAULT_CURE": str(self.cure),
             "OPENAI_API_KEY": "none",
+            "GROUNDWATCH_ARCHIVE__URL": self.archive,
+            "GROUNDWATCH_ARCHIVE__FLUSH_SECONDS": "1",
+            **self._window,
             "GROUNDWATCH_VERIFICATION__ENGINE": "llm",
             "GROUNDWATCH_VERIFICATION__LLM": llm,
             "GROUNDWATCH_RETENTION__TENANTS": f"{{{BRIEF}={{{ages}}}}}",

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.faults.campaign.faults import Done, Faults
 from tests.faults.campaign.field import Field
+from tests.faults.campaign.lookups import Lookups
 from tests.faults.campaign.tools import Tools
 from tests.faults.campaign.traffic import Clients
 from tests.faults.campaign.truth import Truth
@@ -77,9 +78,13 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
     truth, began = Truth(seed), time.monotonic()
     clients = Clients(truth, field.gateways, seed=seed, rate=rate, began=began)
     watchers = [Watcher(truth, field.gateways, seed=seed * 100 + at, began=began) for at in range(WATCHERS)]
+    lookups = Lookups(truth, field.gateways, seed=seed, began=began)
     tools = Tools(field, truth, clients, seed=seed, began=began)
     faults = Faults(field, truth, seed=seed, began=began)
-    background = [asyncio.create_task(job) for job in (field.supervise(), *(one.run() for one in watchers))]
+    background = [
+        asyncio.create_task(job)
+        for job in (field.supervise(), lookups.run(), *(one.run() for one in watchers))
+    ]
     sending = asyncio.create_task(clients.run())
     troubling = [asyncio.create_task(faults.lane()) for _ in range(lanes)]
     troubling.append(asyncio.create_task(tools.lane()))
@@ -100,8 +105,9 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
             task.cancel()
         await asyncio.gather(*background, sending, *troubling, return_exceptions=True)
         await clients.close()
-    return _told(truth, faults, tools, clients, field, verdict, watchers) | {
+    return _told(truth, faults, tools, clients, lookups, field, verdict, watchers) | {
         "seconds": round(troubled, 1),
+        "faults_a_minute": round(len(faults.done) / troubled * 60, 1),
         "seed": seed,
         "servers": len(field.system.servers),
         "rate": rate,
@@ -120,6 +126,7 @@ def _told(
     faults: Faults,
     tools: Tools,
     clients: Clients,
+    lookups: Lookups,
     field: Field,
     verdict: Verdict,
     watchers: list[Watcher],
@@ -146,6 +153,8 @@ def _told(
         "ended_by_themselves": dict(Counter(field.ended).most_common()),
         "recovery_s": _recovery(truth, faults.done),
         "ledger": verdict.ledger,
+        "cold": verdict.cold,
+        "lookups": dict(lookups.answers.most_common()),
         "not_provisioned": verdict.not_provisioned,
     }
 

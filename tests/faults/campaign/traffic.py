@@ -138,7 +138,8 @@ class Clients:
         )
         body = {**sent.body, "answer": "Something else."} if other else sent.body
         ended = (await self._single(self._random.choice(self._gateways), body))[0]
-        self.answers[f"repeat: {ended}"] += 1
+        age = ", old" if sent.is_old(self._now()) else ""
+        self.answers[f"repeat: {ended}{age}"] += 1
         if erased and ended in ("recorded", "duplicate"):
             self._truth.violation("erased and back", f"{sent.name}: a repeat is answered {ended}")
         elif other and ended == "recorded":

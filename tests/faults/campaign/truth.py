@@ -15,6 +15,8 @@ TENANTS = ("acme", "brook", "brief")
 BRIEF = "brief"
 """The tenant of whom retention keeps nothing for long."""
 
+COLD_SECONDS = 45.0
+
 MODELS = ("heron-7b", "osprey-13b", "ibis-2b")
 WORDS = ("dog", "cup", "table", "bird", "tree", "lamp", "chair", "boat", "horse", "window", "kite")
 TROUBLES = {"bug": CANNOT_BEAR, "bad input": WILL_NOT_HAVE, "refused": REFUSES}
@@ -60,6 +62,10 @@ class Sent(msgspec.Struct, kw_only=True):
     def name(self) -> tuple[str, str]:
         """Tenant and id."""
         return self.body["tenant"], self.body["id"]
+
+    def is_old(self, now: float) -> bool:
+        """Whether it was scored so long ago that its events have mostly left the streams."""
+        return self.outcome_at is not None and now - self.outcome_at > COLD_SECONDS
 
     @property
     def key(self) -> str:

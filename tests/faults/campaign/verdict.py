@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import msgspec
+from tests.faults.campaign.archived import places_of, rows_of
 from tests.faults.campaign.field import Field
 from tests.faults.campaign.tools import Tools, printed
 from tests.faults.campaign.truth import BRIEF, Truth, difference
@@ -20,8 +21,9 @@ from tests.faults.campaign.watching import Watcher
 from groundwatch.events import ResponseScored
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.topology import (
+    ARCHIVED,
     CONSUMERS,
     DEAD,
     EXTRACTED,
@@ -42,7 +44,7 @@ _OUTCOMES = msgspec.json.Decoder(ResponseScored)
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """What the streams hold in the end. `subjects` counts messages by stream and subject."""
+    """What there is in the end, hot and cold. `subjects` counts events by stream and subject."""
 
     subjects: dict[str, Counter[str]] = {}
     outcomes: dict[str, list[tuple[int, ResponseScored]]] = {}
@@ -57,6 +59,8 @@ class Verdict:
         self._tools = tools
         self._watchers = watchers
         self.ledger: dict[str, Any] = {}
+        self.cold: dict[str, int] = {}
+        """How many events have left each stream."""
         self.not_provisioned: list[str] = []
         """Consumers and streams that the servers had lost in the end, and that had to be made again."""
 
@@ -84,6 +88,7 @@ class Verdict:
         # What a gateway took before it heard of the erasure goes with the next round.
         await self._tools.run("admin", "retention", "--json", direct=True)
         await self._settle(deadline)
+        await self._archived(deadline)
 
     async def _settle(self, deadline: float) -> None:
         while True:
@@ -99,6 +104,21 @@ class Verdict:
             await asyncio.sleep(0.5)
         if not self.ledger["balanced"]:
             self._truth.violation("audit unbalanced", told[-600:])
+
+    async def _archived(self, deadline: float) -> None:
+        """Wait until the archive has everything that there is."""
+        while missing := await asyncio.to_thread(self._field.system.ask, self._not_archived):
+            if time.monotonic() > deadline:
+                self._truth.violation("stuck", f"the archive has yet to take {missing}")
+                return
+            await asyncio.sleep(0.5)
+
+    async def _not_archived(self, bus: Bus) -> dict[str, int]:
+        at = {stream: await position_of(bus.js, stream) for stream in ARCHIVED}
+        self.cold = {stream: one.first - 1 for stream, one in at.items()}
+        places = await asyncio.to_thread(places_of, self._field.archive, at)
+        left = {stream: one.last - places[stream] for stream, one in at.items()}
+        return {stream: number for stream, number in left.items() if number > 0}
 
     async def replays(self) -> None:
         """Finish every replay that was begun: its ledger must balance and its scores be the right ones."""
@@ -118,7 +138,10 @@ class Verdict:
             for subject, count in found.subjects[stream].items():
                 if count > 1:
                     truth.violation("doubled", f"{count} messages of {stream} on {subject}")
-        everywhere = set().union(*(_keys(found, stream) for stream in found.subjects))
+        rows = await asyncio.to_thread(rows_of, self._field.archive)
+        if rows.doubled:
+            truth.violation("doubled", f"{rows.doubled} events are in the archive twice")
+        everywhere = rows.keys.union(*(_keys(found, stream) for stream in found.subjects))
         for sent in truth.sent.values():
             key, brief = sent.key, sent.body["tenant"] == BRIEF
             outcomes = found.outcomes.get(key, [])
@@ -126,7 +149,7 @@ class Verdict:
                 truth.violation("doubled", f"{sent.name} has {len(outcomes)} outcomes")
             if sent.erased:
                 if key in everywhere:
-                    truth.violation("erased and back", f"{sent.name} is in a stream")
+                    truth.violation("erased and back", f"{sent.name} is in a stream or in the archive")
                 continue
             if sent.gone:
                 truth.violation("stuck", f"{sent.name}: its erasure cannot be finished")
@@ -228,7 +251,7 @@ async def _read(bus: Bus) -> Found:
     found = Found()
     for stream in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES, DEAD, RETRY):
         counted = found.subjects[stream] = Counter()
-        async for message in read_stream(bus.js, stream, headers_only=stream != OUTCOMES):
+        async for message in bus.history.read(stream, headers_only=stream != OUTCOMES):
             if stream != OUTCOMES:
                 counted[message.subject] += 1
                 continue
