@@ -2,10 +2,10 @@
 
 A nats-server with the chart's stream settings and the memory that sizing gives it for so many, an archive
 service that cools, and stages. The first and the last `ends` responses are judged by real stages; each of
-the others says what one of those said, with events made by the product's own encoders. When all are in the
-streams and the archive has yet to catch up, the server is killed (−9) and started again; then all but the
-newest `hot` of each stream cool, and it is killed again. At last an audit goes over both halves, and the
-first and the last responses are replayed.
+the others says what one of those said, with events made by the product's own encoders. When all but the last
+are in the streams and the archive has yet to catch up, the server is killed (−9) and started again; then all
+but about the newest `hot` of each stream cool, the last are judged, and it is killed again. At last an audit
+goes over both halves, and the first and the last responses are replayed.
 
 `ok` is true when nothing was lost by the kills, the server kept within its memory limit and the time that
 the chart's probe gives it, the archive within the memory that sizing says, the ledger balances with an
@@ -49,7 +49,7 @@ from groundwatch.runtime.services.run import running
 from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.services import make_service, metrics_for
-from groundwatch.system.sizing import USABLE, Load, Needs, needs
+from groundwatch.system.sizing import USABLE, Needs, load_of, needs
 from groundwatch.topology import DAY, EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -68,7 +68,8 @@ START_SECONDS = 120.0
 LONG_DAYS = 1.0
 """A hot window in which nothing cools while this runs."""
 
-PAUSE_SECONDS = 15.0
+SETTLING_SECONDS = 180.0
+"""After which an archive service that has just begun lets what it has archived go, at the soonest."""
 IDLE_SECONDS = 3.0
 STEP_SECONDS = 1.0
 STILL_SECONDS = 600.0
@@ -105,7 +106,7 @@ class Course:
 
     def __init__(self, folder: Path, responses: int, hot: int, ends: int) -> None:
         self.responses, self.hot, self.ends = responses, hot, ends
-        self.needs: Needs = needs(Load(rate=responses / DAYS / DAY, days=DAYS))
+        self.needs: Needs = needs(load_of(Settings(), responses / DAYS / DAY, DAYS, 1, 0.0))
         self.server = LimitedServer(
             folder / "nats",
             memory=int(self.needs.nats_memory * USABLE),
@@ -132,12 +133,11 @@ class Course:
         self.processes.start_archive(LONG_DAYS)
         examples = await self.judge("first")
         await self.fill(examples)
-        # However few they are, the hot window can end before the last ones.
-        await asyncio.sleep(PAUSE_SECONDS)
-        await self.judge("last")
         await self.kill("fullest")
         await self.archived()
         await self.cool()
+        await self.judge("last")
+        await self.archived()
         await self.kill("cooled")
         await self.audit()
         for name in ("first", "last"):
@@ -278,6 +278,8 @@ class Course:
         last = {stream: end for stream, (_, end) in (await self.positions()).items()}
         await self._progressing(self._places, lambda places: places == last)
         total = time.monotonic() - began
+        if "archive" in self.figures:
+            return
         self.figures["archive"] = {
             "behind_s": round(total, 1),
             "rows": sum(last.values()) + last[OUTCOMES],
@@ -290,7 +292,7 @@ class Course:
         assert cut is not None
         await self.processes.stop_archive()
         began = time.monotonic()
-        self.processes.start_archive((time.time() - cut.time) / DAY)
+        self.processes.start_archive((time.time() - cut.time + SETTLING_SECONDS) / DAY)
 
         async def firsts() -> list[int]:
             return [first for first, _ in (await self.positions()).values()]
@@ -301,7 +303,6 @@ class Course:
         self.processes.start_archive(LONG_DAYS)
         held = {stream: last - first + 1 for stream, (first, last) in (await self.positions()).items()}
         self.figures["cooling"] = {"seconds": round(seconds, 1), "still_hot": held}
-        self.check(all(number >= self.ends for number in held.values()), "cooling left nothing hot")
 
     async def audit(self) -> None:
         ran = await self.processes.run("audit", "--json")
