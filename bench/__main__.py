@@ -1,5 +1,6 @@
 """`python -m bench NAME [--json] [--set NAME=NUMBER]`: run a benchmark and print its figures.
 
+Each parameter is an option too: `--minutes 15` is `--set minutes=15`, and `--cluster` is `--set cluster=1`.
 Figures are medians and ratios of one run. Exit status 1 when the benchmark checks something and that does not
 hold.
 """
@@ -31,16 +32,18 @@ def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
     # Nor may gRPC's care for forks, which breaks a child that is to run another program at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n\n")[2])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=(__doc__ or "").partition("\n\n")[2], allow_abbrev=False
+    )
     parser.add_argument("name", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=NUMBER", help="a parameter of the benchmark"
     )
-    chosen = parser.parse_args(arguments)
+    chosen, options = parser.parse_known_args(arguments)
     sys.path.insert(0, str(folder))
     measure = importlib.import_module(chosen.name).measure
-    parameters = _parameters(parser, measure, chosen.set)
+    parameters = _parameters(parser, measure, chosen.set) | _options(parser, measure, options)
 
     logs.configure(level="error")
     try:
@@ -66,6 +69,21 @@ def _parameters(
         except ValueError:
             parser.error(f"--set {option}: write NAME=NUMBER")
     return parameters
+
+
+def _options(
+    parser: argparse.ArgumentParser, measure: Callable[..., Any], options: Sequence[str]
+) -> dict[str, int]:
+    own = argparse.ArgumentParser(
+        prog=parser.prog,
+        usage=parser.format_usage().removeprefix("usage: "),
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    for name in inspect.signature(measure).parameters:
+        own.add_argument(f"--{name}", type=int, nargs="?", const=1, metavar="NUMBER")
+    return vars(own.parse_args(options))
 
 
 if __name__ == "__main__":

@@ -106,13 +106,14 @@ class Course:
 
     def __init__(self, folder: Path, responses: int, hot: int, ends: int) -> None:
         self.responses, self.hot, self.ends = responses, hot, ends
-        self.needs: Needs = needs(load_of(Settings(), responses / DAYS / DAY, DAYS, 1, 0.0))
+        self.archive = ArchiveSettings(url=str(folder / "archive"))
+        archived = Settings(archive=self.archive)
+        self.needs: Needs = needs(load_of(archived, responses / DAYS / DAY, DAYS, 1, 0.0))
         self.server = LimitedServer(
             folder / "nats",
             memory=int(self.needs.nats_memory * USABLE),
             disk=int(self.needs.nats_disk * USABLE),
         )
-        self.archive = ArchiveSettings(url=str(folder / "archive"))
         rules = {
             "extraction": StageSettings(engine="linguistic"),
             "verification": StageSettings(engine="reference"),
@@ -144,14 +145,21 @@ class Course:
             await self.replay(name)
         self.processes.check_archive()
         most = self.processes.archive_bytes
-        self.figures["archive"] |= {"peak_mb": _mb(most), "sized_mb": _mb(self.needs.archive_memory)}
+        sized = {"peak_mb": _mb(most), "sized_mb": _mb(self.needs.archive_memory)}
+        self.tell("archive", self.figures["archive"] | sized)
         self.check(
             most <= self.needs.archive_memory, "the archive service takes more memory than sizing says"
         )
 
+    def tell(self, step: str, figures: dict[str, Any]) -> None:
+        """Note what a step took; the whole takes an hour, so this is printed at once."""
+        self.figures[step] = figures
+        print(step, msgspec.json.encode(figures).decode(), file=sys.stderr, flush=True)
+
     def check(self, holds: bool, wrong: str) -> None:
         if not holds:
             self.wrong.append(wrong)
+            print(f"wrong: {wrong}", file=sys.stderr, flush=True)
 
     async def judge(self, which: str) -> list[Judged]:
         """Record some and have real stages judge them: the events that came of each."""
@@ -212,11 +220,14 @@ class Course:
         if failed := [process.exitcode for process in made if process.exitcode]:
             raise CheckFailed(f"what makes load ended with {failed}")
         seconds = time.monotonic() - began
-        self.figures["recording"] = {
-            "seconds": round(seconds, 1),
-            "per_second": round(count / seconds),
-            "server_cpu_s": round(spent(self.server.pid), 1),
-        }
+        self.tell(
+            "recording",
+            {
+                "seconds": round(seconds, 1),
+                "per_second": round(count / seconds),
+                "server_cpu_s": round(spent(self.server.pid), 1),
+            },
+        )
 
     async def kill(self, when: str) -> None:
         """Kill −9 the server, start it again, and see what that took and whether all is there."""
@@ -244,13 +255,17 @@ class Course:
         allowed = START_SECONDS + self.needs.nats_disk / REBUILD_BYTES
         await self.bus.until_connected(STILL_SECONDS)
         after = await self.positions()
-        self.figures[when] = point | {
-            "start_s": round(seconds, 2),
-            "allowed_s": round(allowed),
-            "peak_mb": _mb(peak),
-            "sized_peak_mb": _mb(self.needs.nats_peak),
-            "limit_mb": _mb(limit),
-        }
+        self.tell(
+            when,
+            point
+            | {
+                "start_s": round(seconds, 2),
+                "allowed_s": round(allowed),
+                "peak_mb": _mb(peak),
+                "sized_peak_mb": _mb(self.needs.nats_peak),
+                "limit_mb": _mb(limit),
+            },
+        )
         self.check(after == before, f"{when}: {before} before kill -9, and {after} after")
         self.check(seconds <= allowed, f"{when}: the server answers after {seconds:.0f} s")
         self.check(max(peak, point["peak_before_mb"] * 1e6) <= limit, f"{when}: above the memory limit")
@@ -280,11 +295,14 @@ class Course:
         total = time.monotonic() - began
         if "archive" in self.figures:
             return
-        self.figures["archive"] = {
-            "behind_s": round(total, 1),
-            "rows": sum(last.values()) + last[OUTCOMES],
-            "cpu_s": round(self.processes.archive_cpu, 1),
-        }
+        self.tell(
+            "archive",
+            {
+                "behind_s": round(total, 1),
+                "rows": sum(last.values()) + last[OUTCOMES],
+                "cpu_s": round(self.processes.archive_cpu, 1),
+            },
+        )
 
     async def cool(self) -> None:
         """Have the archive service cool all but the newest: with a window that ends there."""
@@ -302,18 +320,16 @@ class Course:
         await self.processes.stop_archive()
         self.processes.start_archive(LONG_DAYS)
         held = {stream: last - first + 1 for stream, (first, last) in (await self.positions()).items()}
-        self.figures["cooling"] = {"seconds": round(seconds, 1), "still_hot": held}
+        self.tell("cooling", {"seconds": round(seconds, 1), "still_hot": held})
 
     async def audit(self) -> None:
         ran = await self.processes.run("audit", "--json")
         ledger = ran.printed
         counts = {name: ledger[name] for name in ("recorded", "scored", "in_flight", "lost", "orphans")}
-        self.figures["audit"] = counts | {
-            "balanced": ledger["balanced"],
-            "seconds": round(ran.seconds, 1),
-            "peak_mb": _mb(ran.bytes),
-            "sized_mb": _mb(self.needs.auditor_memory),
-        }
+        sized = self.needs.auditor_memory
+        took = {"seconds": round(ran.seconds, 1), "peak_mb": _mb(ran.bytes), "sized_mb": _mb(sized)}
+        self.tell("audit", counts | {"balanced": ledger["balanced"]} | took)
+        self.check(ran.bytes <= sized, "the audit takes more memory than sizing says")
         whole = ledger["recorded"] == ledger["scored"] == self.responses and not ran.status
         self.check(whole and ledger["balanced"], f"the ledger: {counts}")
 
@@ -324,11 +340,14 @@ class Course:
         run = await work(self.bus, self.settings, await begin(self.bus, self.settings, spec))
         seconds = time.monotonic() - began
         found = await changed(self.bus.history, LIVE, run.name)
-        self.figures[f"replay_{which}"] = {
-            "seconds": round(seconds, 1),
-            "scored": run.counts.scored,
-            "equal": found.pairs - found.changed,
-        }
+        self.tell(
+            f"replay_{which}",
+            {
+                "seconds": round(seconds, 1),
+                "scored": run.counts.scored,
+                "equal": found.pairs - found.changed,
+            },
+        )
         same = found.pairs == found.same_judges == run.counts.scored == self.ends
         self.check(same and not found.changed, f"the replay of the {which}: {found}")
 

@@ -33,6 +33,26 @@ def test_what_does_not_hold_is_the_exit_status(
     assert json.loads(capsys.readouterr().out) == {"ok": holds, "seed": 3}
 
 
+def test_a_parameter_is_an_option_too(
+    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "named.py").write_text("async def measure(*, minutes=1, cluster=0):\n    return locals()\n")
+    assert bench.main(["named", "--minutes", "15", "--json", "--cluster"], tmp_path) == 0
+    assert json.loads(capsys.readouterr().out) == {"minutes": 15, "cluster": 1}
+
+
+@pytest.mark.parametrize("options", (["--minute", "15"], ["--minutes", "x"], ["15"]))
+def test_a_wrong_option_is_told(
+    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    (tmp_path / "told.py").write_text("async def measure(*, minutes=1):\n    return {}\n")
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["told", *options], tmp_path)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("usage: python -m bench") and options[-1] in told
+
+
 @pytest.mark.parametrize("option", ("sead=1", "seed=x"))
 def test_a_wrong_parameter_is_told(
     bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str

@@ -45,8 +45,12 @@ AUDITOR_BASE = 100e6
 AUDITOR_BYTES = 3.4
 """For each response that streams hold, the first time: `python -m bench audit`; 1.1 later."""
 
-ARCHIVE_BYTES = 512e6
-"""`python -m bench archive`: 267 to 342 MB at the peak, whatever the length of a stretch."""
+AUDITOR_ARCHIVE = 412e6
+"""Where there is an archive, for reading it: `python -m bench cold`."""
+
+ARCHIVE_BYTES = 800e6
+"""`python -m bench cold`: 403 and 608 MB at the peak, with 34,000 and 635,000 events of five streams waiting;
+`python -m bench archive`, outcomes alone: 267 to 342 MB."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +66,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     image_bytes: float = 0.0
     cache_bytes: float = 0.0
     repeat_days: float = 0.0
+    archived: bool = False
 
     @property
     def id_bytes(self) -> float:
@@ -116,7 +121,9 @@ def needs(load: Load) -> Needs:
         disk_of_all=math.ceil(disk / USABLE * load.copies),
         gateway_memory=math.ceil(GATEWAY_BYTES),
         gateway_disk=math.ceil(load.id_bytes),
-        auditor_memory=math.ceil(AUDITOR_BASE + load.responses * AUDITOR_BYTES),
+        auditor_memory=math.ceil(
+            AUDITOR_BASE + load.responses * AUDITOR_BYTES + AUDITOR_ARCHIVE * load.archived
+        ),
         archive_memory=math.ceil(ARCHIVE_BYTES),
     )
 
@@ -167,6 +174,7 @@ def load_of(
         image_bytes=image_bytes,
         cache_bytes=settings.cache.max_bytes,
         repeat_days=settings.archive.repeat_days if archived else 0,
+        archived=archived,
     )
 
 
