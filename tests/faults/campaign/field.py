@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 from tests.faults.campaign.proxy import Proxy
-from tests.faults.campaign.traffic import Gateway
+from tests.faults.campaign.traffic import BROKEN, Gateway
 from tests.faults.campaign.truth import BRIEF
 from tests.faults.harness import START_SECONDS, System
 from tests.faults.processes import Child
@@ -173,7 +173,7 @@ class Field:
                 try:
                     await http.post(f"http://127.0.0.1:{self.judge_port}/control", json={"mode": mode})
                     return
-                except httpx.TransportError:
+                except BROKEN:
                     if time.monotonic() > deadline:
                         raise
                     await asyncio.sleep(0.1)
@@ -192,7 +192,7 @@ class Field:
         deadline = time.monotonic() + START_SECONDS
         async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
             while self.children[name].alive and time.monotonic() < deadline:
-                with contextlib.suppress(httpx.TransportError):
+                with contextlib.suppress(*BROKEN):
                     if (await http.get(self.system.readiness(name))).status_code == 200:
                         return
                 await asyncio.sleep(0.2)

@@ -44,7 +44,7 @@ class Tools:
             self._erase_tenant: 1,
             self._retain: 2,
             self._retry: 3,
-            self._replay: 1,
+            self._replay: 3,
             self._audit: 2,
             self._provision: 1,
         }

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 import httpx
-from tests.faults.campaign.traffic import Gateway
+from tests.faults.campaign.traffic import BROKEN, Gateway
 from tests.faults.campaign.truth import Truth
 
 from groundwatch.events import response_key
@@ -38,7 +38,7 @@ class Watcher:
                 gateway = self._random.choice(self._gateways)
                 try:
                     await self._watch(http, gateway)
-                except httpx.TransportError:
+                except BROKEN:
                     await asyncio.sleep(0.2)
 
     async def _watch(self, http: httpx.AsyncClient, gateway: Gateway) -> None:
