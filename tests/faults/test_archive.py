@@ -81,9 +81,10 @@ async def archived_as_streamed(bus: Bus, archive: Archive) -> int:
 
 
 class Writer:
-    """`groundwatch serve archive` in a process of its own."""
+    """`groundwatch serve archive` in a process of its own, in which `before` is run first."""
 
-    def __init__(self, url: str, folder: Path, **archive: str) -> None:
+    def __init__(self, url: str, folder: Path, *, before: str = "", **archive: str) -> None:
+        self._code = f"{before}\nfrom groundwatch.cli import main; main()"
         self._log = (folder / "archive.log").open("a")
         self._environment = os.environ | {
             "GROUNDWATCH_NATS__URL": url,
@@ -97,7 +98,7 @@ class Writer:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from groundwatch.cli import main; main()", "serve", "archive"],
+            [sys.executable, "-c", self._code, "serve", "archive"],
             env=self._environment,
             stdout=self._log,
             stderr=self._log,

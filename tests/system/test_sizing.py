@@ -113,7 +113,8 @@ def test_the_command_refuses_what_does_not_fit_in_one_line() -> None:
     assert (code, told) == (
         1,
         f"groundwatch: 12 responses a second for 30 days need {need} of memory on each NATS server, which "
-        f"has 8 GiB: keep {days:g} days at most, or give each {need} of memory\n",
+        f"has 8 GiB: set archive.url, and archive.hot_days to {days:g} at most, or give each {need} "
+        "of memory\n",
     )
     code, text, _ = run(*options, "--json")
     found = json.loads(text)
@@ -135,6 +136,10 @@ def test_with_an_archive_the_window_is_what_is_hot() -> None:
     archived = Settings(archive=ArchiveSettings(url="s3://bucket/groundwatch", hot_days=2.5))
     assert load_of(archived, 12, None, None, 0).days == 2.5
     assert load_of(archived, 12, 7, None, 0).days == 7
+    told = refusal(load_of(archived, 100, None, None, 0), memory=8 * 2**30)
+    assert "100 responses a second for 2.5 days need" in told
+    assert "has 8 GiB: set archive.hot_days to 0.4 at most, or give each" in told
+    assert load_of(Settings(archive=ArchiveSettings(url="/archive")), 12, None, None, 0).days == 3
     off = Settings(archive=ArchiveSettings(url="off", hot_days=2.5))
     assert load_of(off, 12, None, None, 0).days == load_of(Settings(), 12, None, None, 0).days == 30
 

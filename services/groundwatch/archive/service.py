@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from groundwatch.archive.continuity import Continuity
 from groundwatch.archive.cooling import Cooling
 from groundwatch.archive.image_cooling import ImageCooling
 from groundwatch.archive.place import SWITCHED_OFF, local_folder, place
@@ -58,6 +59,7 @@ class ArchiveService:
         self._images = ImageCooling(bus, settings.archive, metrics)
         self.keeps_images = in_one_process or local_folder(settings.archive.url) is None
         """Not where others may not have the folder: there images stay in the object store alone."""
+        self._continuity = Continuity(bus, self._open_events)
         memory = Memory()
         self._writers: list[Writer[Row] | Writer[Message]] = [
             Writer(
@@ -84,7 +86,7 @@ class ArchiveService:
                     memory=memory,
                     turn=self._turn,
                     draining=self._draining,
-                    before=self._copy_images if self.keeps_images else None,
+                    before=partial(self._before, stream),
                 )
             )
         self.ids = IdIndex(settings, bus, metrics)
@@ -124,8 +126,11 @@ class ArchiveService:
         found += dict.fromkeys(writer.problem for writer in self._writers if writer.problem)
         return [f"{self.name}: {why}" for why in found]
 
-    async def _copy_images(self, messages: Sequence[Message]) -> None:
-        await self._images.copy(message.read for message in messages)
+    async def _before(self, stream: str, messages: Sequence[Message]) -> None:
+        if messages:
+            await self._continuity.go_on(stream, messages[-1].read)
+        if self.keeps_images:
+            await self._images.copy(message.read for message in messages)
 
     async def _cool_images(self) -> None:
         """Let old images leave the object store. A failure loses nothing and is tried again."""
@@ -182,6 +187,8 @@ class ArchiveService:
 
     async def _archived(self, streams: Mapping[str, Position]) -> Mapping[str, int]:
         """How far each of these streams is in every table that it belongs to, and its ids in the index."""
+        for stream in streams:
+            await self._continuity.check(stream)
         events = await asyncio.to_thread(lambda: self._open_events().snapshot())
         outcomes = await asyncio.to_thread(lambda: self._open_outcomes().snapshot())
         found = {stream: events.position(at.created, stream) for stream, at in streams.items()}

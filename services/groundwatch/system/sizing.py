@@ -56,7 +56,8 @@ ARCHIVE_BYTES = 800e6
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Responses a second on the mean of a day, for how many days streams keep them, and on what.
 
-    `image_bytes` are those of a response that no other one has; for `repeat_days` ids are known.
+    `image_bytes` are those of a response that no other one has; for `repeat_days` ids are known. What is
+    `archived` leaves the streams after `archive.hot_days`.
     """
 
     rate: float
@@ -153,7 +154,8 @@ def refusal(load: Load, *, memory: float = math.inf, disk: float = math.inf) -> 
     needed = " and ".join(f"{shown(need)} of {name}" for name, (need, _) in short.items())
     given = " and ".join(shown(limit) for _, limit in short.values())
     days = math.floor(most_days(load, memory=memory, disk=disk) * 10) / 10
-    fewer = f"keep {days:g} days at most, or " if days else ""
+    window = "archive.hot_days" if load.archived else "archive.url, and archive.hot_days"
+    fewer = f"set {window} to {days:g} at most, or " if days else ""
     return (
         f"{load.rate:g} responses a second for {load.days:g} days need {needed} on each NATS server, which "
         f"has {given}: {fewer}give each {needed}"

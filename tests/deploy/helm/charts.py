@@ -25,6 +25,8 @@ LLM: Object = {"llm": {"baseUrl": "https://llm.example/v1", "model": "judge", "a
 RECEIVERS: Object = {
     "outflow": {"receivers": {"collector": {"kind": "otlp-http", "url": "https://otlp.example:4318"}}}
 }
+STORED: Object = {**LLM, "settings": {"archive": {"url": "s3://bucket/groundwatch"}}}
+"""What production needs beside its profile."""
 EXTERNAL_NATS: Object = {
     "nats": {
         "enabled": False,
@@ -48,9 +50,9 @@ AUTH = {
 CASES: dict[str, tuple[tuple[str, ...], Object]] = {
     "default": ((), LLM),
     "small": (("small",), LLM),
-    "production": (("production",), LLM),
+    "production": (("production",), STORED),
     "gpu": (("gpu",), LLM),
-    "production-gpu": (("production", "gpu"), LLM),
+    "production-gpu": (("production", "gpu"), STORED),
     "external-nats": ((), {**LLM, **EXTERNAL_NATS, "autoscaling": {"enabled": True}}),
     "auth": (
         (),
@@ -73,9 +75,8 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64},
             "imagePullSecrets": ["pull"],
             "priorityClassName": "high",
-            "archive": {"enabled": True},
             "outflow": {"enabled": True, "replicas": 2},
-            "settings": RECEIVERS,
+            "settings": {**RECEIVERS, **STORED["settings"]},
             "gateway": {
                 "ingress": {
                     "enabled": True,

@@ -382,6 +382,11 @@ UNFIT: dict[str, tuple[Object, str, str]] = {
     ),
     "outflow-without-receivers": ({"outflow": {"enabled": True}}, "settings.outflow.receivers", "name a"),
     "archive-off": ({"settings": {"archive": {"url": "s3://a/b"}}}, "archive.enabled", "is false, but"),
+    "cold-on-a-volume": (
+        {"archive": {"enabled": True}, "settings": {"archive": {"hot_days": 3}}},
+        "settings.archive.url",
+        "name an object store, such as s3://bucket/path, or set settings.archive.hot_days to 30: it is 3,",
+    ),
     "store-above-the-volume": (
         {"nats": {"jetstream": {"maxFileStore": "30Gi"}}},
         "nats.jetstream.maxFileStore",

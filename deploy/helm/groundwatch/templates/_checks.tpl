@@ -32,6 +32,8 @@
 {{- if and .dashboards.enabled (not ($.Files.Glob "files/dashboards/*.json")) }}{{ fail "monitoring.dashboards.enabled: this copy of the chart carries no dashboards (files/dashboards/*.json)" }}{{ end -}}
 {{- end -}}
 {{- if and (.Values.settings.archive | default dict).url (not .Values.archive.enabled) }}{{ fail "archive.enabled: is false, but settings.archive.url is given; set it to true" }}{{ end -}}
+{{- $hot := float64 ((.Values.settings.archive | default dict).hot_days | default 30) -}}
+{{- if and (include "groundwatch.archiveOnVolume" .) (lt $hot 30.0) }}{{ fail (printf "settings.archive.url: name an object store, such as s3://bucket/path, or set settings.archive.hot_days to 30: it is %v, and what is older would be on the archive's volume alone, which gateways and replays have not" $hot) }}{{ end -}}
 {{- $receivers := (.Values.settings.outflow | default dict).receivers -}}
 {{- if and $receivers (not .Values.outflow.enabled) }}{{ fail "outflow.enabled: is false, but settings.outflow.receivers are given, and nobody would tell them; set it to true" }}{{ end -}}
 {{- if and .Values.outflow.enabled (not $receivers) }}{{ fail "settings.outflow.receivers: name a receiver, or set outflow.enabled=false" }}{{ end -}}

@@ -108,7 +108,7 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- $_ := set $settings "triton" (merge $triton ($settings.triton | default dict)) -}}
 {{- end -}}
 {{- if include "groundwatch.archiveOnVolume" . -}}
-{{- $_ := set $settings "archive" (merge (dict "url" "/var/lib/groundwatch/archive") ($settings.archive | default dict)) -}}
+{{- $_ := set $settings "archive" (merge (dict "url" "/var/lib/groundwatch/archive") ($settings.archive | default dict) (dict "hot_days" 30)) -}}
 {{- end -}}
 {{- toJson $settings -}}
 {{- end }}

@@ -328,7 +328,7 @@ class ArchiveSettings(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     flush_seconds: Positive = 30.0
     flush_rows: AtLeastOne = 10_000
-    hot_days: Positive = 30.0
+    hot_days: Positive = 3.0
     merge_files: Annotated[int, Field(ge=2)] = 8
     file_bytes: Annotated[int, Field(ge=64 * 1024)] = 128 * 1024 * 1024
     repeat_days: AtLeastOne = 30

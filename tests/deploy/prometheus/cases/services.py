@@ -141,8 +141,8 @@ FIRES = {
     ),
     "a stream that is not cooled": Case(
         series={
-            'groundwatch_archive_hot_seconds{stream="GW_JUDGED"}': "300000+60x100",
-            'groundwatch_archive_hot_seconds{stream="GW_OUTCOMES"}': "259200x100",
+            'groundwatch_archive_hot_seconds{stream="GW_JUDGED"}': "217000+60x100",
+            'groundwatch_archive_hot_seconds{stream="GW_OUTCOMES"}': "215000x100",
             'groundwatch_archive_hot_window_seconds{stream="GW_JUDGED"}': "172800x100",
             'groundwatch_archive_hot_window_seconds{stream="GW_OUTCOMES"}': "172800x100",
         },
