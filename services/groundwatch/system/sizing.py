@@ -46,10 +46,10 @@ AUDITOR_BYTES = 3.4
 """For each response that streams hold, the first time: `python -m bench audit`; 1.1 later."""
 
 AUDITOR_ARCHIVE = 412e6
-"""Where there is an archive, for reading it: `python -m bench cold`."""
+"""Where there is an archive, for reading it: `python -m bench cold`, 300 to 330 MB in all."""
 
 ARCHIVE_BYTES = 800e6
-"""`python -m bench cold`: 403 and 608 MB at the peak, with 34,000 and 635,000 events of five streams waiting;
+"""`python -m bench cold`: 403 to 656 MB at the peak, with 34,000 to 635,000 events of five streams waiting;
 `python -m bench archive`, outcomes alone: 267 to 342 MB."""
 
 
