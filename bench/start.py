@@ -1,9 +1,12 @@
-"""How long a gateway's report takes to be complete: from all outcomes, or from a snapshot and what is newer.
+"""How long a gateway takes until it is ready, and until its report is complete: from all outcomes, or from a
+snapshot and what is newer.
 
-One process holds the gateway and publishes the outcomes; a NATS server of its own stands beside it. The state
-of a report stops growing with its outcomes, so one of `full` models is made of the state that these left,
-with as many responses remembered for each as ever are, to see what a start costs after any number of
-outcomes.
+A stream gets `outcomes`; a gateway reads all of them and writes its snapshot. Then `later` more come and a
+gateway starts, and ten times as many and another one starts, each from the snapshot of the one before. The
+process that holds the gateways publishes too; a NATS server of its own stands beside it. `ready` is when
+`/readyz` says so for the first time. The state of a report stops growing with its outcomes, so one of `full`
+models is made of the state that these left, with as many responses remembered for each as ever are, to see
+what a start costs after any number of outcomes.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 
 from groundwatch.events import Decision, Judge, JudgedClaim, Label, OutcomeKind, ResponseScored, SubSentence
@@ -25,15 +29,16 @@ from groundwatch.gateway.live.snapshots import Manifest, State, packed
 from groundwatch.gateway.service import GatewayService
 from groundwatch.reporting.tally import REMEMBERED
 from groundwatch.runtime.delivery import outcomes
-from groundwatch.runtime.delivery.bus import Bus, wait_acks
+from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import REPORT_BUCKET
+from wire.client import PlainClient
 
-TOGETHER = 500
+TOGETHER = 1_000
 CLAIMS = 6
 JUDGES = {"extraction": Judge(engine="linguistic"), "verification": Judge(engine="llm", model="judge")}
 PROTOCOLS = ("faithscore", "pope")
@@ -70,30 +75,39 @@ def outcome(number: int, models: int, draw: random.Random) -> ResponseScored:
     )
 
 
-async def publish(bus: Bus, first: int, last: int, models: int) -> None:
+async def publish(url: str, first: int, last: int, models: int) -> None:
+    """Outcomes as a stage publishes them, but for the message id."""
     draw = random.Random(first)
-    for start in range(first, last, TOGETHER):
-        messages = [
-            outcomes.outgoing(outcome(number, models, draw))
-            for number in range(start, min(start + TOGETHER, last))
-        ]
-        await wait_acks([await bus.start_create(message) for message in messages])
+
+    def send() -> None:
+        with PlainClient(url) as client:
+            for start in range(first, last, TOGETHER):
+                some = (outcome(one, models, draw) for one in range(start, min(start + TOGETHER, last)))
+                messages = map(outcomes.outgoing, some)
+                client.publish((one.subject, one.headers, ENCODER.encode(one.payload)) for one in messages)
+
+    await asyncio.to_thread(send)
 
 
-async def started(url: str, expected: int) -> tuple[float, int]:
-    """Seconds from the start of a gateway until its report is complete, and how many it counts."""
+async def started(url: str) -> tuple[dict[str, float], int]:
+    """Seconds from the start of a gateway until it is ready, and until its report is complete, and how many
+    this counts."""
     bus = Bus(NatsSettings(url=url), name="gateway")
     await bus.connect()
     service = GatewayService(Settings(gateway=GatewaySettings(port=0)), bus, Metrics())
     began = time.monotonic()
     await service.start()
     assert service.core is not None
-    while not service.core.live._caught_up.is_set():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    seconds = time.monotonic() - began
+    async with httpx.AsyncClient() as client:
+        while (await client.get(f"{service.url}/readyz")).status_code != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        ready = time.monotonic() - began
+    await service.core.live._caught_up.wait()
+    complete = time.monotonic() - began
     rows = (await service.core.live.report())["models"]
     await service.drain(5.0)
     await bus.close()
+    seconds = {"ready_seconds": round(ready, 2), "complete_seconds": round(complete, 2)}
     return seconds, sum(row["responses"] for row in rows)
 
 
@@ -142,7 +156,7 @@ def of_full(state: State, models: int) -> dict[str, Any]:
 async def measure(
     *, outcomes: int = 300_000, later: int = 1_000, models: int = 5, full: int = 50
 ) -> dict[str, Any]:
-    """Seconds until the report is complete; bytes of snapshots. `later` come after the snapshot."""
+    """Seconds until it is ready and complete; bytes of snapshots."""
     with tempfile.TemporaryDirectory(prefix="groundwatch-start-") as folder:
         server = NatsServer(Path(folder) / "nats")
         await server.start()
@@ -150,25 +164,26 @@ async def measure(
         try:
             await bus.connect()
             await provision(bus.js)
-            began = time.monotonic()
-            await publish(bus, 0, outcomes, models)
-            publishing = time.monotonic() - began
-            without, counted = await started(server.url, outcomes)
+            await publish(server.url, 0, outcomes, models)
+            without, counted = await started(server.url)
+            right = counted == outcomes
             manifest, state, reading = await state_of(bus)
-            await publish(bus, outcomes, outcomes + later, models)
-            beside, counted_beside = await started(server.url, outcomes + later)
+            starts, held = [], outcomes
+            for newer in (later, 10 * later):
+                await publish(server.url, held, held + newer, models)
+                held += newer
+                seconds, counted = await started(server.url)
+                right = right and counted == held
+                starts.append({"outcomes": held, "after_it": newer, **seconds})
             return {
                 "outcomes": outcomes,
-                "published_per_second": round(outcomes / publishing),
-                "without_snapshot_seconds": round(without, 2),
-                "without_snapshot_us_each": round(without / outcomes * 1e6),
-                "with_snapshot_seconds": round(beside, 2),
-                "outcomes_after_it": later,
+                "without_snapshot": without,
+                "without_snapshot_us_each": round(without["complete_seconds"] / outcomes * 1e6),
+                "with_snapshot": starts,
                 "snapshot_bytes": manifest.size,
                 "snapshot_read_seconds": round(reading, 3),
-                "counted": [counted, counted_beside],
                 "full": of_full(state, full),
-                "ok": [counted, counted_beside] == [outcomes, outcomes + later],
+                "ok": right,
             }
         finally:
             await bus.close()
