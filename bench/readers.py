@@ -1,11 +1,12 @@
 """What a new reader costs everybody who publishes: the longest wait for an acknowledgement, by what is read.
 
 A stream as `admin provision` makes it holds `messages` of `payload` bytes, each on a subject of its own as
-outcomes are: 97 of 100 of live traffic, two of a run `large`, one in 500 of a run `small`. Some were deleted,
-as an erasure does, unless `whole=1`. A process beside publishes one message each millisecond with an
-expected sequence. Each case begins a reading, takes `take` messages of it, and ends it: `first_ms` is until
-the first came, `stall_ms` the longest wait of a publisher meanwhile; of each the least of `rounds`, since
-other work on the machine only adds to it. `idle_ms` is the longest wait in a second without a reader.
+outcomes are: 97 of 100 of live traffic, two of a run `large`, one in 500 of a run `small`, and a run `short`
+that came beside live traffic, one in 100 of all. Some were deleted, as an erasure does, unless `whole=1`. A
+process beside publishes one message each millisecond with an expected sequence. Each case begins a reading,
+takes `take` messages of it, and ends it; `next` and `last` look for one message. `first_ms` is until one
+came, `stall_ms` the longest wait of a publisher meanwhile; of each the least of `rounds`, since other work on
+the machine only adds to it. `idle_ms` is the longest wait in a second without a reader.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import hashlib
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.lookups import newest_message, next_message
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import follow_stream, read_batches
 from groundwatch.runtime.local.servers import NatsServer
@@ -35,6 +38,7 @@ FILTERS = {
     "live": ("gw.outcome.live.>",),
     "large": ("gw.outcome.large.>",),
     "small": ("gw.outcome.small.>",),
+    "short": ("gw.outcome.short.>",),
     "two": ("gw.outcome.large.>", "gw.outcome.small.>"),
 }
 PLACES = {"first": 0.0, "quarter": 0.25, "middle": 0.55, "last quarter": 0.75, "end": 1.0}
@@ -44,6 +48,8 @@ LIMIT_MS = 50.0
 def subjects(count: int) -> Iterator[str]:
     for number in range(count):
         run = "small" if number % 500 == 7 else "large" if number % 50 == 3 else "live"
+        if number % 2 and 0.4 <= number / count < 0.42:
+            run = "short"
         key = hashlib.blake2b(number.to_bytes(8, "big"), digest_size=16).hexdigest()
         yield f"gw.outcome.{run}.faithscore.{key}"
 
@@ -85,6 +91,14 @@ async def filled(messages: int, payload: int, *, whole: bool) -> AsyncIterator[t
             await server.stop()
 
 
+def _case(what: dict[str, Any], firsts: list[float], stalls: list[float]) -> dict[str, Any]:
+    return {
+        **what,
+        "first_ms": round(min(firsts) * 1e3, 1),
+        "stall_ms": round(min(stalls) * 1e3, 1),
+    }
+
+
 async def measure(
     *, messages: int = 1_000_000, payload: int = 200, take: int = 2_000, rounds: int = 3, whole: int = 0
 ) -> dict[str, Any]:
@@ -103,15 +117,22 @@ async def measure(
                             start = max(1, int(messages * share))
                             firsts.append(await begin(bus, filters, start, take, follow=follow))
                             stalls.append((await asyncio.to_thread(probe.longest))[0])
-                        cases.append(
-                            {
-                                "subjects": name,
-                                "from": place,
-                                "follow": follow,
-                                "first_ms": round(min(firsts) * 1e3, 1),
-                                "stall_ms": round(min(stalls) * 1e3, 1),
-                            }
-                        )
+                        case = {"subjects": name, "from": place, "follow": follow}
+                        cases.append(_case(case, firsts, stalls))
+            for name in ("live", "short"):
+                looks = {
+                    "next": partial(next_message, bus.js, OUTCOMES, *FILTERS[name], messages // 10),
+                    "last": partial(newest_message, bus.js, OUTCOMES, *FILTERS[name]),
+                }
+                for what, look in looks.items():
+                    firsts, stalls = [], []
+                    for _ in range(rounds):
+                        await asyncio.to_thread(probe.longest)
+                        began = time.perf_counter()
+                        await look()
+                        firsts.append(time.perf_counter() - began)
+                        stalls.append((await asyncio.to_thread(probe.longest))[0])
+                    cases.append(_case({"subjects": name, "look": what}, firsts, stalls))
     worst = max(case["stall_ms"] for case in cases)
     return {
         "messages": messages,

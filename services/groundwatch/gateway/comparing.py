@@ -144,7 +144,7 @@ async def compare(
 async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, *, listed: bool) -> _Held:
     sizes: dict[str, int] = {}
     for run in (first, second):
-        sizes[run] = await bus.history.count(OUTCOMES, wanted.subject(run))
+        sizes[run] = (await bus.history.count(OUTCOMES, wanted.subject(run))).number
         if not sizes[run]:
             raise UsageError(await _unknown(bus, run, wanted, listed=listed))
     small, large = sorted(sizes, key=lambda run: (sizes[run], run == second))
@@ -187,17 +187,23 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
         if (other := kept.get(name)) is not None:
             side = sides.of(event, _key(name))
             pairs.setdefault(event.protocol, []).append((other, side) if small == first else (side, other))
+    about: set[str] = set()
     if looked_up and wanted.open:
         for one in {*mine, *theirs}:
-            theirs[one] = await bus.history.count(OUTCOMES, run_subjects("outcome", large, one))
+            held = await bus.history.count(OUTCOMES, run_subjects("outcome", large, one))
+            theirs[one] = held.number
+            about |= set() if held.exact else {one}
     if not pairs:
         raise UsageError(_disjoint(small, large, mine, theirs, wanted, looked_up))
     alone = {}
     for one in sorted({*mine, *theirs}):
         common = len(pairs.get(one, ()))
         here = mine[one] - common
-        there = None if looked_up and not wanted.open else theirs[one] - common
-        alone[one] = Alone(first=here, second=there) if small == first else Alone(first=there, second=here)
+        there = None if looked_up and not wanted.open else max(0, theirs[one] - common)
+        if there and one in about:
+            there = int(float(f"{there:.1e}"))
+        both = (here, there) if small == first else (there, here)
+        alone[one] = Alone(first=both[0], second=both[1], estimated=large if one in about else "")
     return _Held(sides, pairs, alone, unreadable)
 
 
@@ -226,7 +232,7 @@ async def _unknown(bus: Bus, run: str, wanted: _Wanted, *, listed: bool) -> str:
         names = await (await bus.js.key_value(RUNS_BUCKET)).keys()
     if run in names:
         return f"run {run} has no outcome{wanted}: see groundwatch replay show {run}"
-    if wanted.protocol and await bus.history.count(OUTCOMES, run_subjects("outcome", run)):
+    if wanted.protocol and (await bus.history.count(OUTCOMES, run_subjects("outcome", run))).number:
         return f"run {run} has no outcome{wanted}"
     others = f"; there are: {', '.join([LIVE, *sorted(names)])}" if listed else ""
     return f"no run '{run}'{others}"

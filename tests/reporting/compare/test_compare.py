@@ -296,4 +296,13 @@ def test_json_has_all_of_it(comparison: Comparison) -> None:
     told = msgspec.json.decode(msgspec.json.encode(comparison))
     whole = told["sections"][0]["groups"][0]
     assert whole["rate"]["value"] == pytest.approx(0.125) and whole["first"]["coverage"] == 1
-    assert told["alone"] == {"faithscore": {"first": 7, "second": 0}}
+    assert told["alone"] == {"faithscore": {"first": 7, "second": 0, "estimated": ""}}
+
+
+def test_what_was_not_counted_is_called_an_estimate(comparison: Comparison) -> None:
+    alone = {"faithscore": Alone(first=4_900_000, second=12, estimated="live")}
+    estimated = msgspec.structs.replace(comparison, alone=alone)
+    console = Console(file=io.StringIO(), width=80)
+    render_comparison(estimated, console)
+    assert "about 4,900,000 only in live, 12 only in new" in console.file.getvalue()
+    assert "about 4,900,000 outcomes are only in live" in html_report(estimated)

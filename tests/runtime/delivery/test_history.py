@@ -15,6 +15,7 @@ from groundwatch.events import DEAD_LETTER
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.lookups import Count
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.security.connecting import covers
 from groundwatch.topology import HEADER_REASON, OUTCOMES, subject_of
@@ -107,10 +108,22 @@ async def test_both_halves_are_read_as_one(bus: Bus, shelf: Shelf) -> None:
         assert [one and one.sequence for one in each] == [19, None, 2]
         assert (await past.next(STREAM, "history.even.*", 7)).sequence == 8
         assert (await past.next(STREAM, "history.even.*", 21)) is None
-        assert await past.count(STREAM, "history.odd.*") == 10
+        assert await past.count(STREAM, "history.odd.*") == Count(10)
         assert await past.first_sequence(STREAM) == 1
     alone = History(bus.js)
     assert await numbers(alone) == [] and await alone.last(STREAM, "history.odd.3") is None
+
+
+async def test_a_stream_that_is_empty_begins_behind_its_last_message(bus: Bus, shelf: Shelf) -> None:
+    past = History(bus.js, shelf)
+    await fill(bus, 1, 7)
+    for sequence in (1, 7):
+        await bus.js.delete_msg(STREAM, sequence)
+    await shelf.cool(7)
+    assert await numbers(past) == [2, 3, 4, 5, 6]
+    assert (await past.next(STREAM, "history.odd.*", 1)).sequence == 3
+    assert (await past.last(STREAM, "history.>")).sequence == 6
+    assert await past.count(STREAM, "history.>") == Count(5)
 
 
 async def test_only_the_present_stream_counts(bus: Bus, shelf: Shelf) -> None:

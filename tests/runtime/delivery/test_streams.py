@@ -12,9 +12,11 @@ from nats.js.api import DeliverPolicy, StreamConfig
 from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError
-from groundwatch.runtime.delivery import streams
+from groundwatch.runtime.delivery import large, lookups, streams
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import follow_stream, read_batches, read_stream
+from groundwatch.runtime.delivery.direct import last_of_each_subject
+from groundwatch.runtime.delivery.lookups import Count, count_messages, newest_message, next_message
+from groundwatch.runtime.delivery.streams import follow_stream, position_of, read_batches, read_stream
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
@@ -72,19 +74,19 @@ async def test_a_stream_that_does_not_exist(test_bus: Bus) -> None:
         _ = [read async for read in follow_stream(test_bus.js, "NOWHERE")]
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("end", ("stop", "kill"))
 async def test_goes_on_behind_the_last_message_after_a_restart(
-    own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch, end: str, large: bool
+    own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch, end: str, is_large: bool
 ) -> None:
-    if large:
-        monkeypatch.setattr(streams, "LARGE", 5)
+    if is_large:
+        monkeypatch.setattr(large, "LARGE", 5)
         await test_bus.js.update_stream(StreamConfig(name="TEST", subjects=["test.>"], allow_direct=True))
     monkeypatch.setattr(streams, "MOST", 10)
     monkeypatch.setattr(streams, "WAIT", 1.0)
     await fill(test_bus, 0, 100)
     await test_bus.js.publish("test.other", b"100")
-    if large:
+    if is_large:
         await test_bus.js.delete_msg("TEST", 101)
         await test_bus.js.publish("test.other", b"100")
     found = []
@@ -148,8 +150,8 @@ LIVE_AND_MORE = {(): range(60), ("test.even.*",): range(0, 60, 2), ("test.even.*
 
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LARGE", 5)
-    monkeypatch.setattr(streams, "FEW", 5)
+    monkeypatch.setattr(large, "LARGE", 5)
+    monkeypatch.setattr(large, "FEW", 5)
     monkeypatch.setattr(streams, "NEAR", 10)
 
 
@@ -199,10 +201,95 @@ async def test_a_large_stream_is_read_without_having_the_server_count(
     assert (await large_bus.js.stream_info("TEST")).state.consumer_count == 0
 
 
-async def test_few_of_a_large_stream_are_chosen_by_the_server(large_bus: Bus) -> None:
+FEW_OF = {
+    ("test.rare.*",): [60],
+    ("test.*.30", "test.*.31", "test.none.*"): [30, 31],
+    ("test.odd.5", "test.even.40"): [5, 40],
+    ("test.none.*",): [],
+}
+
+
+@pytest.mark.parametrize("one_each", [False, True])
+@pytest.mark.parametrize("deleted", [(), (31, 41), (1, 61)])
+@pytest.mark.parametrize("subjects", FEW_OF)
+async def test_few_of_a_large_stream_are_found_without_having_the_server_search(
+    large_bus: Bus, subjects: tuple[str, ...], deleted: tuple[int, ...], one_each: bool
+) -> None:
+    """Neither by a consumer with a filter, nor by reading what cannot have any."""
+    config = StreamConfig(name="TEST", subjects=["test.>"], allow_direct=True)
+    config.max_msgs_per_subject = 1 if one_each else -1
+    await large_bus.js.update_stream(config)
+    for sequence in deleted:
+        await large_bus.js.delete_msg("TEST", sequence)
+    there = [number for number in FEW_OF[subjects] if number + 1 not in deleted]
     asked = await made(large_bus)
-    assert await numbers(large_bus, subjects=("test.rare.*",)) == [60]
-    assert [one["filter_subject"] for one in asked] == ["test.rare.*"]
+    for first, last in ((1, None), (20, None), (1, 35), (35, 61), (42, 50)):
+        found = await numbers(large_bus, subjects=subjects, start_sequence=first, last_sequence=last)
+        assert found == [number for number in there if first <= number + 1 <= (last or 61)], (first, last)
+    assert {one["filter_subject"] for one in asked} <= {">"}
+    assert all(one["opt_start_seq"] >= min(there) + 1 for one in asked if not deleted)
+    reads = [one async for one in read_stream(large_bus.js, "TEST", subjects=subjects, headers_only=True)]
+    assert [(one.data, one.headers["N"]) for one in reads] == [(b"", str(number)) for number in there]
+    assert all(one.time > 1.7e9 for one in reads)
+
+
+async def test_who_follows_few_of_a_large_stream_gets_those_there_are_and_new_ones(large_bus: Bus) -> None:
+    found: list[int] = []
+
+    async def follow() -> None:
+        async for batch in follow_stream(large_bus.js, "TEST", subjects=("test.*.7", "test.rare.*")):
+            found.extend(int(read.data) for read in batch.messages)
+
+    asked = await made(large_bus)
+    following = asyncio.create_task(follow())
+    try:
+        await eventually(lambda: found == [7, 60], within=60)
+        await large_bus.js.publish("test.rare.61", b"61")
+        await fill(large_bus, 62, 20)
+        await large_bus.js.publish("test.rare.82", b"82")
+        await eventually(lambda: found == [7, 60, 61, 82], within=60)
+    finally:
+        following.cancel()
+    assert {one["filter_subject"] for one in asked} == {">"}
+
+
+@pytest.mark.parametrize("deleted", [(), (1, 9, 10, 61)])
+@pytest.mark.parametrize(
+    "subject", ["test.>", "test.even.*", "test.*.8", "test.odd.9", "test.rare.*", "test.none.*", ">"]
+)
+async def test_single_messages_of_a_large_stream_are_those_that_the_server_finds(
+    large_bus: Bus, monkeypatch: pytest.MonkeyPatch, subject: str, deleted: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(lookups, "NEAR", 3)
+    monkeypatch.setattr(lookups, "STEP", 7)
+    for sequence in deleted:
+        await large_bus.js.delete_msg("TEST", sequence)
+
+    async def look() -> list[Any]:
+        js = large_bus.js
+        nexts = [await next_message(js, "TEST", subject, start) for start in (1, 5, 40, 61, 62)]
+        found = [*nexts, await newest_message(js, "TEST", subject)]
+        return [one and (one.sequence, one.subject, one.data, one.headers) for one in found]
+
+    asked = await made(large_bus)
+    mine = await look()
+    assert {one["filter_subject"] for one in asked} <= {">"}
+    monkeypatch.setattr(large, "LARGE", 1_000)
+    assert mine == await look()
+
+
+async def test_what_cannot_be_counted_at_once_is_estimated(
+    large_bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    js = large_bus.js
+    assert await count_messages(js, "TEST", "test.*.7") == Count(1)
+    assert await count_messages(js, "TEST", "test.none.*") == Count(0)
+    assert await count_messages(js, "TEST", ">") == Count(61)
+    # Each of so few messages is looked at, so the estimate is right.
+    assert await count_messages(js, "TEST", "test.even.*") == Count(30, exact=False)
+    monkeypatch.setattr(large, "LARGE", 1_000)
+    assert await count_messages(js, "TEST", "test.even.*") == Count(30)
+    assert (await js.stream_info("TEST")).state.consumer_count == 0
 
 
 @pytest.mark.parametrize("start", [1, 5, 30, 58, 61, 62])
@@ -253,3 +340,27 @@ async def test_a_work_queue_is_read_without_taking_anything(bus: Bus, clean_stre
     first = [one.data async for one in read_stream(bus.js, "GW_INTAKE", last_sequence=last - 4)]
     assert first == [b"0", b"x"]
     assert (await bus.js.stream_info("GW_INTAKE")).state.messages == 6
+
+
+async def test_all_at_once_is_all_or_nothing(large_bus: Bus) -> None:
+    """An answer that has not everything is none: of too many subjects, or from a server that lags behind."""
+    js = large_bus.js
+    several = await last_of_each_subject(js, "TEST", ["test.*.7", "test.rare.*"], 61)
+    assert several is not None
+    assert [(one.sequence, one.headers, one.pending) for one in several] == [
+        (8, {"N": "7"}, 1),
+        (61, {"N": "60"}, 0),
+    ]
+    assert await last_of_each_subject(js, "TEST", ["test.*.7"], 62) is None
+    assert await last_of_each_subject(js, "TEST", ["test.none.*"], 61) == []
+    assert await last_of_each_subject(js, "TEST", ["test.none.*"], 61, replicas=3) is None
+    for number in range(1_100):
+        await large_bus.client.publish(f"test.bulk.{number}", b"")
+    await large_bus.client.flush(60)
+
+    async def stored() -> bool:
+        return (await position_of(js, "TEST")).last == 1_161
+
+    await eventually(stored, within=60)
+    assert await last_of_each_subject(js, "TEST", ["test.bulk.*"], 1_161) is None
+    assert await numbers(large_bus, subjects=("test.odd.7", "test.rare.*")) == [7, 60]

@@ -313,10 +313,14 @@ class SectionComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alone(msgspec.Struct, frozen=True, kw_only=True):
-    """Outcomes of a protocol that only one run has; None where a filter kept them from being counted."""
+    """Outcomes of a protocol that only one run has; None where a filter kept them from being counted.
+
+    The number of the run that is `estimated` is one of two digits: it has too many outcomes to be counted.
+    """
 
     first: int | None
     second: int | None
+    estimated: str = ""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from groundwatch.reporting.compare.numbers import Difference
-from groundwatch.reporting.compare.outcomes import Comparison, GroupComparison, SectionComparison
+from groundwatch.reporting.compare.outcomes import Alone, Comparison, GroupComparison, SectionComparison
 from groundwatch.reporting.render import grid, share
 from groundwatch.terminal import Console, Table, Text, lines, styled, visible
 
@@ -19,15 +19,20 @@ def render_comparison(found: Comparison, console: Console) -> None:
     for section in found.sections:
         _section(found, section, console)
     for protocol, alone in sorted(found.alone.items()):
-        told = [
-            f"{number:,} only in {run}"
-            for run, number in ((found.first, alone.first), (found.second, alone.second))
-            if number
-        ]
+        told = [f"{number} only in {run}" for run, number in only_in(found, alone)]
         if told:
             console.print(f"{protocol}: {', '.join(told)}, in no number above.")
     for note in found.notes:
         console.print(note)
+
+
+def only_in(found: Comparison, alone: Alone) -> list[tuple[str, str]]:
+    """The runs that have outcomes alone, and how many."""
+    return [
+        (run, f"about {number:,}" if run == alone.estimated else f"{number:,}")
+        for run, number in ((found.first, alone.first), (found.second, alone.second))
+        if number
+    ]
 
 
 def _section(found: Comparison, section: SectionComparison, console: Console) -> None:
@@ -143,7 +148,7 @@ def html_report(found: Comparison) -> str:
     )
     made.filters |= {"percent": percent, "rounded": _rounded, "middle_cut": _middle_cut}
     made.globals |= {"marks": MARKS, "reach_of": _reach}
-    made.globals |= {one.__name__: one for one in (name_of, p_value, signed, summary)}
+    made.globals |= {one.__name__: one for one in (name_of, only_in, p_value, signed, summary)}
     return made.get_template("compare.html").render(found=found)
 
 

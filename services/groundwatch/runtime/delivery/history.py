@@ -18,11 +18,11 @@ from functools import partial
 from typing import Protocol
 
 import msgspec
-import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.errors import TransientError
 from groundwatch.events import REPLACEABLE
+from groundwatch.runtime.delivery.lookups import Count, count_messages, newest_message, next_message
 from groundwatch.runtime.delivery.streams import (
     FAULTS,
     MOST,
@@ -34,7 +34,6 @@ from groundwatch.runtime.delivery.streams import (
     last_message,
     position_of,
     read_batches,
-    read_stream,
     until_there,
 )
 from groundwatch.topology import HEADER_REASON, OUTCOMES
@@ -222,7 +221,7 @@ class History:
 
     async def last(self, stream: str, subject: str) -> Read | None:
         """The last event on this subject, which may have wildcards; None where there is none."""
-        found = await last_message(self.js, stream, subject)
+        found = await newest_message(self.js, stream, subject)
         if found is not None or self._cold is None:
             return found
         return (await self._cold_last(stream, [subject])).get(subject)
@@ -239,7 +238,7 @@ class History:
     async def next(self, stream: str, subject: str, sequence: int) -> Read | None:
         """The first event on this subject, which may have wildcards, at or behind a sequence."""
         if self._cold is None:
-            return await self._hot_next(stream, subject, sequence)
+            return await next_message(self.js, stream, subject, sequence)
         while True:
             held = await self._position(stream)
             if sequence < held.first:
@@ -251,32 +250,25 @@ class History:
                         if standing := await self._standing(stream, held, several):
                             return standing[0]
                 sequence = held.first
-            found = await self._hot_next(stream, subject, sequence)
+            found = await next_message(self.js, stream, subject, sequence)
             if (await self._position(stream)).first <= sequence:
                 return found
 
-    async def count(self, stream: str, subject: str) -> int:
-        """How many events there are on this subject, which may have wildcards.
+    async def count(self, stream: str, subject: str) -> Count:
+        """How many events there are on this subject, which may have wildcards: see `count_messages`.
 
         Of outcomes that were replaced when they were cold already, both are counted.
         """
         while True:
             held = await self._position(stream)
-            number = 0
-            reading = read_stream(
-                self.js, stream, subjects=(subject,), headers_only=True, start_sequence=held.first
-            )
-            async with contextlib.aclosing(reading):
-                async for message in reading:
-                    number = message.pending + 1
-                    break
+            hot = await count_messages(self.js, stream, subject)
             if self._cold is None or held.first <= 1:
-                return number
-            number += await self._cold.count(
+                return hot
+            cold = await self._cold.count(
                 stream, held.created, subjects=(subject,), first=1, last=held.first - 1
             )
             if (await self._position(stream)).first == held.first:
-                return number
+                return Count(hot.number + cold, hot.exact)
 
     async def first_sequence(self, stream: str) -> int:
         """The sequence of the oldest event; one behind the newest where there is none."""
@@ -302,19 +294,6 @@ class History:
         newest = await self.last_of_each(stream, list(stood))
         replaced = {one.subject: one.sequence for one in newest if one is not None}
         return [one for one in several if one.sequence >= replaced.get(one.subject, 0)]
-
-    async def _hot_next(self, stream: str, subject: str, sequence: int) -> Read | None:
-        try:
-            found = await self.js.get_msg(stream, seq=sequence, subject=subject, next=True)
-        except nats.js.errors.NotFoundError:
-            return None
-        return Read(
-            subject=found.subject or "",
-            data=found.data or b"",
-            headers=dict(found.headers or {}),
-            sequence=found.seq or 0,
-            time=found.time.timestamp() if found.time is not None else 0.0,
-        )
 
     async def _position(self, stream: str, begun: Position | None = None, timeout: float = 0.0) -> Position:
         """What the stream holds now, where it is the one that was begun with.

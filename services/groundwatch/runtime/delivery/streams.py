@@ -1,16 +1,16 @@
 """The one reader of streams: in order, without a gap, across reconnects and server restarts.
 
 `read_stream` and `read_batches` come to an end, `follow_stream` goes on with what is new. They read through
-an ephemeral pull consumer, which the server forgets by itself. Making one must have nobody wait: in a large
-stream the server is given no filter that much of it matches, and what lies in the middle of one from which
-something was deleted is got by sequence. Of nats-py's `fetch`, which waits for
-each message with a timer of its own and lingers on a batch that is not full, only the protocol is used:
-messages come by callback, and another request goes out while earlier ones are still being answered.
+an ephemeral pull consumer, which the server forgets by itself. Nobody must wait for one: in a large stream it
+has no filter, and what lies in the middle of one from which something was deleted is got by sequence. Where
+few messages have such a subject, the server's index says between which sequences they lie. Of nats-py's
+`fetch`, which waits for each message with a timer of its own and lingers on a batch that is not full, only
+the protocol is used: messages come by callback, and another request goes out while earlier ones are still
+being answered.
 """
 
 import asyncio
 import contextlib
-import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -29,19 +29,13 @@ from groundwatch.runtime.delivery.direct import (
     MOST_BYTES,
     WAIT,
     Read,
-    estimate_matches,
     read_by_sequence,
 )
+from groundwatch.runtime.delivery.large import Part, counts_long, is_large, matcher, part_of
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.telemetry.logs import logger
 
 BEGIN = 100
-
-LARGE = 100_000
-"""Messages from which on a stream is so large that a new consumer may have those who publish wait."""
-
-FEW = 40_000
-"""So many subjects of a large stream may match a filter that the server has to count by: that takes 50 ms."""
 
 NEAR = 5_000
 """Who follows a large stream gets what is there by sequences until so many are left, and then consumes."""
@@ -100,7 +94,10 @@ async def position_of(js: JetStreamContext, stream: str) -> Position:
     """Look at the stream. Raises what NATS raises."""
     info = await js.stream_info(stream)
     created = round(info.created.timestamp() * 1e6) if info.created is not None else 0
-    return Position(created=created, first=info.state.first_seq, last=info.state.last_seq)
+    state = info.state
+    # Purged up to a message that had been deleted, an empty stream still tells where it began before.
+    first = state.first_seq if state.messages else state.last_seq + 1
+    return Position(created=created, first=first, last=state.last_seq)
 
 
 async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
@@ -164,14 +161,14 @@ async def read_batches(
     last = min(state.last_seq, last_sequence) if last_sequence is not None else state.last_seq
     position = max(start_sequence, 1)
     progress = time.monotonic()
-    wanted = _matcher(subjects)
+    wanted = matcher(subjects)
     while state.messages and position <= last:
         try:
-            filters = await _filters(js, stream, info, subjects)
-            if info.config.retention == RetentionPolicy.WORK_QUEUE or _counts(info, filters, position):
-                reading = _get(js, stream, info, position, last, headers_only=headers_only, most=most)
+            part = await part_of(js, stream, info, subjects, position, last, headers_only=headers_only)
+            if part.messages is not None:
+                reading = _at_hand(part.messages)
             else:
-                reading = _consume(js, stream, filters, position, last, headers_only=headers_only, most=most)
+                reading = _bounded(js, stream, info, subjects, part, headers_only=headers_only, most=most)
             async with contextlib.aclosing(reading):
                 async for batch in reading:
                     if found := [read for read in batch.messages if wanted(read.subject)]:
@@ -204,20 +201,24 @@ async def follow_stream(
     if on_fault is None:
         await js.stream_info(stream)
     position, created = max(start_sequence, 1), None
-    wanted = _matcher(subjects)
+    wanted = matcher(subjects)
     while True:
         try:
             info = await js.stream_info(stream)
             if info.state.last_seq < position - 1 or (created is not None and info.created != created):
                 return
             created = info.created
-            filters = await _filters(js, stream, info, subjects)
-            counts = _counts(info, filters, position)
             most = partial(_most, info, most_bytes)
-            if counts and info.state.last_seq - position >= NEAR:
-                reading = _get(js, stream, info, position, info.state.last_seq, most=most)
+            last = info.state.last_seq
+            part = await part_of(js, stream, info, subjects, position, last)
+            counts = counts_long(info, position)
+            if part.messages is not None:
+                reading = _at_hand(part.messages)
+            elif part != Part(position, last) or (counts and last - position >= NEAR):
+                reading = _bounded(js, stream, info, subjects, part, most=most)
             else:
-                behind = info if counts else None
+                filters = () if is_large(stream, info) else subjects
+                behind = info if counts and not filters else None
                 reading = _consume(js, stream, filters, position, None, most=most, behind=behind)
             async with contextlib.aclosing(reading):
                 async for batch in reading:
@@ -246,35 +247,29 @@ def _most(info: StreamInfo, most_bytes: int) -> int:
     return min(MOST, max(1, most_bytes * info.state.messages // info.state.bytes))
 
 
-def _matcher(subjects: Sequence[str]) -> Callable[[str], bool]:
-    """Whether one of them covers a subject."""
-    patterns = (re.escape(one).replace(r"\*", r"[^.]+").replace(">", ".+") for one in subjects or (">",))
-    covering = re.compile("|".join(patterns))
-    return lambda subject: covering.fullmatch(subject) is not None
+async def _at_hand(messages: Sequence[Read]) -> AsyncGenerator[Batch]:
+    if messages:
+        yield Batch(list(messages), 0)
 
 
-async def _filters(
-    js: JetStreamContext, stream: str, info: StreamInfo, subjects: Sequence[str]
-) -> Sequence[str]:
-    """What the server is to choose by: it counts what matches, and nothing is stored while it does.
-
-    Of objects it chooses always, since their pieces are large.
-    """
-    objects = stream.startswith("OBJ_")
-    if not subjects or info.state.messages <= LARGE or objects or not info.config.allow_direct:
-        return subjects
-    return subjects if await estimate_matches(js, stream, info.state, _matcher(subjects)) <= FEW else ()
-
-
-def _counts(info: StreamInfo, filters: Sequence[str], start: int) -> bool:
-    """Whether the server would count long for a consumer that begins there.
-
-    Without a filter it counts only when something was deleted and it is not to begin with the first message.
-    """
-    state = info.state
-    whole = state.last_seq - state.first_seq + 1 == state.messages
-    asked = state.messages > LARGE and info.config.allow_direct and not filters
-    return bool(asked and not whole and state.first_seq < start)
+def _bounded(
+    js: JetStreamContext,
+    stream: str,
+    info: StreamInfo,
+    subjects: Sequence[str],
+    part: Part,
+    *,
+    headers_only: bool = False,
+    most: Callable[[], int],
+) -> AsyncGenerator[Batch]:
+    """What lies in a part of the stream; of a large one also what has other subjects."""
+    filters = () if is_large(stream, info) else subjects
+    get = info.config.retention == RetentionPolicy.WORK_QUEUE or (
+        not filters and counts_long(info, part.first)
+    )
+    if get:
+        return _get(js, stream, info, part.first, part.last, headers_only=headers_only, most=most)
+    return _consume(js, stream, filters, part.first, part.last, headers_only=headers_only, most=most)
 
 
 async def _get(
@@ -403,6 +398,14 @@ async def _consume(
         with contextlib.suppress(*FAULTS):
             await subscription.unsubscribe()
             await js.delete_consumer(stream, info.name)
+
+
+async def pending_of(js: JetStreamContext, stream: str, subject: str) -> int:
+    """How many messages a new consumer would get from the beginning: so the server counts them."""
+    info = await _ephemeral(js, stream, (subject,), 1, headers_only=True, new=False)
+    with contextlib.suppress(*FAULTS):
+        await js.delete_consumer(stream, info.name)
+    return info.num_pending or 0
 
 
 async def _ephemeral(
