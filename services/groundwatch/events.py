@@ -177,7 +177,8 @@ class ResponseRecorded(Event, frozen=True, kw_only=True):
     `protocols` are all that the tenant asked for; `declined` names those of them that are not judged,
     each with its reason; `drawn` has how that was decided for each protocol that was not sure to be judged.
     `recorded_at` is in seconds since the epoch. `unanswered` stands where we asked the model ourselves and
-    it gave no answer: every protocol is then unscored with its reason.
+    it gave no answer: every protocol is then unscored with its reason. `partition` is where it was recorded,
+    and where all that follows from it stays.
     """
 
     id: str
@@ -194,11 +195,12 @@ class ResponseRecorded(Event, frozen=True, kw_only=True):
     run: str = LIVE
     recorded_at: float = 0.0
     unanswered: NoAnswer | None = None
+    partition: int = 0
 
     @property
     def key(self) -> str:
-        """The response's name inside subjects: 32 hex digits over tenant and id."""
-        return response_key(self.tenant, self.id)
+        """The response's name inside subjects: 32 hex digits over tenant and id, and the partition."""
+        return response_key(self.tenant, self.id, self.partition)
 
 
 class QuestionAsked(Event, frozen=True, kw_only=True, tag_field="kind", tag="asked"):
@@ -353,8 +355,8 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     of the protocol by name. `reason` is a bounded slug for unscored and declined, `detail` free text.
     `judges` maps a stage to who judged there. `eligible` and `decided` count claims: coverage is
     decided / eligible. `answer_words` is the answer's length, advised beside the score by FaithScore's
-    section on limitations. `images` are the response's. `drawn` says how likely it was to be judged: in rates
-    over all responses a scored one weighs 1 / probability.
+    section on limitations. `images` and `partition` are the response's. `drawn` says how likely it was to be
+    judged: in rates over all responses a scored one weighs 1 / probability.
     """
 
     id: str
@@ -379,11 +381,12 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     images: tuple[str, ...] = ()
     recorded_at: float = 0.0
     scored_at: float = 0.0
+    partition: int = 0
 
     @property
     def key(self) -> str:
         """The response's name inside subjects, as in `ResponseRecorded.key`."""
-        return response_key(self.tenant, self.id)
+        return response_key(self.tenant, self.id, self.partition)
 
 
 class AlarmRaised(Event, frozen=True, kw_only=True):
@@ -429,9 +432,35 @@ def digest(*parts: str) -> str:
 
 
 @lru_cache(maxsize=8_192)
-def response_key(tenant: str, response_id: str) -> str:
-    """Name a response inside subjects: 32 hex digits, safe whatever characters the id has."""
-    return digest(tenant, response_id)[:32]
+def response_key(tenant: str, response_id: str, partition: int = 0) -> str:
+    """Name a response inside subjects: 32 hex digits, safe whatever characters the id has.
+
+    Behind them stands the partition, if it is not the first: `-p3`.
+    """
+    return in_partition(digest(tenant, response_id)[:32], partition)
+
+
+def in_partition(key: str, partition: int) -> str:
+    """The key of the same response in a partition."""
+    bare = bare_key(key)
+    return f"{bare}-p{partition}" if partition else bare
+
+
+def bare_key(key: str) -> str:
+    """A response's key without its partition."""
+    return key.partition("-p")[0]
+
+
+def partition_of(key: str) -> int:
+    """The partition that a response's key names."""
+    number = key.partition("-p")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def home_of(key: str, partitions: int) -> int:
+    """In which of so many partitions a response belongs: the same for everybody and for ever."""
+    # The first digits decide which traces are kept.
+    return int(key[8:16], 16) % partitions if partitions > 1 else 0
 
 
 def tenant_of(data: bytes) -> str | None:

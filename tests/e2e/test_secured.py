@@ -21,7 +21,7 @@ from tests.support.secured import Secured, secured
 
 from groundwatch.archive.image_cooling import ImageCooling
 from groundwatch.archive.images import archived_images
-from groundwatch.events import AlarmRaised, response_key
+from groundwatch.events import AlarmRaised, home_of, in_partition, response_key
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
@@ -46,11 +46,11 @@ ANSWER = "A red ball lies beside a small dog. Two cups stand on the table."
 REFERENCE = {"objects": ["ball", "dog", "table"]}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Secured]:
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)], ids="in-{}".format)
+def server(request: pytest.FixtureRequest) -> Iterator[Secured]:
     with (
         tempfile.TemporaryDirectory(prefix="groundwatch-secured-", ignore_cleanup_errors=True) as folder,
-        secured(Path(folder)) as started,
+        secured(Path(folder), request.param) as started,
     ):
         yield started
 
@@ -92,6 +92,7 @@ def typed(server: Secured, user: str = COMMAND_LINE) -> CommandLine:
                 "GROUNDWATCH_NATS__URL": server.url,
                 "GROUNDWATCH_NATS__NKEY_SEED_FILE": str(seed_file(server.auth, user)),
                 "GROUNDWATCH_NATS__TLS_CA": str(server.auth / CA_CERTIFICATE),
+                "GROUNDWATCH_NATS__PARTITIONS": str(server.partitions),
             }
             return super().__call__(*arguments, **(given | env))
 
@@ -104,7 +105,7 @@ async def settled(server: Secured, recorded: int) -> Ledger:
     await bus.connect()
     try:
         while True:
-            ledger = await audit(bus.js)
+            ledger = await audit(bus.js, partitions=bus.partitions)
             if ledger.recorded >= recorded and not ledger.in_flight and not ledger.questions:
                 return ledger
             assert time.monotonic() < deadline, ledger
@@ -165,7 +166,9 @@ async def test_the_whole_line_with_rights_of_its_own(
         garbage = Bus(server.settings(GATEWAY), name=GATEWAY)
         await garbage.connect()
         headers = {HEADER_PROTOCOLS: "faithscore"}
-        await garbage.js.publish(subject_of("recorded", "live", "0" * 32), b'{"id": 7}', headers=headers)
+        # In the last partition.
+        poison = in_partition("0" * 32, server.partitions - 1)
+        await garbage.js.publish(subject_of("recorded", "live", poison), b'{"id": 7}', headers=headers)
         await garbage.close()
         await settled(server, 6)
         assert (await asyncio.to_thread(cli.json, "admin", "dead", "list"))["count"] == 1
@@ -180,6 +183,7 @@ async def test_the_whole_line_with_rights_of_its_own(
         stranger = Bus(server.settings("extraction"), name="extraction")
         await stranger.connect()
         key = response_key("default", "r0")
+        key = in_partition(key, home_of(key, server.partitions))
         await stranger.js.publish(subject_of("extracted", "live", "matching", "faithscore", key), b"{")
         await stranger.close()
         while (await asyncio.to_thread(cli.json, "admin", "dead", "list"))["count"] == 1:

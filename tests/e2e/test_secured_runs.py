@@ -35,7 +35,7 @@ from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.connecting import connected
 from groundwatch.system.services import make_service
-from groundwatch.topology import AUDITOR, CACHE_BUCKET, COMMAND_LINE, ERASE, OUTCOMES, REPLAY
+from groundwatch.topology import AUDITOR, CACHE_BUCKET, COMMAND_LINE, ERASE, OUTCOMES, REPLAY, run_subjects
 
 pytestmark = pytest.mark.slow
 
@@ -43,11 +43,11 @@ PATIENCE = 120.0
 TENANTS = ("erasable", "neighbour")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Secured]:
+@pytest.fixture(scope="module", params=[1, 2], ids="in-{}".format)
+def server(request: pytest.FixtureRequest) -> Iterator[Secured]:
     with (
         tempfile.TemporaryDirectory(prefix="groundwatch-runs-", ignore_cleanup_errors=True) as folder,
-        secured(Path(folder)) as started,
+        secured(Path(folder), request.param) as started,
     ):
         yield started
 
@@ -129,9 +129,8 @@ async def test_everybody_does_their_own_work(
             await looker.connect()
 
             async def outcomes(run: str, number: int) -> bool:
-                found = [
-                    one async for one in read_stream(looker.js, OUTCOMES, subjects=(f"gw.outcome.{run}.>",))
-                ]
+                subjects = (run_subjects("outcome", run),)
+                found = [one async for one in looker.history.read(OUTCOMES, subjects=subjects)]
                 return len(found) == number
 
             await until(lambda: outcomes("live", 6))

@@ -22,11 +22,11 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import COMMAND_LINE, GATEWAY, OUTFLOW
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Secured]:
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)], ids="in-{}".format)
+def server(request: pytest.FixtureRequest) -> Iterator[Secured]:
     with (
         tempfile.TemporaryDirectory(prefix="groundwatch-outflow-", ignore_cleanup_errors=True) as folder,
-        secured(Path(folder)) as started,
+        secured(Path(folder), request.param) as started,
     ):
         yield started
 
@@ -57,7 +57,10 @@ async def test_outflow_has_the_rights_that_it_needs(server: Secured, monkeypatch
         await service.start()
         stack.push_async_callback(service.drain, 5)
         target.answers = [lambda body: 400 if b"bad-one" in body else 500 if b"poison" in body else 200]
-        await publish(scoring, outcome("good"), outcome("bad-one"), outcome("poison"))
+        last = server.partitions - 1
+        await publish(
+            scoring, outcome("good", partition=last), outcome("bad-one"), outcome("poison", partition=last)
+        )
         await publish(gateway, alarm("r"))
         await eventually(lambda: len(target.bodies) == 2, within=30)
 

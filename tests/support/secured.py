@@ -30,6 +30,7 @@ class Secured(msgspec.Struct, frozen=True):
     url: str
     auth: Path
     process: subprocess.Popen[bytes]
+    partitions: int = 1
 
     def settings(self, user: str, **changes: object) -> NatsSettings:
         """How this user connects."""
@@ -37,6 +38,7 @@ class Secured(msgspec.Struct, frozen=True):
             "url": self.url,
             "nkey_seed_file": str(seed_file(self.auth, user)),
             "tls_ca": str(self.auth / CA_CERTIFICATE),
+            "partitions": self.partitions,
         }
         return NatsSettings(**(given | changes))
 
@@ -48,10 +50,10 @@ class Secured(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def secured(folder: Path) -> Iterator[Secured]:
+def secured(folder: Path, partitions: int = 1) -> Iterator[Secured]:
     """Started, provisioned as the provisioning user, and stopped at the end."""
     auth, port = folder / "auth", free_port()
-    write_auth(auth, hosts=["127.0.0.1", "localhost"], tenants=TENANTS)
+    write_auth(auth, hosts=["127.0.0.1", "localhost"], tenants=TENANTS, partitions=partitions)
     config = folder / "nats.conf"
     config.write_text(
         f'host: "127.0.0.1"\nport: {port}\nmax_payload: 8388608\n'
@@ -60,7 +62,7 @@ def secured(folder: Path) -> Iterator[Secured]:
     )
     process = subprocess.Popen([find_binary(), "-c", str(config)])
     try:
-        server = Secured(f"tls://127.0.0.1:{port}", auth, process)
+        server = Secured(f"tls://127.0.0.1:{port}", auth, process, partitions)
         asyncio.run(_provision(server))
         yield server
     finally:
@@ -78,5 +80,5 @@ async def _provision(server: Secured) -> None:
         except UsageError:
             assert server.process.poll() is None and time.monotonic() < deadline
     async with bus.unless_refused():
-        await provision(bus.js)
+        await provision(bus.js, partitions=server.partitions)
     await bus.close()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from groundwatch.cli import app
 from groundwatch.errors import UsageError
-from groundwatch.runtime.settings import ArchiveSettings, Settings
+from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings
 from groundwatch.system.sizing import Load, Needs, load_of, most_days, needs, parse_bytes, refusal, shown
 
 LOADS = st.builds(
@@ -153,6 +153,30 @@ def test_an_auditor_that_reads_an_archive_needs_memory_for_that() -> None:
     assert off.auditor_memory == without
 
 
+@given(LOADS, st.integers(1, 64), st.integers(1, 192))
+def test_partitions_take_what_servers_they_have_and_no_response_is_forgotten(
+    load: Load, partitions: int, servers: int
+) -> None:
+    several = msgspec.structs.replace(load, partitions=partitions, servers=max(servers, load.copies))
+    # All copies of all partitions have a place.
+    assert several.hosted * several.servers >= partitions * load.copies
+    assert load.copies / several.servers <= several.share + 1e-9 and several.share <= 1
+    more = msgspec.structs.replace(several, servers=several.servers * 2)
+    assert needs(more).nats_memory <= needs(several).nats_memory
+    on_all = msgspec.structs.replace(several, servers=load.copies)
+    assert on_all.share == 1
+    assert needs(on_all).nats_memory >= needs(load).nats_memory
+
+
+def test_the_command_tells_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUNDWATCH_NATS__PARTITIONS", "8")
+    monkeypatch.setenv("GROUNDWATCH_NATS__REPLICAS", "3")
+    code, told, _ = run("--rate", "1000", "--days", "3", "--servers", "24")
+    assert code == 0 and "of 8 partitions each server has 1, where JetStream places them evenly\n" in told
+    load = load_of(Settings(nats=NatsSettings(partitions=8, replicas=3)), 1_000, 3, 24, 0)
+    assert f"each of 24 NATS servers: {shown(needs(load).nats_memory)} of memory" in told
+
+
 def test_the_page_has_what_is_computed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text("utf-8")
     for rate in (12, 100, 1_000, 10_000):
@@ -160,6 +184,13 @@ def test_the_page_has_what_is_computed() -> None:
         in_use, most = shown(found.nats_resident), shown(found.nats_peak)
         memory = f"{in_use} in use, {most} at the most: {shown(found.nats_memory)}"
         row = f"| {rate:,} | {found.responses:,} | {memory} | {shown(found.nats_disk)} |"
+        assert row in page
+    for rate, partitions, servers in ((1_000, 4, 6), (1_000, 8, 24), (10_000, 16, 48), (10_000, 64, 192)):
+        nats = NatsSettings(partitions=partitions, replicas=3)
+        found = needs(load_of(Settings(nats=nats), rate, 3, servers, 0))
+        row = (
+            f"| {rate:,} | {partitions} | {servers} | {shown(found.nats_memory)} | {shown(found.nats_disk)} |"
+        )
         assert row in page
     for size, rate in (("8GiB", 15), ("64GiB", 128), ("256GiB", 514)):
         assert f"{rate}" in page.partition("**Where one server ends.**")[2].partition("\n")[0]

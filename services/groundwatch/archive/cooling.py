@@ -24,14 +24,12 @@ from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ARCHIVED, DAY, INTAKE, OUTCOMES, RETRY
 from groundwatch.topology import stream as spec_of
+from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 COOL_SECONDS = 60.0
 
 CHUNK = 20_000
 """Sequences that are purged at once: whoever publishes waits for no more than that."""
-
-IN_WORK = (*ARCHIVED, INTAKE, RETRY)
-"""Streams whose consumers work at events."""
 
 RECEIVER_SECONDS = spec_of(OUTCOMES).max_age
 """For how long a receiver that is away keeps anything in the streams: as long as one without an archive does.
@@ -62,7 +60,7 @@ def bounded(waiting: Iterable[Unanswered], since: float) -> list[Unanswered]:
     """The same, but what receivers have not taken since `since` waits from then on only."""
     return [
         msgspec.structs.replace(one, sequence=NEVER, time=since)
-        if one.stream == OUTCOMES and one.time < since
+        if kind_of(one.stream) == OUTCOMES and one.time < since
         else one
         for one in waiting
     ]
@@ -117,12 +115,13 @@ class Cooling:
         js = self._bus.js
         now = time.time()
         hot_since = now - self._hot_seconds
-        streams = {stream: await position_of(js, stream) for stream in ARCHIVED}
+        names = [name for kind in ARCHIVED for name in streams_of_kind(kind, self._bus.partitions)]
+        streams = {stream: await position_of(js, stream) for stream in names}
         for stream in streams:
             # First, so that it is known when nothing can leave.
             await self._show(stream)
         archived = await self._archived(streams)
-        unanswered = [one for stream in IN_WORK for one in await unanswered_of(js, stream)]
+        unanswered = [one for stream in (*names, INTAKE, RETRY) for one in await unanswered_of(js, stream)]
         waiting = bounded(unanswered, now - RECEIVER_SECONDS)
         cut = cut_time(hot_since, waiting)
         by = next((f"{one.consumer} of {one.stream}" for one in waiting if one.time <= cut < hot_since), "")

@@ -25,6 +25,7 @@ from groundwatch.runtime.stores.tombstones import tombstones
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ASKED, DAY, EXTRACTED, IMAGES_BUCKET, RESPONSES, RETRY
+from groundwatch.topology.partitions import streams_of_kind
 
 AT_ONCE = 8
 """Images that are held in memory at once."""
@@ -210,7 +211,8 @@ async def needed_in_work(bus: Bus, names: Set[str]) -> set[str]:
         return needed
     in_work = [
         (stream, subject, done_up_to(info) + 1)
-        for stream in LOOKED_AT
+        for kind in LOOKED_AT
+        for stream in streams_of_kind(kind, bus.partitions)
         for info in await consumers_of(bus.js, stream)
         for subject in filters_of(info)
     ]

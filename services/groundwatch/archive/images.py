@@ -150,6 +150,7 @@ def named_in(events: Events, images: Set[str], keys: Container[str] = (), tenant
 
 def _naming(events: Events, keys: Container[str], tenant: str) -> Iterator[tuple[bytes, bool]]:
     """Every archived event that may name an image, and whether it is of these responses or this tenant."""
+    from pyarrow import compute as pc
     from pyarrow import dataset as ds
 
     data = events.snapshot().dataset()
@@ -157,7 +158,7 @@ def _naming(events: Events, keys: Container[str], tenant: str) -> Iterator[tuple
         return
     scanner = data.scanner(
         columns=["key", "tenant", "data"],
-        filter=ds.field("stream") != OUTCOMES,
+        filter=~pc.starts_with(ds.field("stream"), OUTCOMES),
         batch_size=NAMING_BATCH,
         batch_readahead=0,
         fragment_readahead=0,

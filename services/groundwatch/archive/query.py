@@ -45,8 +45,7 @@ class Tail:
 
     def __init__(self, folder: Path, version_tags: Sequence[str]) -> None:
         self.files: list[str] = []
-        self.superseded: set[int] = set()
-        self.stream = 0
+        self.superseded: set[tuple[int, int]] = set()
         self.outcomes = 0
         self._folder = folder
         self._version_tags = version_tags
@@ -63,9 +62,8 @@ class Tail:
             self._write(held)
 
     def _write(self, rows: Sequence[Row]) -> None:
-        self.stream = rows[-1].stream
         self.outcomes += len(rows)
-        self.superseded |= {row.supersedes for row in rows if row.supersedes}
+        self.superseded |= {(row.stream, row.supersedes) for row in rows if row.supersedes}
         name = self._folder / f"{secrets.token_hex(4)}.parquet"
         pq.write_table(to_table(rows, self._version_tags), name, compression="zstd")
         self.files.append(str(name))
@@ -161,7 +159,7 @@ class Session:
             gone = ""
             if tail is not None and tail.superseded:
                 listed = ", ".join(map(str, sorted(tail.superseded)))
-                gone = f" AND NOT (stream = {tail.stream} AND sequence IN ({listed}))"
+                gone = f" AND (stream, sequence) NOT IN ({listed})"
             pieces.append(f"SELECT * FROM {source} WHERE {wanted}{gone}")
         if recent:
             pieces.append(f"SELECT * FROM read_parquet({_list(recent)}) WHERE {wanted}")

@@ -32,6 +32,7 @@ from groundwatch.runtime.stores.repeats import INDEXED, PartName
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import parse_subject
+from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 ROUND_SECONDS = 30.0
 AGAIN_SECONDS = 2.0
@@ -117,7 +118,7 @@ class IdIndex:
         js = self._bus.js
         if self._bucket != (made := (await position_of(js, repeats.STREAM)).created):
             self._bucket, self._covered = made, {}
-        for stream in INDEXED:
+        for stream in [name for kind in INDEXED for name in streams_of_kind(kind, self._bus.partitions)]:
             at = await position_of(js, stream)
             names = [name for name in await repeats.parts(js) if name.stream == stream]
             for name in names:
@@ -128,6 +129,10 @@ class IdIndex:
             await self._index(stream, at, self._start(stream, at, names))
             self._mark(stream, at)
             await self._tidy(stream, at)
+        names = await repeats.parts(js)
+        for kind in INDEXED:
+            entries = sum(name.entries for name in names if kind_of(name.stream) == kind)
+            self._metrics.indexed_ids.labels(kind).set(entries)
         await self._remove_orphans()
 
     def _start(self, stream: str, at: Position, names: Sequence[PartName]) -> int:
@@ -165,7 +170,7 @@ class IdIndex:
         async with aclosing(reading):
             async for read in reading:
                 address = parse_subject(read.subject)
-                if address is not None and (address.kind, address.run) == (INDEXED[stream], LIVE):
+                if address is not None and (address.kind, address.run) == (INDEXED[kind_of(stream)], LIVE):
                     yield address.key, read
 
     async def _write(self, stream: str, at: Position, gathered: _Gathered) -> None:
@@ -202,9 +207,6 @@ class IdIndex:
             except LookupError:
                 continue
             await repeats.replace(js, names, await asyncio.to_thread(repeats.packed, merge(*parts)))
-        self._metrics.indexed_ids.labels(stream).set(
-            sum(name.entries for name in await self._mine(stream, at))
-        )
 
     async def _mine(self, stream: str, at: Position) -> list[PartName]:
         names = await repeats.parts(self._bus.js)

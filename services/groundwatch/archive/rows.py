@@ -27,6 +27,7 @@ from groundwatch.runtime.delivery.superseding import superseded_by
 from groundwatch.statistics.sampling import weight
 from groundwatch.topology import OUTCOMES as OUTCOME_STREAM
 from groundwatch.topology import parse_subject, run_subjects
+from groundwatch.topology.partitions import partition_of_stream, subjects_in
 
 OUTCOMES = "outcomes"
 CLAIMS = "claims"
@@ -270,15 +271,16 @@ async def rows_after(
     at: Position,
     position: int,
     *,
+    stream: str = OUTCOME_STREAM,
     run: str = "",
     on_unreadable: Callable[[Read, Exception], None] = lambda read, error: None,
 ) -> AsyncIterator[Row]:
-    """Outcomes behind `position`, up to what the stream holds at `at`; of one run where it is named."""
+    """Outcomes of one stream behind `position`, up to what it holds at `at`; of one run where it is named."""
     if position >= at.last:
         return
-    subjects = (run_subjects("outcome", run or None),)
+    subjects = subjects_in([run_subjects("outcome", run or None)], partition_of_stream(stream))
     reading = read_stream(
-        bus.js, OUTCOME_STREAM, subjects=subjects, start_sequence=position + 1, last_sequence=at.last
+        bus.js, stream, subjects=subjects, start_sequence=position + 1, last_sequence=at.last
     )
     async for read in reading:
         try:

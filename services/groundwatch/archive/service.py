@@ -25,6 +25,7 @@ from groundwatch.runtime.stores.repeats import INDEXED
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ARCHIVE, ARCHIVED, OUTCOMES
+from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
@@ -61,9 +62,10 @@ class ArchiveService:
         """Not where others may not have the folder: there images stay in the object store alone."""
         self._continuity = Continuity(bus, self._open_events)
         memory = Memory()
+        self._streams = [name for kind in ARCHIVED for name in streams_of_kind(kind, bus.partitions)]
         self._writers: list[Writer[Row] | Writer[Message]] = [
             Writer(
-                OUTCOMES,
+                stream,
                 bus=bus,
                 settings=settings,
                 metrics=metrics,
@@ -73,8 +75,9 @@ class ArchiveService:
                 turn=self._turn,
                 draining=self._draining,
             )
+            for stream in streams_of_kind(OUTCOMES, bus.partitions)
         ]
-        for stream in ARCHIVED:
+        for stream in self._streams:
             self._writers.append(
                 Writer(
                     stream,
@@ -169,7 +172,7 @@ class ArchiveService:
 
     async def _watch(self) -> None:
         while True:
-            for stream in ARCHIVED:
+            for stream in self._streams:
                 with contextlib.suppress(*FAULTS):
                     at = await position_of(self._bus.js, stream)
                     lag = 0
@@ -192,9 +195,11 @@ class ArchiveService:
         events = await asyncio.to_thread(lambda: self._open_events().snapshot())
         outcomes = await asyncio.to_thread(lambda: self._open_outcomes().snapshot())
         found = {stream: events.position(at.created, stream) for stream, at in streams.items()}
-        found[OUTCOMES] = min(found[OUTCOMES], outcomes.position(streams[OUTCOMES].created))
-        for stream in INDEXED:
-            found[stream] = min(found[stream], self.ids.settled(stream, streams[stream].created))
+        for stream, at in streams.items():
+            if kind_of(stream) == OUTCOMES:
+                found[stream] = min(found[stream], outcomes.position(at.created, stream))
+            elif kind_of(stream) in INDEXED:
+                found[stream] = min(found[stream], self.ids.settled(stream, at.created))
         return found
 
     def _open_outcomes(self) -> Archive:

@@ -28,6 +28,7 @@ from groundwatch.system.settings_check import check_settings as checked
 from groundwatch.system.sizing import described, load_of, needs, parse_bytes, refusal
 from groundwatch.system.up import named_models
 from groundwatch.terminal import Console, Table, lines
+from groundwatch.times import read_interval
 from groundwatch.topology import PROVISIONER
 
 FileArgument = Annotated[
@@ -36,13 +37,33 @@ FileArgument = Annotated[
 ]
 
 
-def provision_command(settings: OnServer, as_json: JsonOption = False) -> None:
+def provision_command(
+    settings: OnServer,
+    partitions_in: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long until more nats.partitions than before count, such as 10m: 30 s at least.",
+        ),
+    ] = "30s",
+    as_json: JsonOption = False,
+) -> None:
     """Create streams and consumers, or change them without dropping anything; safe to repeat."""
-    replicas, cache, held = settings.nats.replicas, settings.cache, held_at_once(settings)
+    ahead = read_interval(partitions_in, "--partitions-in")
+    replicas, partitions = settings.nats.replicas, settings.nats.partitions
+    cache, held = settings.cache, held_at_once(settings)
     archived = settings.archive.url not in ("", SWITCHED_OFF)
     done = on_bus(
         settings,
-        lambda bus: provision(bus.js, replicas=replicas, cache=cache, held=held, archived=archived),
+        lambda bus: provision(
+            bus.js,
+            replicas=replicas,
+            partitions=partitions,
+            partitions_in=ahead,
+            cache=cache,
+            held=held,
+            archived=archived,
+        ),
         PROVISIONER,
         PROVISIONER,
     )
@@ -76,11 +97,19 @@ def auth(
         list[str] | None,
         typer.Option(metavar="USER", help="The server takes this user's former seeds no more."),
     ] = None,
+    partitions: Annotated[
+        int, typer.Option(help="The number of partitions, as in nats.partitions.", min=1, max=64)
+    ] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Write users, rights and seeds for the NATS server into a folder; talks to no server."""
     wrote = write_auth(
-        folder, rotate=rotate or [], retire=retire or [], hosts=tls or [], tenants=tenant or []
+        folder,
+        rotate=rotate or [],
+        retire=retire or [],
+        hosts=tls or [],
+        tenants=tenant or [],
+        partitions=partitions,
     )
     if as_json:
         print_json({one.path: one.change for one in wrote})
@@ -277,7 +306,7 @@ def set_budget(
 ) -> None:
     """Set a budget, or replace the one of this name; every gateway keeps to it within a second."""
     name, wanted = budget
-    new = on_bus(settings, lambda bus: rules.put(bus.js, name, wanted), "budget")
+    new = on_bus(settings, lambda bus: rules.put(bus.js, name, wanted, bus.partitions), "budget")
     if as_json:
         print_json({"name": name, "new": new, **msgspec.to_builtins(wanted)})
     else:
@@ -290,7 +319,7 @@ def remove_budget(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a budget: what it was about is judged as the settings say."""
-    on_bus(settings, lambda bus: rules.remove(bus.js, name), "budget")
+    on_bus(settings, lambda bus: rules.remove(bus.js, name, bus.partitions), "budget")
     print_json({"name": name, "removed": True}) if as_json else say(f"budget {name} removed")
 
 

@@ -135,7 +135,7 @@ def _stores(settings: Settings, store: Path | None) -> Stores:
     here = running is not None and running.nats == settings.nats.url
     if store is None and here and (folder / STREAMS).is_dir():
         store = folder / STREAMS
-    return Stores.of(with_archive(settings).archive, store)
+    return Stores.of(with_archive(settings).archive, store, partitions=settings.nats.partitions)
 
 
 def retention(

@@ -60,8 +60,14 @@ def audit(
 
     async def work(bus: Bus) -> LedgerProof | Ledger:
         if not full:
-            return await count_ledger(bus.js, run_name, settle=wait, cold=bus.cold)
-        return await prove(bus.js, settle=wait, cold=bus.cold, kept_since=_kept_since(settings))
+            return await count_ledger(bus.js, run_name, partitions=bus.partitions, settle=wait, cold=bus.cold)
+        return await prove(
+            bus.js,
+            partitions=bus.partitions,
+            settle=wait,
+            cold=bus.cold,
+            kept_since=_kept_since(settings),
+        )
 
     try:
         found = on_bus(settings, work, "audit")

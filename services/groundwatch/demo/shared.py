@@ -68,12 +68,12 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 async def settled(system: System) -> Ledger:
     """The ledger, once nothing is in flight any more."""
-    ledger = await audit(system.bus.js)
+    ledger = await audit(system.bus.js, partitions=system.bus.partitions)
     for _ in range(50):
         if not ledger.in_flight:
             break
         await asyncio.sleep(0.1)
-        ledger = await audit(system.bus.js)
+        ledger = await audit(system.bus.js, partitions=system.bus.partitions)
     return ledger
 
 

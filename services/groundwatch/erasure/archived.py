@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from nats.js import JetStreamContext
@@ -12,6 +13,7 @@ from groundwatch.erasure.finding import Found, Stores
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.topology import ARCHIVED, OUTCOMES, RESPONSES
+from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 if TYPE_CHECKING:
     from groundwatch.archive.events import Events
@@ -51,7 +53,7 @@ async def drop_from_archive(
     keys: Iterable[str],
     *,
     tenant: str = "",
-    last: int = 0,
+    last: Mapping[str, int] = MappingProxyType({}),
 ) -> int:
     """Remove all rows of these responses, or of a tenant, and have the archive leave out what it has yet to
     write of them; how many rows that were. The ledger is told of what only the archive has."""
@@ -61,9 +63,10 @@ async def drop_from_archive(
     from groundwatch.archive.table import Erasure as Order
 
     until = {}
-    at = {stream: await position_of(js, stream) for stream in ARCHIVED}
+    streams = [name for kind in ARCHIVED for name in streams_of_kind(kind, stores.partitions)]
+    at = {stream: await position_of(js, stream) for stream in streams}
     for stream, position in at.items():
-        until[position.created] = max(last, position.last) if stream == OUTCOMES else position.last
+        until[position.created] = max(last.get(stream, 0), position.last)
     orders = [Order(keys=tuple(sorted(keys)), until=until)]
     if tenant:
         # The tenant's name stays in no order: what is not archived yet is named by its keys.
@@ -82,16 +85,12 @@ async def _say_archived(
     events: Events, ledger: ErasureEntries, order: Order, created: Mapping[str, int]
 ) -> None:
     """Tell the ledger what goes, responses first: their day is that of their outcomes too."""
-    for stream in (RESPONSES, OUTCOMES):
+    for stream in [name for kind in (RESPONSES, OUTCOMES) for name in created if kind_of(name) == kind]:
         rows = events.concerned(order, stream, created[stream])
         while several := await asyncio.to_thread(next, rows, None):
             for read in several:
                 ledger.note(stream, read)
-            sequences = [read.sequence for read in several]
-            await ledger.say(
-                responses=sequences if stream == RESPONSES else (),
-                outcomes=sequences if stream == OUTCOMES else (),
-            )
+            await ledger.say({stream: [read.sequence for read in several]})
 
 
 def _pieces(events: Events, keys: Sequence[str], tenant: str) -> Iterator[list[Found]]:

@@ -8,7 +8,7 @@ import getpass
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from groundwatch.erasure.finding import (
     texts_of,
 )
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import ResponseRecorded, tenant_of
+from groundwatch.events import ResponseRecorded, in_partition, tenant_of
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
@@ -46,6 +46,7 @@ from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import IMAGES_STREAM, ImageStore, image_subject, images_in
 from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
+from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 if TYPE_CHECKING:
     pass
@@ -112,14 +113,15 @@ class Eraser:
         self._pieces: set[bytes] = set()
         self._removed: set[str] = set()
         self._unreached: list[str] = []
-        self._ledger = ErasureEntries(js, subject.name)
+        self._partitions = stores.partitions
+        self._ledger = ErasureEntries(js, subject.name, stores.partitions)
         if subject.kind == "response":
-            self._keys.add(subject.key)
+            self._keys |= {in_partition(subject.key, one) for one in range(stores.partitions)}
 
     async def look(self) -> Erasure:
         """What would be erased; changes nothing."""
         for one in await self._find():
-            self._counts[one.stream] += 1
+            self._counts[kind_of(one.stream)] += 1
         await self._find_archived()
         doomed = await self._doomed()
         if self._subject.kind != "image":
@@ -133,7 +135,8 @@ class Eraser:
         before = await tombstones.find(self._js, stone.kind, stone.name)
         known = before is not None
         await self._ledger.start()
-        last = (await self._js.stream_info(OUTCOMES)).state.last_seq
+        outcomes = streams_of_kind(OUTCOMES, self._partitions)
+        last = {stream: (await self._js.stream_info(stream)).state.last_seq for stream in outcomes}
         first = await self._find()
         cold = await self._find_archived()
         cached = self._cached() | set(before.cache if before is not None else ())
@@ -219,7 +222,7 @@ class Eraser:
     async def _find(self) -> list[Found]:
         found: list[Found] = []
         if self._subject.kind != "image":
-            async for one in find(self._js, self._subject):
+            async for one in find(self._js, self._subject, self._partitions):
                 self._note(one)
                 # A tenant has more than fits into memory.
                 found.append(msgspec.structs.replace(one, data=b"", read=None))
@@ -250,7 +253,7 @@ class Eraser:
         self._images |= images_in(one.data)
         if one.data and len(self._sample) < SAMPLE:
             self._sample.append(one)
-        if one.stream == RESPONSES and one.key not in self._responses and one.data:
+        if kind_of(one.stream) == RESPONSES and one.key not in self._responses and one.data:
             try:
                 self._responses[one.key] = msgspec.json.decode(one.data, type=ResponseRecorded)
             except UNDECODED:
@@ -271,9 +274,9 @@ class Eraser:
             for one in found:
                 if (one.stream, one.sequence) not in spared:
                     by_stream.setdefault(one.stream, []).append(one.sequence)
-            await self._ledger.say(by_stream.get(RESPONSES, ()), by_stream.get(OUTCOMES, ()))
+            await self._ledger.say(by_stream)
             for stream, sequences in by_stream.items():
-                self._counts[stream] += await overwrite(self._js, stream, sequences)
+                self._counts[kind_of(stream)] += await overwrite(self._js, stream, sequences)
             if late and kept:
                 return len(kept)
             if spared:
@@ -288,7 +291,7 @@ class Eraser:
         cold = self._stores.events
         if not self._images:
             return set()
-        named = await still_named(self._js, self._images, self._mine)
+        named = await still_named(self._js, self._images, self._mine, self._partitions)
         if cold is not None:
             left = self._images - named
             named |= await asyncio.to_thread(named_in, cold, left, self._keys, self._tenant)
@@ -316,7 +319,7 @@ class Eraser:
     def _tenant(self) -> str:
         return self._subject.tenant if self._subject.kind == "tenant" else ""
 
-    async def _archive(self, last: int) -> None:
+    async def _archive(self, last: Mapping[str, int]) -> None:
         if self._subject.kind != "image":
             self._counts["archive rows"] += await drop_from_archive(
                 self._js, self._stores, self._ledger, self._keys, tenant=self._tenant, last=last

@@ -24,7 +24,7 @@ from groundwatch import topology
 from groundwatch.archive.images import ArchivedImages, archived_images
 from groundwatch.archive.place import SWITCHED_OFF, installed
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import DEFAULT_TENANT, AlarmRaised, response_key, tenant_of
+from groundwatch.events import DEFAULT_TENANT, AlarmRaised, bare_key, in_partition, response_key, tenant_of
 from groundwatch.replay.files import ExportReader, Manifest
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.security.connecting import covers
@@ -32,7 +32,15 @@ from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import images_in
 from groundwatch.runtime.stores.tombstones import Kind, tombstone_name
-from groundwatch.topology import BUCKETS, STREAMS
+from groundwatch.topology import BUCKETS
+from groundwatch.topology.partitions import (
+    consumers_of,
+    kind_of,
+    partition_of_stream,
+    streams,
+    streams_of_kind,
+    subjects_in,
+)
 
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
@@ -40,13 +48,13 @@ if TYPE_CHECKING:
 
 
 OF_A_KEY = {
-    topology.RESPONSES: (f"{topology.PREFIX}.recorded.*.{{}}",),
-    topology.ASKED: (f"{topology.PREFIX}.asked.*.*.{{}}", f"{topology.PREFIX}.chain.*.*.*.{{}}.*"),
-    topology.EXTRACTED: (f"{topology.PREFIX}.extracted.*.*.*.{{}}",),
-    topology.JUDGED: (f"{topology.PREFIX}.judged.*.*.*.{{}}",),
-    topology.OUTCOMES: (f"{topology.PREFIX}.outcome.*.*.{{}}",),
+    topology.RESPONSES: ("recorded.*.{}",),
+    topology.ASKED: ("asked.*.*.{}", "chain.*.*.*.{}.*"),
+    topology.EXTRACTED: ("extracted.*.*.*.{}",),
+    topology.JUDGED: ("judged.*.*.*.{}",),
+    topology.OUTCOMES: ("outcome.*.*.{}",),
 }
-"""Subjects of a response, by stream."""
+"""Subjects of a response behind the prefix, by stream."""
 
 NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.INTAKE, topology.DEAD, topology.RETRY)
 
@@ -145,19 +153,27 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     read: Read | None = None
 
 
-async def find(js: JetStreamContext, subject: Subject) -> AsyncIterator[Found]:
+def _streams(partitions: int) -> Iterator[tuple[str, str, int]]:
+    """Streams that have events of responses: kind, name and partition."""
+    for kind in (*OF_A_KEY, topology.INTAKE, topology.DEAD, topology.RETRY):
+        for partition, stream in enumerate(streams_of_kind(kind, partitions)):
+            yield kind, stream, partition
+
+
+async def find(js: JetStreamContext, subject: Subject, partitions: int = 1) -> AsyncIterator[Found]:
     """Every message of a response or of a whole tenant, of all that there are. Raises what NATS raises."""
     keys = {subject.key} if subject.kind == "response" else set[str]()
     tenant = subject.tenant if subject.kind == "tenant" else None
-    for stream in (*OF_A_KEY, topology.INTAKE, topology.DEAD, topology.RETRY):
-        patterns = OF_A_KEY.get(stream, ()) if tenant is None else ()
-        own = [one.format(subject.key) for one in patterns]
+    for kind, stream, partition in _streams(partitions):
+        patterns = OF_A_KEY.get(kind, ()) if tenant is None else ()
+        mine = in_partition(subject.key, partition)
+        own = [f"{topology.prefix_of(partition)}.{one.format(mine)}" for one in patterns]
         for subjects in own or channels_of(stream):
             async for read in read_stream(js, stream, subjects=(subjects,)):
-                key = subject.key if own else owner_key(read)
-                if key in keys or (tenant is not None and owner_tenant(read) == tenant):
-                    if stream in OF_A_KEY:
-                        keys.add(key)
+                key = mine if own else owner_key(read)
+                if bare_key(key) in keys or (tenant is not None and owner_tenant(read) == tenant):
+                    if kind in OF_A_KEY:
+                        keys.add(bare_key(key))
                     yield _found(stream, read, key)
     async for read in _halves(js, subject):
         yield _found(HALVES, read, read.subject.split(".")[3])
@@ -185,11 +201,15 @@ async def _halves(js: JetStreamContext, subject: Subject) -> AsyncIterator[Read]
 
 
 async def still_named(
-    js: JetStreamContext, images: Iterable[str], without: Container[tuple[str, int]]
+    js: JetStreamContext,
+    images: Iterable[str],
+    without: Container[tuple[str, int]],
+    partitions: int = 1,
 ) -> set[str]:
     """Those of these images that an event names, `without` those of a stream and sequence."""
     wanted, named = set(images), set[str]()
-    for stream in NAMING_IMAGES if wanted else ():
+    streams = [name for kind in NAMING_IMAGES for name in streams_of_kind(kind, partitions)]
+    for stream in streams if wanted else ():
         for subjects in channels_of(stream):
             async for read in read_stream(js, stream, subjects=(subjects,)):
                 if (stream, read.sequence) not in without:
@@ -203,7 +223,7 @@ async def held(js: JetStreamContext, several: Iterable[Found]) -> list[Found]:
     for one in several:
         by_stream.setdefault(one.stream, []).append(one)
     found: dict[tuple[str, int], Found] = {}
-    for spec in topology.CONSUMERS:
+    for spec in (spec for stream in by_stream for spec in consumers_of(stream)):
         mine = [
             one
             for one in by_stream.get(spec.stream, ())
@@ -222,7 +242,9 @@ async def held(js: JetStreamContext, several: Iterable[Found]) -> list[Found]:
 
 def channels_of(stream: str) -> list[str]:
     """One filter for each family of subjects: what the rights are made of."""
-    return [f"{one.address.partition('{')[0]}>" for one in topology.CHANNELS if one.stream == stream]
+    kind, partition = kind_of(stream), partition_of_stream(stream)
+    families = [f"{one.address.partition('{')[0]}>" for one in topology.CHANNELS if one.stream == kind]
+    return list(subjects_in(families, partition))
 
 
 def _found(stream: str, read: Read, key: str) -> Found:
@@ -246,18 +268,20 @@ SERVER_FILES = "NATS files"
 
 
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to erase beside the streams. `folder` has the NATS server's files, where they can be read."""
+    """Where to erase. The streams have so many `partitions`; `folder` has the NATS server's files, where they
+    can be read."""
 
     archive: Archive | None = None
     events: Events | None = None
     images: ArchivedImages | None = None
     folder: Path | None = None
+    partitions: int = 1
 
     @classmethod
-    def of(cls, settings: ArchiveSettings, folder: Path | None = None) -> Stores:
+    def of(cls, settings: ArchiveSettings, folder: Path | None = None, *, partitions: int = 1) -> Stores:
         """With the archive of these settings, where they name one that can be opened here."""
         if settings.url in ("", SWITCHED_OFF) or not installed():
-            return cls(folder=folder)
+            return cls(folder=folder, partitions=partitions)
         from groundwatch.archive.archive import Archive
         from groundwatch.archive.events import Events
 
@@ -266,6 +290,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
             events=Events(settings.url, settings.options),
             images=archived_images(settings),
             folder=folder,
+            partitions=partitions,
         )
 
 
@@ -354,7 +379,9 @@ async def prove(js: JetStreamContext, needles: Needles, stores: Stores, unreache
     shared: set[bytes] = set()
     searched: dict[str, None] = {}
     unseen = list(unreached)
-    messages = [(spec.name, subjects) for spec in STREAMS for subjects in channels_of(spec.name)]
+    messages = [
+        (spec.name, subjects) for spec in streams(stores.partitions) for subjects in channels_of(spec.name)
+    ]
     for bucket in BUCKETS:
         messages.append((bucket.stream, f"${'KV' if bucket.kind == 'key_value' else 'O'}.{bucket.name}.>"))
     for stream, subjects in messages:

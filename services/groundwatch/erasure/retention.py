@@ -31,6 +31,7 @@ from groundwatch.runtime.stores.images import IMAGES_STREAM
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.times import moment_of
+from groundwatch.topology.partitions import consumers_of, kind_of, streams_of_kind
 
 if TYPE_CHECKING:
     from groundwatch.archive.events import Events
@@ -90,10 +91,14 @@ async def enforce(
                     settled=True,
                 )
                 await tombstones.write(js, cut)
-    for name, stream in STREAMS.items():
+    kept_in = [
+        (name, one) for name, kind in STREAMS.items() for one in streams_of_kind(kind, stores.partitions)
+    ]
+    for name, stream in kept_in:
+        kind = STREAMS[name]
         old = await _too_old(js, name, stream, settings, now)
-        expired[stream] += len(old) if dry_run else await overwrite(js, stream, old)
-        if stores.events is not None and stream in topology.ARCHIVED:
+        expired[kind] += len(old) if dry_run else await overwrite(js, stream, old)
+        if stores.events is not None and kind in topology.ARCHIVED:
             expired["archived events"] += await asyncio.to_thread(
                 _drop_archived, stores.events, name, stream, settings, now, dry_run=dry_run
             )
@@ -180,9 +185,7 @@ def _drop_archived(
 async def _settled_until(js: JetStreamContext, stream: str) -> int:
     """Up to which sequence no stage has anything left to do."""
     last = int((await js.stream_info(stream)).state.last_seq)
-    for spec in topology.CONSUMERS:
-        if spec.stream != stream:
-            continue
+    for spec in consumers_of(stream):
         info = await js.consumer_info(stream, spec.name)
         if not info.num_ack_pending and not info.num_pending:
             continue
@@ -227,7 +230,7 @@ async def _unnamed_images(js: JetStreamContext, before: float, stores: Stores, *
 
 async def _unnamed(js: JetStreamContext, names: set[str], stores: Stores) -> set[str]:
     """Those that no event names, in the streams or the archive."""
-    left = names - await still_named(js, names, frozenset())
+    left = names - await still_named(js, names, frozenset(), stores.partitions)
     if left and stores.events is not None:
         left -= await asyncio.to_thread(named_in, stores.events, left)
     return left
@@ -264,9 +267,10 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
     names = {stone.name for stone in fresh}
     tenants = any(stone.kind == "tenant" for stone in fresh)
     keys: set[str] = set()
-    ledger = ErasureEntries(js, "again")
+    ledger = ErasureEntries(js, "again", stores.partitions)
     await ledger.start()
-    for stream in (*STREAMS.values(), topology.INTAKE, topology.RETRY):
+    kinds = (*STREAMS.values(), topology.INTAKE, topology.RETRY)
+    for stream in (name for kind in kinds for name in streams_of_kind(kind, stores.partitions)):
         # What was published and not recorded names its response only inside.
         whole = tenants or stream in (topology.INTAKE, topology.DEAD, topology.RETRY)
         for subjects in channels_of(stream) if stream != topology.ALARMS else ():
@@ -280,11 +284,8 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
                     sequences.append(read.sequence)
                     ledger.note(stream, read)
             if sequences:
-                await ledger.say(
-                    responses=sequences if stream == topology.RESPONSES else (),
-                    outcomes=sequences if stream == topology.OUTCOMES else (),
-                )
-                found[stream] += await overwrite(js, stream, sequences)
+                await ledger.say({stream: sequences})
+                found[kind_of(stream)] += await overwrite(js, stream, sequences)
     if keys:
         await drop_from_archive(js, stores, ledger, keys)
     await ledger.finish()
@@ -327,7 +328,7 @@ class RetentionService:
 
     async def once(self) -> Kept:
         """One round. Raises what NATS and the archive raise."""
-        stores = Stores.of(self._settings.archive)
+        stores = Stores.of(self._settings.archive, partitions=self._bus.partitions)
         due = time.monotonic() >= self._archived_images_at
         kept = await enforce(self._bus.js, self._settings.retention, stores, archived_images=due)
         if due:

@@ -26,7 +26,15 @@ from groundwatch.client.files import AnswerFile, Record
 from groundwatch.client.files.calls import Told, WithoutImage
 from groundwatch.demo.scenes import Scene, load_scenes
 from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError, told_to_user
-from groundwatch.events import LIVE, Decision, Reference, ResponseRecorded, ResponseScored, response_key
+from groundwatch.events import (
+    LIVE,
+    Decision,
+    Reference,
+    ResponseRecorded,
+    ResponseScored,
+    in_partition,
+    response_key,
+)
 from groundwatch.image_files import ImageFolders, read_image_file
 from groundwatch.language.subsentences import Span, split
 from groundwatch.models.engines import LoadImage
@@ -48,6 +56,7 @@ from groundwatch.protocols.published import Place
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_record
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
@@ -293,8 +302,11 @@ async def compare_verdicts(
 async def _judged(bus: Bus, place: Place, verdict: PersonsVerdict) -> Decision:
     if not is_token(verdict.protocol):
         raise place.wrong(f"no protocol '{verdict.protocol}'")
-    subject = subject_of("outcome", LIVE, verdict.protocol, response_key(verdict.tenant, verdict.id))
-    message = await bus.history.last(OUTCOMES, subject)
+    bare = response_key(verdict.tenant, verdict.id)
+    keys = [in_partition(bare, one) for one in await places_of(bus, bare)]
+    subjects = [subject_of("outcome", LIVE, verdict.protocol, key) for key in keys]
+    found = await bus.history.last_of_each(OUTCOMES, subjects)
+    message = next(filter(None, found), None)
     if message is None:
         what = f"no outcome of {verdict.protocol} for response '{verdict.id}' of tenant '{verdict.tenant}'"
         raise place.wrong(what)

@@ -30,7 +30,6 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Read, position_of
 from groundwatch.topology import (
     OUTCOMES,
-    PREFIX,
     RESPONSES,
     RUNS_BUCKET,
     parse_subject,
@@ -170,7 +169,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
     mine = Counter(side.protocol for side in kept.values())
     theirs: Counter[str] = Counter()
     looked_up = len(kept) * LOOKED_UP < sizes[large]
-    subjects = [f"{PREFIX}.outcome.{large}.{name}" for name in kept]
+    subjects = [subject_of("outcome", large, *name.split(".")) for name in kept]
     reading = _last(bus, OUTCOMES, subjects) if looked_up else _outcomes(bus, large, wanted)
     async for read in reading:
         name = _name(read.subject)
@@ -273,7 +272,8 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
         missing = [key for key in keys if key not in found]
         if not missing:
             break
-        if len(missing) * LOOKED_UP < (await position_of(bus.js, RESPONSES)).last:
+        # Partitions are about as long as each other.
+        if len(missing) * LOOKED_UP < (await position_of(bus.js, RESPONSES)).last * bus.partitions:
             reading = _last(bus, RESPONSES, [subject_of("recorded", run, key) for key in missing])
         else:
             reading = bus.history.read(RESPONSES, subjects=(run_subjects("recorded", run),))

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from groundwatch.conversations.conversation import Conversation
-from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, response_key
+from groundwatch.errors import TransientError
+from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, in_partition, response_key
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.comparing import last_event
@@ -26,6 +27,8 @@ from groundwatch.gateway.live.snapshots import Snapshots, counting_of
 from groundwatch.gateway.replays import Replays
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import limits
+from groundwatch.runtime.delivery.placing import places_of
+from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
@@ -124,12 +127,12 @@ async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | N
 
     Raises `TransientError` when the streams cannot be read, or not in time.
     """
-    key = response_key(tenant, response_id)
     async with bounded():
-        read = await last_event(bus, RESPONSES, subject_of("recorded", LIVE, key))
+        read = await _recorded(bus, response_key(tenant, response_id))
         if read is None:
             return None
         response = _RECORDED.decode(read.data)
+        key = response.key
         found = await asyncio.gather(
             *(
                 last_event(bus, OUTCOMES, subject_of("outcome", LIVE, name, key))
@@ -143,3 +146,15 @@ async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | N
     }
     waiting = [protocol for protocol in response.protocols if protocol not in outcomes]
     return {"response": response, "outcomes": outcomes, "waiting": waiting}
+
+
+async def _recorded(bus: Bus, key: str) -> Read | None:
+    try:
+        places = await places_of(bus, key)
+    except FAULTS as error:
+        raise TransientError(f"cannot read {RESPONSES}: {error!r}") from error
+    for partition in places:
+        subject = subject_of("recorded", LIVE, in_partition(key, partition))
+        if (read := await last_event(bus, RESPONSES, subject)) is not None:
+            return read
+    return None

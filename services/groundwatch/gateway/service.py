@@ -76,6 +76,7 @@ class GatewayService:
         self._receiver = receiver = Receiver(core)
         await core.erased.start()
         await core.known.start()
+        await core.intake.placing.start()
         if settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
             from groundwatch.gateway.grpc.server import GrpcServer
@@ -125,7 +126,7 @@ class GatewayService:
         if self._replays is not None:
             await self._replays.close()
         parts = (
-            (core.backlog, core.gauges, core.live, core.budgets, core.erased, core.known)
+            (core.backlog, core.gauges, core.live, core.budgets, core.erased, core.known, core.intake.placing)
             if core is not None
             else ()
         )
@@ -156,7 +157,7 @@ class GatewayService:
         if core is not None and not self._draining and (refusal := core.backlog.refusal()):
             found.append(refusal.message)
         parts = (
-            (core.erased, core.known, core.backlog, core.live, core.budgets, core.gauges)
+            (core.erased, core.known, core.intake.placing, core.backlog, core.live, core.budgets, core.gauges)
             if core is not None
             else ()
         )

@@ -102,6 +102,7 @@ async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> 
             ledger = await audit(
                 bus.js,
                 run_name,
+                partitions=bus.partitions,
                 settle=SETTLE_SECONDS,
                 cold=bus.cold,
                 on_begin=metrics.ended.labels(run_name).set,

@@ -1,5 +1,8 @@
 """The balance of a run, as an audit finds it: recorded = scored + unscored + declined + in flight."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -59,3 +62,45 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         if self.unaccounted:
             return f"NOT BALANCED, {self.unaccounted:,} unaccounted for"
         return f"not settled yet: {self.unsettled:,} at most of those in flight may be lost"
+
+
+OF_PARTITION = (
+    "responses",
+    "recorded",
+    "scored",
+    "unscored",
+    "declined",
+    "in_flight",
+    "lost",
+    "orphans",
+    "expired",
+    "foreign",
+    "questions",
+    "questions_lost",
+    "unsettled",
+    "sealed_days",
+)
+"""Counts of which each partition has its own. The others are of streams and buckets that all share."""
+
+
+def together(ledgers: Sequence[Ledger]) -> Ledger:
+    """The balance of all partitions. A day counts as sealed once for each of them."""
+    if len(ledgers) == 1:
+        return ledgers[0]
+    sums = {name: sum(getattr(one, name) for one in ledgers) for name in OF_PARTITION}
+    anew = [f"partition {number}: {one.begun_anew}" for number, one in enumerate(ledgers) if one.begun_anew]
+    return msgspec.structs.replace(
+        ledgers[-1],
+        **sums,
+        reasons=_added([one.reasons for one in ledgers]),
+        in_flight_at=_added([one.in_flight_at for one in ledgers]),
+        balanced=all(one.balanced for one in ledgers),
+        begun_anew="; ".join(anew),
+    )
+
+
+def _added(several: Sequence[dict[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for one in several:
+        found.update(one)
+    return dict(found.most_common())

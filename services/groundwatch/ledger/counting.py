@@ -21,7 +21,8 @@ from groundwatch.ledger.lines import day_of, key_hash, pair_hash
 from groundwatch.ledger.reading import AWAY, outcome_of, recorded_of
 from groundwatch.ledger.state import OUTCOME, RECORDED, Early, State
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.streams import Read, last_message, position_of, read_stream
+from groundwatch.runtime.delivery.partitioned import PartitionHistory
+from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.stores.losses import losses_by_sender
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
 from groundwatch.topology import (
@@ -36,6 +37,7 @@ from groundwatch.topology import (
     parse_subject,
     subject_of,
 )
+from groundwatch.topology.partitions import consumers_in
 
 TOGETHER = 500
 """Subjects that are looked for at once."""
@@ -59,10 +61,14 @@ class Position(msgspec.Struct, frozen=True):
         return max(0, missing - max(0, self.pending - others) - max(0, missing - self.pending))
 
 
-async def positions(js: JetStreamContext) -> dict[str, Position]:
-    """How far every consumer is. Consumers only move forward and streams only grow, so whatever a stage had
-    acknowledged by now left its result where a later reading finds it."""
-    return {spec.name: await _position(js, spec.stream, spec.name) for spec in CONSUMERS}
+async def positions(history: PartitionHistory) -> dict[str, Position]:
+    """How far every consumer of a partition is. Consumers only move forward and streams only grow, so what a
+    stage had acknowledged by now left its result where a later reading finds it."""
+    found = {}
+    for spec in CONSUMERS:
+        own = list(consumers_in(spec, history.partition + 1))[-1]
+        found[spec.name] = await _position(history.js, own.stream, own.name)
+    return found
 
 
 async def _position(js: JetStreamContext, stream: str, consumer: str) -> Position:
@@ -74,13 +80,13 @@ async def _position(js: JetStreamContext, stream: str, consumer: str) -> Positio
     return Position(floor if pending else delivered, delivered, pending, waiting)
 
 
-async def oldest_time(history: History) -> float:
+async def oldest_time(history: PartitionHistory) -> float:
     """When the oldest response still kept was stored; 0 while none has been removed."""
     message = await history.next(RESPONSES, ">", 1)
     if message is not None:
         return message.time if message.sequence > 1 else 0.0
     # Without one, retention has removed every response there ever was.
-    return time.time() if (await position_of(history.js, RESPONSES)).last else 0.0
+    return time.time() if (await position_of(history.js, history.name(RESPONSES))).last else 0.0
 
 
 class Counting:
@@ -90,7 +96,9 @@ class Counting:
     good on the way goes into the state.
     """
 
-    def __init__(self, history: History, state: State, positions: dict[str, Position], until: int) -> None:
+    def __init__(
+        self, history: PartitionHistory, state: State, positions: dict[str, Position], until: int
+    ) -> None:
         self._history = history
         self._js = history.js
         self._state = state
@@ -224,7 +232,7 @@ class Counting:
                 newest = await self._history.last_of_each(stream, several)
             except AWAY as error:
                 self._unread = str(error)
-                newest = await History(self._js).last_of_each(stream, several)
+                newest = await self._history.hot.last_of_each(stream, several)
             found |= zip(several, newest, strict=True)
         return found
 
@@ -277,7 +285,7 @@ class Counting:
         that still."""
         address = parse_subject(message.subject)
         assert address is not None
-        found = await last_message(self._js, RESPONSES, subject_of("recorded", LIVE, address.key))
+        found = await self._history.hot.last(RESPONSES, subject_of("recorded", LIVE, address.key))
         if found is None or found.sequence <= self._state.position(RECORDED):
             return False
         return address.protocol in recorded_of(found).protocols

@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from nats.js import JetStreamContext
@@ -15,6 +15,7 @@ from groundwatch.ledger.state import ErasedPair, ErasedPairs, Outcome, Recorded
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.topology import OUTCOMES, RESPONSES, parse_subject
+from groundwatch.topology.partitions import kind_of, partition_of_stream, stream_in
 
 TOGETHER = 5_000
 """Pairs in one message."""
@@ -23,9 +24,37 @@ TOGETHER = 5_000
 class ErasureEntries:
     """Of one erasure, whose tombstone has this `name`: says what goes before it goes, and that it is gone."""
 
-    def __init__(self, js: JetStreamContext, name: str) -> None:
+    def __init__(self, js: JetStreamContext, name: str, partitions: int = 1) -> None:
+        self._parts = [_Entries(js, name, partition) for partition in range(partitions)]
+
+    async def start(self) -> None:
+        """Take over what an erasure of the same said that died before it was done."""
+        for part in self._parts:
+            await part.start()
+
+    def note(self, stream: str, message: Read) -> None:
+        """Remember a message that is to be erased."""
+        self._parts[partition_of_stream(stream)].note(kind_of(stream), message)
+
+    async def say(self, removed: Mapping[str, Iterable[int]]) -> None:
+        """Say that the noted messages with these sequences, by stream, are removed now."""
+        for partition, part in enumerate(self._parts):
+            kinds = (stream_in(RESPONSES, partition), stream_in(OUTCOMES, partition))
+            await part.say(*(removed.get(stream, ()) for stream in kinds))
+
+    async def finish(self) -> None:
+        """Say that the messages of all of them are gone."""
+        for part in self._parts:
+            await part.finish()
+
+
+class _Entries:
+    """Those of one partition."""
+
+    def __init__(self, js: JetStreamContext, name: str, partition: int) -> None:
         self._js = js
         self._name = name
+        self._partition = partition
         self._responses: dict[int, Recorded] = {}
         self._outcomes: dict[int, tuple[Outcome, int]] = {}
         self._days: dict[str, int] = {}
@@ -33,16 +62,16 @@ class ErasureEntries:
         self._said: set[tuple[str, int]] = set()
 
     async def start(self) -> None:
-        """Take over what an erasure of the same said that died before it was done."""
-        store = await LedgerStore.open(self._js)
-        for name, entries in (await store.erased()).items() if store is not None else ():
-            if name.startswith(f"erased.{self._name}.") and not entries.done:
+        store = await LedgerStore.open(self._js, self._partition)
+        if store is None:
+            return
+        for name, entries in (await store.erased()).items():
+            if name.startswith(f"{store.erasure}.{self._name}.") and not entries.done:
                 self._open[name] = entries
                 for one in entries.pairs:
                     self._said |= {(RESPONSES, one.recorded), (OUTCOMES, one.outcome)}
 
     def note(self, stream: str, message: Read) -> None:
-        """Remember a message that is to be erased."""
         address = parse_subject(message.subject)
         if address is None or address.run != LIVE or (stream, message.sequence) in self._said:
             return
@@ -90,17 +119,16 @@ class ErasureEntries:
                 replaced=outcome.replaced,
             )
         several = list(pairs.values())
-        store = await LedgerStore.open(self._js) if several else None
+        store = await LedgerStore.open(self._js, self._partition) if several else None
         for at in range(0, len(several), TOGETHER) if store is not None else ():
             assert store is not None
             entries = ErasedPairs(tuple(several[at : at + TOGETHER]))
-            name_of = f"erased.{self._name}.{secrets.token_hex(8)}"
+            name_of = f"{store.erasure}.{self._name}.{secrets.token_hex(8)}"
             await store.say(name_of, entries)
             self._open[name_of] = entries
 
     async def finish(self) -> None:
-        """Say that the messages of all of them are gone."""
-        store = await LedgerStore.open(self._js) if self._open else None
+        store = await LedgerStore.open(self._js, self._partition) if self._open else None
         if store is not None:
             for name, entries in self._open.items():
                 await store.say(name, msgspec.structs.replace(entries, done=True))

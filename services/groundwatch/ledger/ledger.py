@@ -15,14 +15,15 @@ from nats.js import JetStreamContext
 
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
-from groundwatch.ledger.balance import Ledger
+from groundwatch.ledger.balance import Ledger, together
 from groundwatch.ledger.counting import Counting, oldest_time, positions
 from groundwatch.ledger.reading import STREAM_OF, Reading, last_sequences
 from groundwatch.ledger.runs import audit_run
 from groundwatch.ledger.state import OUTCOME, RECORDED, ErasedPairs, State
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.replay.runs import Runs
-from groundwatch.runtime.delivery.history import Cold, History
+from groundwatch.runtime.delivery.history import Cold
+from groundwatch.runtime.delivery.partitioned import PartitionHistory, history_of
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -36,6 +37,7 @@ async def audit(
     js: JetStreamContext,
     run: str = LIVE,
     *,
+    partitions: int = 1,
     settle: float = 0.0,
     cold: Cold | None = None,
     on_begin: Callable[[float], None] = lambda last: None,
@@ -45,22 +47,26 @@ async def audit(
     What was recorded of live traffic by now is counted again until nothing of it is unsettled, for `settle`
     seconds at most. `cold` has what has left the streams: an audit that goes on before that leaves them can
     do without. `on_begin` is told when the last audit was complete; before there was one, when the ledger was
-    begun. Raises `UsageError` when the streams do not
-    exist, or no such run; `TransientError` when NATS or the archive goes away.
+    begun. Raises `UsageError` when the streams do not exist, or no such run;
+    `TransientError` when NATS or the archive goes away.
     """
     if run != LIVE:
-        return await audit_run(History(js, cold), await (await Runs.open(js)).get(run))
-    auditor = await Auditor.open(js, cold)
-    on_begin(auditor.state.ended or auditor.state.began)
-    ledger = await auditor.settle(settle)
-    await auditor.close()
-    return ledger
+        return await audit_run(history_of(js, cold, partitions), await (await Runs.open(js)).get(run))
+    deadline = time.monotonic() + settle
+    # All first: what was recorded by now, in whatever partition, is what is counted.
+    auditors = [await Auditor.open(js, partition, cold) for partition in range(partitions)]
+    on_begin(min(one.state.ended or one.state.began for one in auditors))
+    ledgers = []
+    for auditor in auditors:
+        ledgers.append(await auditor.settle(max(0.0, deadline - time.monotonic())))
+        await auditor.close()
+    return together(ledgers)
 
 
 class Auditor:
-    """An audit of live traffic, from the state that the last one left."""
+    """An audit of live traffic of one partition, from the state that the last one left."""
 
-    def __init__(self, history: History, state: State, store: LedgerStore | None, why: str) -> None:
+    def __init__(self, history: PartitionHistory, state: State, store: LedgerStore | None, why: str) -> None:
         self.state = state
         self._history = history
         self._store = store
@@ -68,13 +74,14 @@ class Auditor:
         self._erased: dict[str, ErasedPairs] = {}
 
     @classmethod
-    async def open(cls, js: JetStreamContext, cold: Cold | None = None) -> "Auditor":
-        """With the state that was saved, or a new one. Raises `UsageError` when the streams do not exist."""
-        history = History(js, cold)
-        store = await LedgerStore.open(js)
+    async def open(cls, js: JetStreamContext, partition: int = 0, cold: Cold | None = None) -> "Auditor":
+        """Of one partition, with the state that was saved, or a new one. Raises `UsageError` when its streams
+        do not exist."""
+        history = PartitionHistory(js, cold, partition)
+        store = await LedgerStore.open(js, partition)
         state = await store.load() if store is not None else None
         try:
-            streams = {stream: await position_of(js, stream) for stream in STREAM_OF.values()}
+            streams = {stream: await position_of(js, history.name(stream)) for stream in STREAM_OF.values()}
         except nats.js.errors.NotFoundError as error:
             raise UsageError(
                 "nothing is provisioned on this server: run groundwatch admin provision first"
@@ -116,8 +123,8 @@ class Auditor:
     async def count(self, until: int = 0) -> Ledger:
         """Read on to now; the balance, of which what was recorded up to sequence `until` (0: by now) may be
         unsettled."""
-        where = await positions(self._history.js)
-        last = await last_sequences(self._history.js)
+        where = await positions(self._history)
+        last = await last_sequences(self._history)
         reading = Reading(
             self._history, self.state, last, erasures=self.erasures, checkpoint=self._checkpoint
         )

@@ -7,15 +7,17 @@ import msgspec
 from nats.js import JetStreamContext
 
 from groundwatch.events import LIVE
-from groundwatch.ledger.balance import Ledger
+from groundwatch.ledger.balance import Ledger, together
 from groundwatch.ledger.counting import oldest_time
 from groundwatch.ledger.ledger import Auditor
 from groundwatch.ledger.lines import Line, date_of, day_of, number_of, pair_hash
 from groundwatch.ledger.reading import Reading, outcome_of
 from groundwatch.ledger.state import OUTCOME, RECORDED, State
 from groundwatch.runtime.delivery.history import Cold, History, LostFile
+from groundwatch.runtime.delivery.partitioned import PartitionHistory
 from groundwatch.runtime.stores.tombstones import tombstones
 from groundwatch.topology import OUTCOMES, RESPONSES, run_subjects
+from groundwatch.topology.partitions import kind_of
 
 COMPARED = ("recorded", "scored", "unscored", "declined")
 
@@ -48,16 +50,40 @@ class LedgerProof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prove(
-    js: JetStreamContext, *, settle: float = 0.0, cold: Cold | None = None, kept_since: float = 0.0
+    js: JetStreamContext,
+    *,
+    partitions: int = 1,
+    settle: float = 0.0,
+    cold: Cold | None = None,
+    kept_since: float = 0.0,
 ) -> LedgerProof:
     """Audit, then read everything again. What was recorded before `kept_since` (seconds since the epoch) may
     have been removed by settings. Raises what `audit` raises; what lay in files that the archive has lost is
     passed over."""
-    auditor = await Auditor.open(js, cold)
+    proofs = [
+        await _prove(js, partition, settle=settle, cold=cold, kept_since=kept_since)
+        for partition in range(partitions)
+    ]
+    return LedgerProof(
+        ledger=together([one.ledger for one in proofs]),
+        proven=sum(one.proven for one in proofs),
+        removed=sum(one.removed for one in proofs),
+        differences=tuple(difference for one in proofs for difference in one.differences),
+        unproven=tuple(day for one in proofs for day in one.unproven),
+        lost_files=tuple(file for one in proofs for file in one.lost_files),
+    )
+
+
+async def _prove(
+    js: JetStreamContext, partition: int, *, settle: float, cold: Cold | None, kept_since: float
+) -> LedgerProof:
+    """The same of one partition, each of which has a line for each day."""
+    auditor = await Auditor.open(js, partition, cold)
     ledger = await auditor.settle(settle)
     await auditor.close()
     lost: list[LostFile] = []
-    history, state = History(js, cold.without_lost(lost.append) if cold is not None else None), auditor.state
+    past = cold.without_lost(lost.append) if cold is not None else None
+    history, state = PartitionHistory(js, past, partition), auditor.state
     last = dict.fromkeys(state.positions, 0) | {kind: state.position(kind) for kind in (RECORDED, OUTCOME)}
     again = State(since=await oldest_time(history))
     await Reading(history, again, last, erasures=auditor.erasures, checkpoint=_nothing).run()
@@ -65,9 +91,9 @@ async def prove(
     stones = [stone.at async for stone in tombstones(js) if stone.kind == "retention"]
     removed_until = _day(max([kept_since, *stones]))
     oldest = _day(again.since)
-    responses = {number_of(file.day) for file in lost if file.stream == RESPONSES}
+    responses = {number_of(file.day) for file in lost if kind_of(file.stream) == RESPONSES}
     # An outcome was stored on the day of its recording or later.
-    outcomes = max((number_of(file.day) for file in lost if file.stream == OUTCOMES), default=-1)
+    outcomes = max((number_of(file.day) for file in lost if kind_of(file.stream) == OUTCOMES), default=-1)
     removed = proven = 0
     differences, unproven = [], []
     for day in sorted(state.lines.keys() | again.lines.keys()):
@@ -78,11 +104,12 @@ async def prove(
         elif same:
             proven += 1
         elif day in responses or day <= outcomes:
-            unproven.append(date_of(day))
+            unproven.append(_name(day, partition))
         elif day <= oldest:
             removed += 1
         else:
-            differences.append(DayDifference(day=date_of(day), kept=_counts(kept), found=_counts(found)))
+            name = _name(day, partition)
+            differences.append(DayDifference(day=name, kept=_counts(kept), found=_counts(found)))
     return LedgerProof(
         ledger=ledger,
         proven=proven,
@@ -91,6 +118,10 @@ async def prove(
         unproven=tuple(unproven),
         lost_files=tuple(lost),
     )
+
+
+def _name(day: int, partition: int) -> str:
+    return f"{date_of(day)}, partition {partition}" if partition else date_of(day)
 
 
 def _day(time: float) -> int:

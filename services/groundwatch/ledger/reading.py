@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
-from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, MissingExtraError, TransientError
 from groundwatch.events import LIVE, REPLACEABLE, ResponseScored
@@ -29,8 +28,8 @@ from groundwatch.ledger.state import (
     Recorded,
     State,
 )
-from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.partitioned import PartitionHistory
+from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.topology import (
     ASKED as ASKED_STREAM,
 )
@@ -53,6 +52,7 @@ from groundwatch.topology import (
 from groundwatch.topology import (
     JUDGED as JUDGED_STREAM,
 )
+from groundwatch.topology.partitions import subjects_in
 
 STREAM_OF = {
     RECORDED: RESPONSES,
@@ -116,11 +116,11 @@ _READ: dict[str, Callable[[Read], Event | None]] = {
 """In the order in which events of the same time are taken."""
 
 
-async def last_sequences(js: JetStreamContext) -> dict[str, int]:
+async def last_sequences(history: PartitionHistory) -> dict[str, int]:
     """How far each kind is read: a later stage before the one that it follows, so that with an event of a
     pair its response is read too."""
     return {
-        kind: int((await js.stream_info(STREAM_OF[kind])).state.last_seq)
+        kind: (await position_of(history.js, history.name(STREAM_OF[kind]))).last
         for kind in (JUDGED, CHAIN, EXTRACTED, RECORDED, ASKED, OUTCOME)
     }
 
@@ -130,7 +130,7 @@ class Reading:
 
     def __init__(
         self,
-        history: History,
+        history: PartitionHistory,
         state: State,
         last: Mapping[str, int],
         *,
@@ -244,8 +244,8 @@ class Reading:
     def _stage_inputs(self, kind: str, last: int) -> AsyncIterator[Read]:
         return read_stream(
             self._history.js,
-            STREAM_OF[kind],
-            subjects=(run_subjects(kind, LIVE),),
+            self._history.name(STREAM_OF[kind]),
+            subjects=subjects_in([run_subjects(kind, LIVE)], self._history.partition),
             headers_only=True,
             start_sequence=self._state.position(kind) + 1,
             last_sequence=last,

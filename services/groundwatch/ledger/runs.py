@@ -7,10 +7,12 @@ from typing import Any
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import OutcomeKind
 from groundwatch.ledger.balance import Ledger
+from groundwatch.replay.planning import Stretch
 from groundwatch.replay.runs import Run
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.history import History
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, parse_subject, run_subjects
+from groundwatch.topology.partitions import streams_of_kind
 
 Pair = tuple[str, str]
 """Key of a response, and protocol."""
@@ -47,7 +49,13 @@ async def audit_run(history: History, run: Run) -> Ledger:
     run, and taken first: what a page had done by then has left its outcome where the later reading finds it.
     Raises `UsageError` when the server or the archive goes away.
     """
-    cut = await history.first_sequence(run.stream)
+    # As many partitions as when it was begun, for its source; its outcomes are in those too.
+    parts = run.parts or ((run.first, run.last),)
+    alone = history.of_one_partition
+    names = streams_of_kind(run.stream, len(parts))
+    cut = any(
+        [await alone.first_sequence(name) > first for name, (first, _) in zip(names, parts, strict=True)]
+    )
     try:
         waiting, responses = await _selected(history, run)
     except TransientError as error:
@@ -63,7 +71,7 @@ async def audit_run(history: History, run: Run) -> Ledger:
             continue
         if waiting.pop((address.key, address.protocol), None) is None:
             # An outcome of what the source no longer holds, or of what this run is not about.
-            if cut > run.first:
+            if cut:
                 expired += 1
             else:
                 orphans += 1
@@ -94,8 +102,10 @@ async def _selected(history: History, run: Run) -> tuple[dict[Pair, int], int]:
     choosing = Choosing(spec)
     waiting: dict[Pair, int] = {}
     keys: set[str] = set()
-    async for message in history.read(
-        run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last
+    async for message in (
+        Stretch(run.first, run.last, run.parts)
+        .of(history)
+        .read(run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last)
     ):
         for item in choosing.choose([message]).items:
             waiting[item.key, item.protocol] = message.sequence

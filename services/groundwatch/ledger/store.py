@@ -25,7 +25,6 @@ from groundwatch.topology import LEDGER_BUCKET
 
 STREAM = f"KV_{LEDGER_BUCKET}"
 _SUBJECT = f"$KV.{LEDGER_BUCKET}"
-_STATE = "state"
 _PART_BYTES = 512 * 1024
 _PART_SECONDS = 3_600.0
 """After which parts that no state names are of an auditor that died before it was done."""
@@ -34,7 +33,7 @@ _TRIES = 3
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What stands under `state`: the state itself, or where its parts are."""
+    """What stands under the state's name: the state itself, or where its parts are."""
 
     format: int
     data: bytes = b""
@@ -45,17 +44,20 @@ class _Head(msgspec.Struct, frozen=True):
 class LedgerStore:
     """The bucket, on a server that has one. Everything raises what NATS raises."""
 
-    def __init__(self, js: JetStreamContext, bucket: KeyValue) -> None:
+    def __init__(self, js: JetStreamContext, bucket: KeyValue, partition: int = 0) -> None:
         self._js = js
         self._bucket = bucket
+        mine = f"-p{partition}" if partition else ""
+        self._state, self._part = f"state{mine}", f"part{mine}"
+        self.erasure = f"erased{mine}"
         self._revision = 0
         self._name = ""
 
     @classmethod
-    async def open(cls, js: JetStreamContext) -> "LedgerStore | None":
-        """None on a server that was provisioned before there was one."""
+    async def open(cls, js: JetStreamContext, partition: int = 0) -> "LedgerStore | None":
+        """Of one partition. None on a server that was provisioned before there was one."""
         try:
-            return cls(js, await js.key_value(LEDGER_BUCKET))
+            return cls(js, await js.key_value(LEDGER_BUCKET), partition)
         except nats.js.errors.NotFoundError:
             return None
 
@@ -63,7 +65,7 @@ class LedgerStore:
         """The last state saved; None before there was one, or why it cannot be used."""
         for _ in range(_TRIES):
             try:
-                entry = await self._bucket.get(_STATE)
+                entry = await self._bucket.get(self._state)
             except nats.js.errors.KeyNotFoundError as error:
                 # Where somebody has removed it, what is saved next takes the place of that.
                 self._revision = (error.entry.revision or 0) if error.entry is not None else 0
@@ -74,7 +76,7 @@ class LedgerStore:
                 if head.format != FORMAT:
                     return f"its state has format {head.format}, and this version writes {FORMAT}"
                 self._name = head.name
-                parts = [await self._bucket.get(f"part.{head.name}.{n}") for n in range(head.parts)]
+                parts = [await self._bucket.get(f"{self._part}.{head.name}.{n}") for n in range(head.parts)]
                 data = head.data or b"".join(part.value or b"" for part in parts)
                 return msgspec.msgpack.decode(zlib.decompress(data), type=State)
             except nats.js.errors.KeyNotFoundError:
@@ -93,11 +95,11 @@ class LedgerStore:
             name = f"{time.time():.0f}-{secrets.token_hex(8)}"
             pieces = [data[at : at + room] for at in range(0, len(data), room)]
             for number, piece in enumerate(pieces):
-                await self._bucket.put(f"part.{name}.{number}", piece)
+                await self._bucket.put(f"{self._part}.{name}.{number}", piece)
             head = _Head(FORMAT, parts=len(pieces), name=name)
         try:
             encoded = msgspec.msgpack.encode(head)
-            self._revision = await self._bucket.update(_STATE, encoded, self._revision or None)
+            self._revision = await self._bucket.update(self._state, encoded, self._revision or None)
             written = True
         except nats.js.errors.KeyWrongLastSequenceError:
             written = False
@@ -107,22 +109,22 @@ class LedgerStore:
 
     async def _clear_parts(self, stale: str) -> None:
         old = time.time() - _PART_SECONDS
-        for subject in await self._subjects("part.>"):
+        for subject in await self._subjects(f"{self._part}.>"):
             name = subject.split(".")[3]
             if name == stale or (name != self._name and float(name.partition("-")[0]) < old):
                 await self._js.purge_stream(STREAM, subject=subject)
 
     async def say(self, name: str, erased: ErasedPairs) -> None:
-        """Write what an erasure says, under a name that begins with `erased.`."""
+        """Write what an erasure says, under a name that begins with `erasure`."""
         await self._bucket.put(name, msgspec.msgpack.encode(erased))
 
     async def erased(self) -> dict[str, ErasedPairs]:
         """What erasures have said and is not counted in the state yet."""
-        if not await self._subjects("erased.>"):
+        if not await self._subjects(f"{self.erasure}.>"):
             return {}
         return {
             read.subject.removeprefix(f"{_SUBJECT}."): msgspec.msgpack.decode(read.data, type=ErasedPairs)
-            async for read in read_stream(self._js, STREAM, subjects=(f"{_SUBJECT}.erased.>",))
+            async for read in read_stream(self._js, STREAM, subjects=(f"{_SUBJECT}.{self.erasure}.>",))
             if read.data
         }
 

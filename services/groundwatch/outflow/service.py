@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTFLOW, ConsumerSpec, consumer, parse_subject
+from groundwatch.topology.partitions import consumers_in
 from groundwatch.topology.receivers import receiver_consumer
 
 BATCH = 64
@@ -56,9 +58,10 @@ class OutflowService:
         """Make the consumers of receivers that are new, then begin to fetch."""
         for name, receiver in self._receivers.items():
             kind: Literal["outcome", "alarm"] = "alarm" if receiver.settings.kind == "webhook" else "outcome"
-            spec = receiver_consumer(name, kind)
-            await bind_receiver(self._bus.js, spec, self._settings.nats.replicas)
-            self._add(spec, FORMS[kind], self._handler(receiver), [receiver])
+            specs = list(consumers_in(receiver_consumer(name, kind), self._bus.partitions))
+            await bind_receiver(self._bus.js, specs, self._settings.nats.replicas)
+            for spec in specs:
+                self._add(spec, FORMS[kind], self._handler(receiver), [receiver])
         if self._receivers:
             self._add(consumer(f"{OUTFLOW}-retry"), msgspec.Raw, self._retry, list(self._receivers.values()))
         for stage in self._stages:
@@ -144,6 +147,7 @@ class OutflowService:
     async def _watch(self) -> None:
         told = False
         while True:
+            lags: Counter[str] = Counter()
             for stage in self._stages:
                 with contextlib.suppress(*FAULTS):
                     spec = stage.consumer
@@ -152,7 +156,9 @@ class OutflowService:
                     if spec.name == f"{OUTFLOW}-retry":
                         self._metrics.consumer_lag.labels(self.name, spec.name).set(lag)
                     else:
-                        self._metrics.receiver_lag.labels(spec.name.removeprefix(f"{OUTFLOW}-to-")).set(lag)
+                        lags[spec.durable.removeprefix(f"{OUTFLOW}-to-")] += lag
+            for name, lag in lags.items():
+                self._metrics.receiver_lag.labels(name).set(lag)
             if bool(self.notes()) != told:
                 told = not told
                 logger.info("outflow.notes", notes=self.notes())

@@ -12,7 +12,7 @@ import msgspec
 
 from groundwatch import __version__
 from groundwatch.errors import InputError, TransientError, UsageError
-from groundwatch.events import ChainAdvanced
+from groundwatch.events import ChainAdvanced, home_of, in_partition, partition_of
 from groundwatch.protocols.base import Stage
 from groundwatch.records import Limits
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
@@ -22,14 +22,14 @@ from groundwatch.replay.running import nothing_there, run_over
 from groundwatch.replay.runs import Run, Runs, new_run
 from groundwatch.replay.spec import START, Spec
 from groundwatch.replay.writing import Choosing
-from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.outcomes import check_recorded, limits
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.exports import register
 from groundwatch.runtime.stores.images import ColdImages, ImageStore, check_image
-from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, PREFIX, parse_subject
+from groundwatch.topology import HEADER_DIGEST, HEADER_PROTOCOLS, parse_subject, prefix_of
 
 KEPT = (HEADER_PROTOCOLS, HEADER_DIGEST)
 """Headers that belong to the event; the others are about its way into one stream."""
@@ -76,7 +76,7 @@ async def _export(
     images: dict[str, None] = {}
     events = unreadable = missing = 0
     first, last = float("inf"), 0.0
-    async for messages in history.batches(
+    async for messages in stretch.of(history).batches(
         spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
     ):
         for message in messages:
@@ -86,7 +86,7 @@ async def _export(
             elif items:
                 headers = {name: message.headers[name] for name in KEPT if name in message.headers}
                 # gw.<kind>.<run>.<rest>
-                writer.event(Record(message.subject.split(".", 3)[3], headers, message.data))
+                writer.event(_placed(Record(message.subject.split(".", 3)[3], headers, message.data), 0))
                 events += 1
                 item = items[0]
                 steps = item.event.steps if isinstance(item.event, ChainAdvanced) else ()
@@ -115,6 +115,21 @@ async def _export(
     )
     writer.end(manifest)
     return manifest
+
+
+def _placed(record: Record, partition: int) -> Record:
+    """The event as it is in a partition. A file has all as in the first: its reader may have no other."""
+    *before, key = record.subject.split(".")
+    subject = ".".join([*before, in_partition(key, partition)])
+    if subject == record.subject:
+        return record
+    event = whole = msgspec.json.decode(record.data)
+    while inner := event.get("extracted") or event.get("response"):
+        event = inner
+    event.pop("partition", None)
+    if partition:
+        event["partition"] = partition
+    return Record(subject, record.headers, ENCODER.encode(whole))
 
 
 async def begin_file(bus: Bus, settings: Settings, spec: Spec, path: Path) -> Run:
@@ -223,7 +238,8 @@ def _check(
 
 def _subject(stage: str, run: str, record: Record) -> str:
     kind = {"extraction": "recorded", "scoring": "judged"}.get(stage, "extracted")
-    return f"{PREFIX}.{kind}.{run}.{record.subject}"
+    prefix = prefix_of(partition_of(record.subject.rpartition(".")[2]))
+    return f"{prefix}.{kind}.{run}.{record.subject}"
 
 
 async def _bring(bus: Bus, reader: ExportReader, spec: Spec, nonce: str, settings: Settings) -> None:
@@ -245,7 +261,8 @@ async def _bring(bus: Bus, reader: ExportReader, spec: Spec, nonce: str, setting
                         headers=record.headers,
                     )
                 )
-                for record in part[start : start + TOGETHER]
+                for one in part[start : start + TOGETHER]
+                for record in [_placed(one, home_of(one.subject.rpartition(".")[2], bus.partitions))]
             ]
             await wait_acks(receipts)
             for receipt in receipts:

@@ -4,6 +4,7 @@ cost."""
 import heapq
 import time
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -25,10 +26,12 @@ from groundwatch.protocols.base import Stage
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.partitioned import JoinedHistory
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.stores.cache import keys_in_reach
 from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
+from groundwatch.topology.partitions import streams_of_kind, subjects_in
 
 LATE = 3_600.0
 """Seconds after which no response recorded earlier comes into the stream any more: intake takes seconds."""
@@ -41,10 +44,26 @@ SAMPLE = 2_000
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Sequences `first` to `last` of a stream; empty where `last` is below `first`."""
+    """Sequences `first` to `last` of a stream; empty where `last` is below `first`.
+
+    Of several partitions `parts` has these for each, and `first` to `last` are numbers through all of them.
+    """
 
     first: int
     last: int
+    parts: tuple[tuple[int, int], ...] = ()
+
+    def of(self, history: History) -> History:
+        """What reads by these numbers."""
+        return JoinedHistory(history, self.parts) if self.parts else history.of_one_partition
+
+
+def numbered(behind: Sequence[int], last: Sequence[int]) -> Stretch:
+    """What came behind some sequences of the partitions, up to others."""
+    if len(last) == 1:
+        return Stretch(behind[0] + 1, last[0])
+    parts = tuple((before + 1, until) for before, until in zip(behind, last, strict=True))
+    return Stretch(1, sum(until - first + 1 for first, until in parts), parts)
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,11 +113,20 @@ async def find_stretch(history: History, spec: Spec) -> Stretch:
 
     Raises `UsageError` when retention has removed a part of the range that was asked for.
     """
+    if history.partitions == 1:
+        return await _find_in(history, spec, spec.stream, spec.subjects)
+    found = [
+        await _find_in(history.of_one_partition, spec, stream, *subjects_in([spec.subjects], partition))
+        for partition, stream in enumerate(streams_of_kind(spec.stream, history.partitions))
+    ]
+    parts = tuple((one.first, one.last) for one in found)
+    return Stretch(1, sum(max(0, last - first + 1) for first, last in parts), parts)
+
+
+async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> Stretch:
+    """The same in one stream."""
     try:
-        first, last = (
-            await history.first_sequence(spec.stream),
-            (await position_of(history.js, spec.stream)).last,
-        )
+        first, last = await history.first_sequence(stream), (await position_of(history.js, stream)).last
     except nats.js.errors.NotFoundError as error:
         raise UsageError(
             "nothing is provisioned on this server: run groundwatch admin provision first"
@@ -107,11 +135,11 @@ async def find_stretch(history: History, spec: Spec) -> Stretch:
         if last and spec.since and not spec.allow_gap:
             raise _gone(spec, "nothing is left of it")
         return Stretch(first, first - 1)
-    oldest = await history.next(spec.stream, spec.subjects, first)
+    oldest = await history.next(stream, subjects, first)
     if oldest is None:
         return Stretch(first, first - 1)
     cut = first > 1
-    newest = await history.last(spec.stream, spec.subjects)
+    newest = await history.last(stream, subjects)
     # Where the newest one has just gone, the stream's own end is as good.
     first, last = oldest.sequence, newest.sequence if newest is not None else last
     if spec.since and cut and spec.since < oldest.time and not spec.allow_gap:
@@ -119,9 +147,9 @@ async def find_stretch(history: History, spec: Spec) -> Stretch:
     if spec.stream == RESPONSES:
         # Every event comes after the moment that it says it was recorded at.
         if spec.since:
-            first = await _search(history, spec, spec.since, first, last)
+            first = await _search(history, stream, subjects, spec.since, first, last)
         if spec.until and spec.until + LATE < time.time():
-            last = await _search(history, spec, spec.until + LATE, first, last) - 1
+            last = await _search(history, stream, subjects, spec.until + LATE, first, last) - 1
     return Stretch(first, last)
 
 
@@ -136,7 +164,7 @@ async def plan(
     hashes: dict[str, int] = {}
     counted = _Counted()
     lowest: list[int] = []
-    reading = history.batches(
+    reading = stretch.of(history).batches(
         spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
     )
     try:
@@ -185,9 +213,11 @@ async def measure(history: History, spec: Spec) -> Cost:
     """What the newest judgements of the source took."""
     subjects = (run_subjects("outcome", spec.source),)
     try:
-        last = (await position_of(history.js, OUTCOMES)).last
+        newest = await _newest(history, SAMPLE)
         usage, count, times = Usage(), 0, []
-        async for message in history.read(OUTCOMES, subjects=subjects, start_sequence=max(1, last - SAMPLE)):
+        async for message in newest.of(history).read(
+            OUTCOMES, subjects=subjects, start_sequence=newest.first
+        ):
             if message.headers.get(HEADER_OUTCOME) == OutcomeKind.DECLINED.value:
                 continue
             try:
@@ -203,9 +233,20 @@ async def measure(history: History, spec: Spec) -> Cost:
     if not count:
         return Cost()
     # Pauses without traffic say nothing of how long a judgement takes.
-    gaps = sorted(after - before for before, after in pairwise(times))
+    gaps = sorted(after - before for before, after in pairwise(_in_order(times, history)))
     busy = gaps[: max(1, len(gaps) * 9 // 10)]
     return Cost(outcomes=count, usage=usage, seconds=max(0.0, sum(busy) / len(busy)) if busy else 0.0)
+
+
+async def _newest(history: History, most: int) -> Stretch:
+    """About so many of the newest outcomes, of each partition its share."""
+    if history.partitions == 1:
+        last = (await position_of(history.js, OUTCOMES)).last
+        return Stretch(max(1, last - most), last)
+    streams = streams_of_kind(OUTCOMES, history.partitions)
+    lasts = [(await position_of(history.js, stream)).last for stream in streams]
+    parts = tuple((max(1, last - most // len(streams)), last) for last in lasts)
+    return Stretch(1, sum(last - first + 1 for first, last in parts), parts)
 
 
 class _Counted:
@@ -271,6 +312,11 @@ class _Counted:
         )
 
 
+def _in_order(times: list[float], history: History) -> list[float]:
+    """Partitions are read one after the other."""
+    return sorted(times) if history.partitions > 1 else times
+
+
 def _rank(item: tuple[str, tuple[int, ResponseRecorded]]) -> tuple[int, str]:
     return item[1][0], item[0]
 
@@ -284,12 +330,12 @@ def _gone(spec: Spec, why: str) -> UsageError:
     )
 
 
-async def _search(history: History, spec: Spec, moment: float, first: int, last: int) -> int:
+async def _search(history: History, stream: str, subjects: str, moment: float, first: int, last: int) -> int:
     """The first sequence of an event that came at `moment` or later; behind `last` where there is none."""
     low, high = first, last + 1
     while low < high:
         middle = (low + high) // 2
-        found = await history.next(spec.stream, spec.subjects, middle)
+        found = await history.next(stream, subjects, middle)
         if found is None or found.time >= moment:
             high = middle
         else:

@@ -11,7 +11,7 @@ import msgspec
 
 from groundwatch import topology
 from groundwatch.errors import UsageError
-from groundwatch.events import REPLACEABLE, ResponseScored, Usage
+from groundwatch.events import REPLACEABLE, ResponseScored, Usage, partition_of
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pair, Pipeline
 from groundwatch.replay.results import AT_ONCE, look_up
@@ -22,6 +22,7 @@ from groundwatch.runtime.delivery.bus import Bus, Stored
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
 from groundwatch.runtime.settings import Settings
+from groundwatch.topology.partitions import subjects_in
 
 LOOKED_AT = 1_000
 """Outcomes with faults whose words are read, at most."""
@@ -98,7 +99,8 @@ class _Again:
         spec = self._run.spec
         recorded = spec.stage == Stage.EXTRACTION
         places = [one.key if recorded else f"{one.protocol}.{one.key}" for one in addresses]
-        subjects = [spec.subjects.replace(">", place) for place in places]
+        filters = [subjects_in([spec.subjects], partition_of(one.key))[0] for one in addresses]
+        subjects = [one.replace(">", place) for one, place in zip(filters, places, strict=True)]
         messages = await self._bus.history.last_of_each(spec.stream, subjects)
         waiting: list[Pair] = []
         for address, message in zip(addresses, messages, strict=True):

@@ -20,6 +20,7 @@ from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.streams import FAULTS, position_of
 from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
+from groundwatch.topology.partitions import streams_of_kind, subjects_in
 
 KINDS = {RESPONSES: "recorded", EXTRACTED: "extracted", JUDGED: "judged", OUTCOMES: "outcome"}
 """Streams that a run has events in, with the first token of their subjects behind the prefix."""
@@ -56,7 +57,7 @@ async def run_over(history: History, spec: Spec, stretch: Stretch) -> Run:
     if spec.sample:
         counted, spec = await plan(history, spec, stretch)
         total = counted.pairs
-    return new_run(spec, first=stretch.first, last=stretch.last, total=total)
+    return new_run(spec, first=stretch.first, last=stretch.last, parts=stretch.parts, total=total)
 
 
 async def work(bus: Bus, settings: Settings, run: Run, *, on_progress: Progress | None = None) -> Run:
@@ -106,8 +107,7 @@ async def delete(bus: Bus, name: str, archive: ArchiveSettings) -> None:
     while run.workers(time.time()) and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
         run = await runs.get(name)
-    for stream, kind in KINDS.items():
-        subjects = run_subjects(kind, name)
+    for stream, subjects in _streams(bus, name):
         try:
             await bus.js.purge_stream(stream, subject=subjects)
         except FAULTS as error:
@@ -116,6 +116,13 @@ async def delete(bus: Bus, name: str, archive: ArchiveSettings) -> None:
             ) from error
     await _drop_from_archive(bus, name, archive)
     await runs.remove(name)
+
+
+def _streams(bus: Bus, name: str) -> Iterator[tuple[str, str]]:
+    """Each stream that a run has events in, with their subjects."""
+    for kind, token in KINDS.items():
+        for partition, stream in enumerate(streams_of_kind(kind, bus.partitions)):
+            yield stream, subjects_in([run_subjects(token, name)], partition)[0]
 
 
 async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings) -> None:
@@ -127,7 +134,7 @@ async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings) -> 
     from groundwatch.archive.events import Events
     from groundwatch.archive.table import Erasure
 
-    standing = [await position_of(bus.js, stream) for stream in KINDS]
+    standing = [await position_of(bus.js, stream) for stream, _ in _streams(bus, name)]
     erasure = Erasure(run=name, until={at.created: at.last for at in standing})
     for table in (Archive(settings.url, settings.options), Events(settings.url, settings.options)):
         await asyncio.to_thread(table.erase, erasure)

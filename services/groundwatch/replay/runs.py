@@ -131,8 +131,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A run. Sequences `first` to `last` of `stream` are its source, of which those below `next` are given
     out or done; `pages` are those in work. `nonce` tells it from an earlier run of the same name.
-    `judges` has the fingerprint of each protocol's judge by `protocol.stage`. Times in seconds since the
-    epoch."""
+    `parts` are those of several partitions, counted through (`JoinedHistory`). `judges` has the fingerprint
+    of each protocol's judge by `protocol.stage`. Times in seconds since the epoch."""
 
     spec: Spec
     nonce: str
@@ -151,6 +151,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float = 0.0
     finished_at: float = 0.0
     worked: float = 0.0
+    parts: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -271,7 +272,15 @@ def exists(name: str, status: str = "") -> UsageError:
     )
 
 
-def new_run(spec: Spec, *, first: int, last: int, total: int = 0, status: Status = "running") -> Run:
+def new_run(
+    spec: Spec,
+    *,
+    first: int,
+    last: int,
+    parts: tuple[tuple[int, int], ...] = (),
+    total: int = 0,
+    status: Status = "running",
+) -> Run:
     size = max(LEAST_PAGE, min(PAGE, -(-(last - first + 1) // PAGES)))
     return Run(
         spec=spec,
@@ -283,6 +292,7 @@ def new_run(spec: Spec, *, first: int, last: int, total: int = 0, status: Status
         next=first,
         page=size,
         total=total,
+        parts=parts,
     )
 
 

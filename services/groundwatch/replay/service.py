@@ -20,6 +20,7 @@ from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import DEAD_LETTER
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
+from groundwatch.replay.planning import numbered
 from groundwatch.replay.results import changed
 from groundwatch.replay.runs import DECODER, Run, Runs
 from groundwatch.replay.spec import Spec
@@ -39,6 +40,7 @@ from groundwatch.runtime.settings.reading import (
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics, ReplayMetrics
 from groundwatch.topology import OUTCOMES, REPLAY, RUNS_BUCKET
+from groundwatch.topology.partitions import streams_of_kind
 
 LOOK_SECONDS = 1.0
 
@@ -180,14 +182,21 @@ class ReplayService:
             return
         metrics = self._metrics.replay
         metrics.put_beside(run.name, compared=0, changed=0)
-        last: int | None = None if run.counts.outcomes else 0
+        streams = streams_of_kind(OUTCOMES, self._bus.partitions)
+        last: list[int] | None = None if run.counts.outcomes else [0] * len(streams)
         while True:
             last_look = over.is_set()
             try:
-                now = int((await self._bus.js.stream_info(OUTCOMES)).state.last_seq)
-                if last is not None and now > last:
+                now = [int((await self._bus.js.stream_info(one)).state.last_seq) for one in streams]
+                if last is not None and now != last:
+                    stretch = numbered(last, now)
                     found = await changed(
-                        self._bus.history, run.spec.source, run.name, first=last + 1, last=now, most=COMPARED
+                        stretch.of(self._bus.history),
+                        run.spec.source,
+                        run.name,
+                        first=stretch.first,
+                        last=stretch.last,
+                        most=COMPARED,
                     )
                     metrics.put_beside(run.name, compared=found.same_judges, changed=found.changed)
                 last = now

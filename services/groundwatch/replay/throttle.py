@@ -9,7 +9,8 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import CONSUMERS, RETRY
+from groundwatch.topology import RETRY
+from groundwatch.topology.partitions import consumers
 
 LOOK_SECONDS = 0.25
 """Between two looks, each a question for every consumer, while no traffic is seen to flow."""
@@ -109,7 +110,7 @@ class LiveTrafficThrottle:
         What nobody fetches is not waited for: it would be for ever.
         """
         waiting = 0
-        for spec in CONSUMERS:
+        for spec in consumers(self._bus.partitions):
             if spec.stream == RETRY:
                 continue
             info = await self._bus.js.consumer_info(spec.stream, spec.name)

@@ -18,6 +18,7 @@ import nats.js.errors
 
 from groundwatch.errors import TransientError
 from groundwatch.replay.pipeline import Pipeline
+from groundwatch.replay.planning import Stretch
 from groundwatch.replay.runs import (
     Counts,
     Page,
@@ -82,7 +83,7 @@ class Replayer:
         self.writer = Writer(bus, run, self._pipeline, begin_protocol=self._begin_protocol, away=self.away)
         self.throttle = LiveTrafficThrottle(bus)
         self.reader = PagedReader(
-            bus.history,
+            Stretch(run.first, run.last, run.parts).of(bus.history),
             run.stream,
             run.spec.subjects,
             run.last,

@@ -31,6 +31,7 @@ from groundwatch.runtime.settings.reading import load
 from groundwatch.runtime.telemetry import logs
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import COMMAND_LINE, OUTCOMES
+from groundwatch.topology.partitions import streams_of_kind
 
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
@@ -247,9 +248,11 @@ async def history(
         tail = Tail(Path(folder), settings.telemetry.version_tags)
         if not archive_only:
             async with connected(settings) as bus:
-                at = await position_of(bus.js, OUTCOMES)
-                position = archived.position(at.created) if archived is not None else 0
-                await tail.read(rows_after(bus, at, position, run=run, on_unreadable=_tell))
+                for stream in streams_of_kind(OUTCOMES, bus.partitions):
+                    at = await position_of(bus.js, stream)
+                    position = archived.position(at.created) if archived is not None else 0
+                    rows = rows_after(bus, at, position, stream=stream, run=run, on_unreadable=_tell)
+                    await tail.read(rows)
         with Session(archived, tail, since=_day(since), until=_day(until), run=run) as session:
             yield session
 

@@ -94,7 +94,7 @@ async def _check_provisioned(stage: str, bus: Bus) -> None:
     """Raises `UsageError` when the server lacks what this service needs, or does not let it ask."""
     try:
         async with bus.unless_refused():
-            absent = await missing(bus.js, stage)
+            absent = await missing(bus.js, stage, bus.partitions)
     except (nats.errors.Error, TimeoutError) as error:
         raise UsageError(f"NATS does not tell what is provisioned ({error!r}): is JetStream on?") from error
     if absent:

@@ -35,6 +35,9 @@ DEDUPLICATION_BYTES = 129.0
 STREAM_BYTES = 17_000.0
 """On disk for each response: 720 answers of the recorded demo, 10 facts an answer (docs/sizing.md)."""
 
+PARTITION_BYTES = 1.6e6
+"""Of memory for each further partition that a server has: `python -m bench partitions`."""
+
 USABLE = 0.85
 """Of a server's memory and disk: GOMEMLIMIT and max_file_store of the chart stand there."""
 
@@ -57,7 +60,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Responses a second on the mean of a day, for how many days streams keep them, and on what.
 
     `image_bytes` are those of a response that no other one has; for `repeat_days` ids are known. What is
-    `archived` leaves the streams after `archive.hot_days`.
+    `archived` leaves the streams after `archive.hot_days`. There are so many `partitions` of streams, which
+    JetStream places evenly on the servers.
     """
 
     rate: float
@@ -68,6 +72,22 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: float = 0.0
     repeat_days: float = 0.0
     archived: bool = False
+    partitions: int = 1
+
+    @property
+    def hosted(self) -> int:
+        """Partitions of which a server has a copy, the most."""
+        return min(self.partitions, math.ceil(self.partitions * self.copies / self.servers))
+
+    @property
+    def places(self) -> int:
+        """Servers that have anything."""
+        return self.copies if self.partitions == 1 else min(self.servers, self.partitions * self.copies)
+
+    @property
+    def share(self) -> float:
+        """Of all responses, the part that such a server has."""
+        return self.hosted / self.partitions
 
     @property
     def id_bytes(self) -> float:
@@ -83,7 +103,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes. `nats_memory` and `nats_disk` are what each server is to be given, limits included.
 
-    A stream lies whole on each server that has a copy, and servers choose which: any may have all of them.
+    A stream lies whole on each server that has a copy. With one partition servers choose which, and any may
+    have all of them.
     """
 
     responses: int
@@ -101,12 +122,15 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 def _server(load: Load) -> tuple[float, float, float]:
     """Bytes that each NATS server has in use, has at the most, and has on disk."""
     window = max(spec.duplicate_window for spec in STREAMS)
-    always = SERVER_BASE + load.rate * window * SUBJECTS * DEDUPLICATION_BYTES
+    always = SERVER_BASE + (load.hosted - 1) * PARTITION_BYTES
+    always += load.rate * load.share * window * SUBJECTS * DEDUPLICATION_BYTES
+    held = load.responses * load.share
     bounded = sum(spec.max_bytes for spec in STREAMS) + sum(spec.max_bytes for spec in BUCKETS)
     return (
-        always + load.responses * RESIDENT_BYTES,
-        always + load.responses * PEAK_BYTES,
-        bounded + load.cache_bytes + load.id_bytes + load.responses * (STREAM_BYTES + load.image_bytes),
+        always + held * RESIDENT_BYTES,
+        always + held * PEAK_BYTES,
+        # Images are in one stream, whatever the partitions.
+        bounded + load.cache_bytes + load.id_bytes + held * STREAM_BYTES + load.responses * load.image_bytes,
     )
 
 
@@ -119,7 +143,7 @@ def needs(load: Load) -> Needs:
         nats_peak=math.ceil(peak),
         nats_memory=math.ceil(peak / USABLE),
         nats_disk=math.ceil(disk / USABLE),
-        disk_of_all=math.ceil(disk / USABLE * load.copies),
+        disk_of_all=math.ceil(disk / USABLE * load.places),
         gateway_memory=math.ceil(GATEWAY_BYTES),
         gateway_disk=math.ceil(load.id_bytes),
         auditor_memory=math.ceil(
@@ -136,8 +160,8 @@ def most_days(load: Load, *, memory: float = math.inf, disk: float = math.inf) -
     return max(
         0.0,
         min(
-            (memory * USABLE - least_memory) / (a_day * PEAK_BYTES),
-            (disk * USABLE - least_disk) / (a_day * (STREAM_BYTES + load.image_bytes)),
+            (memory * USABLE - least_memory) / (a_day * load.share * PEAK_BYTES),
+            (disk * USABLE - least_disk) / (a_day * (STREAM_BYTES * load.share + load.image_bytes)),
         ),
     )
 
@@ -175,6 +199,7 @@ def load_of(
         copies=settings.nats.replicas,
         image_bytes=image_bytes,
         cache_bytes=settings.cache.max_bytes,
+        partitions=settings.nats.partitions,
         repeat_days=settings.archive.repeat_days if archived else 0,
         archived=archived,
     )
@@ -188,10 +213,19 @@ def described(load: Load) -> list[str]:
     return [
         f"{load.rate:g} responses a second for {load.days:g} days: {found.responses:,} in the streams",
         f"each of {load.servers} NATS servers: {memory} of memory ({used}), {disk} of disk",
+        *_spread(load),
         f"disk of all copies together: {shown(found.disk_of_all)}",
         f"each gateway: {shown(found.gateway_memory)} of memory{_index(found.gateway_disk)}",
         f"auditor: {shown(found.auditor_memory)} of memory",
         f"archive service: {shown(found.archive_memory)} of memory",
+    ]
+
+
+def _spread(load: Load) -> list[str]:
+    if load.partitions == 1:
+        return []
+    return [
+        f"of {load.partitions} partitions each server has {load.hosted}, where JetStream places them evenly"
     ]
 
 

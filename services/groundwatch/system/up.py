@@ -102,6 +102,7 @@ async def whole_system(
         await provision(
             bus.js,
             replicas=settings.nats.replicas,
+            partitions=settings.nats.partitions,
             cache=settings.cache,
             held=held_at_once(settings),
             archived=archived,

@@ -19,6 +19,9 @@ A subject names where its event goes next, so a consumer's filter never changes 
 each round of a chain. That is what makes every stage exactly once: an event is published with "expect no
 message on this subject", which the server itself enforces for as long as the stream remembers, where a
 duplicate window of message ids forgets after minutes.
+
+With several partitions each stream of `ARCHIVED` is there once for each: the first has the names above, the
+others `GW_RESPONSES_3` with `gw3.recorded.<run>.<key>`, and keys that end in `-p3` (`topology.partitions`).
 """
 
 import re
@@ -30,7 +33,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from groundwatch.errors import InvalidName
-from groundwatch.events import LIVE
+from groundwatch.events import LIVE, partition_of
 
 PREFIX = "gw"
 
@@ -118,11 +121,17 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     description: str
     ack_wait: float = 12.0
     max_ack_pending: int = 5_000
+    partition: int = 0
+
+    @property
+    def durable(self) -> str:
+        """Its name in the first partition."""
+        return self.name.removesuffix(f"-p{self.partition}")
 
     @property
     def service(self) -> str:
         """The service that binds to it."""
-        return self.name.removesuffix("-retry")
+        return self.durable.removesuffix("-retry")
 
 
 class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,6 +193,12 @@ HEADERS: dict[str, str] = _DECLARED["header"]
 STREAMS = _declared("stream", StreamSpec)
 CHANNELS = _declared("channel", ChannelSpec)
 _DOTS = {channel.name: channel.address.count(".") for channel in CHANNELS}
+PARTITIONED = {
+    channel.name: channel.address.split(".").index("{key}") - 2
+    for channel in CHANNELS
+    if channel.stream in ARCHIVED
+}
+"""Kinds of subjects of which each partition has its own, and which of their tokens is the key."""
 BUCKETS = _declared("bucket", BucketSpec)
 ALL_STREAMS = (*(spec.name for spec in STREAMS), *(bucket.stream for bucket in BUCKETS))
 CONSUMERS: tuple[ConsumerSpec, ...] = (
@@ -228,11 +243,18 @@ def subject_of(kind: str, *tokens: str) -> str:
 
     Raises `InvalidName` for what cannot be part of one, `ValueError` for too many or too few.
     """
-    name = ".".join((PREFIX, kind, *tokens))
+    at = PARTITIONED.get(kind)
+    partition = partition_of(tokens[at]) if at is not None and at < len(tokens) else 0
+    name = ".".join((prefix_of(partition), kind, *tokens))
     if _is_subject(name) and name.count(".") == len(tokens) + 1 == _DOTS[kind]:
         return name
     check_tokens(tokens)
     raise ValueError(f"a subject of the kind '{kind}' has {_DOTS[kind] - 1} parts, not {len(tokens)}")
+
+
+def prefix_of(partition: int) -> str:
+    """The first token of a partition's subjects: a wildcard cannot cover a part of a token."""
+    return f"{PREFIX}{partition}" if partition else PREFIX
 
 
 def check_tokens(tokens: Iterable[str]) -> None:

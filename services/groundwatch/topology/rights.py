@@ -43,6 +43,7 @@ from groundwatch.topology import (
     check_tokens,
     subject_of,
 )
+from groundwatch.topology.partitions import rights_in_all
 
 API = "$JS.API"
 ACK = "$JS.ACK"
@@ -125,14 +126,18 @@ def inbox_prefix(user: str) -> str:
     return f"_INBOX_{user}"
 
 
-def permissions(user: str) -> Permissions:
+def permissions(user: str, partitions: int = 1) -> Permissions:
     """The rights of one user. Raises `ValueError` for one that nothing names."""
     if user not in users():
         raise ValueError(f"no NATS user '{user}'; there are {', '.join(users())}")
     return Permissions(
         user=user,
-        publish=tuple(dict.fromkeys(_provisioning() if user == PROVISIONER else _working(user))),
-        publish_denied=tuple(dict.fromkeys(_denied(user))),
+        publish=tuple(
+            dict.fromkeys(
+                rights_in_all(_provisioning() if user == PROVISIONER else _working(user), partitions)
+            )
+        ),
+        publish_denied=tuple(dict.fromkeys(rights_in_all(_denied(user), partitions))),
         subscribe=(f"{inbox_prefix(user)}.>",),
     )
 

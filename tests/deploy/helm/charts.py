@@ -53,6 +53,10 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
     "production": (("production",), STORED),
     "gpu": (("gpu",), LLM),
     "production-gpu": (("production", "gpu"), STORED),
+    "partitions": (
+        ("production", "gpu"),
+        {**STORED, "settings": {**STORED["settings"], "nats": {"partitions": 3}}},
+    ),
     "external-nats": ((), {**LLM, **EXTERNAL_NATS, "autoscaling": {"enabled": True}}),
     "auth": (
         (),

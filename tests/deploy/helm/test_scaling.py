@@ -29,12 +29,15 @@ from tests.deploy.helm.charts import (
 from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.replay.service import STATES
 from groundwatch.topology import CONSUMERS, GATEWAY, OUTFLOW
+from groundwatch.topology.partitions import consumers
 
 pytestmark = pytest.mark.slow
 
 CRDS = ROOT.parent / "shared" / "data" / "k8s"
 SCALED = [
-    name for name in CASES if name in ("production", "production-gpu", "everything", "external-nats", "gpu")
+    name
+    for name in CASES
+    if name in ("production", "production-gpu", "partitions", "everything", "external-nats", "gpu")
 ]
 
 
@@ -58,6 +61,34 @@ def test_streams_and_consumers_are_those_that_are_provisioned(case: str) -> None
     # The gateway is scaled by its callers, not by what waits for it; the outflow waits for its receivers.
     scaled = [spec for spec in CONSUMERS if spec.service not in (GATEWAY, OUTFLOW)]
     assert found == {(spec.service, spec.stream, spec.name) for spec in scaled}
+
+
+def test_a_stage_is_scaled_by_what_waits_in_all_partitions_together() -> None:
+    wanted = {
+        (spec.service, spec.stream, spec.name)
+        for spec in consumers(3)
+        if spec.service not in (GATEWAY, OUTFLOW)
+    }
+    found = set()
+    for one in of_kind(rendered("partitions"), "ScaledObject"):
+        stage = one["metadata"]["name"].removeprefix("gw-groundwatch-")
+        asked = [one for one in one["spec"]["triggers"] if one["type"] == "nats-jetstream"]
+        if not asked or "triton" in stage:
+            continue
+        found |= {(stage, one["metadata"]["stream"], one["metadata"]["consumer"]) for one in asked}
+        rule = one["spec"]["advanced"]["scalingModifiers"]
+        assert sorted(rule["formula"].split(" + ")) == sorted(trigger["name"] for trigger in asked)
+        # Names in a formula are variables.
+        assert all(trigger["name"].isidentifier() for trigger in asked)
+        assert {trigger["metadata"]["lagThreshold"] for trigger in asked} == {rule["target"]}
+    assert found == wanted
+
+
+def test_more_partitions_count_when_all_gateways_are_new() -> None:
+    for case, options in (("production", []), ("partitions", ["--partitions-in", "10m"])):
+        (job,) = (one for one in of_kind(rendered(case), "Job") if "-provision-" in one["metadata"]["name"])
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["args"] == ["admin", "provision", *options]
 
 
 def test_keda_asks_each_server_by_its_name() -> None:

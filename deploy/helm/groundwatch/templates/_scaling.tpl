@@ -11,6 +11,26 @@ verification: GW_EXTRACTED
 scoring: GW_JUDGED
 {{- end }}
 
+{{/* How many streams there are of each kind of event. */}}
+{{- define "groundwatch.partitions" -}}
+{{- (.Values.settings.nats | default dict).partitions | default 1 | int -}}
+{{- end }}
+
+{{/* A stage's consumers, one for each partition, as JSON. Takes (dict "root" $ "stage" "…"). */}}
+{{- define "groundwatch.consumersOf" -}}
+{{- $stream := get (include "groundwatch.streams" .root | fromYaml) .stage -}}
+{{- $found := list (dict "stream" $stream "name" .stage) -}}
+{{- range $partition := untilStep 1 (include "groundwatch.partitions" .root | int) 1 -}}
+{{- $found = append $found (dict "stream" (printf "%s_%d" $stream $partition) "name" (printf "%s-p%d" $.stage $partition)) -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* The same as the other terms of a sum. */}}
+{{- define "groundwatch.otherConsumers" -}}
+{{- range include "groundwatch.consumersOf" . | fromJsonArray }} + {{ .name | replace "-" "_" }}{{ end -}}
+{{- end }}
+
 {{/* A stage's autoscaling with the defaults, as JSON. Takes (dict "root" $ "stage" "…"). */}}
 {{- define "groundwatch.autoscaling" -}}
 {{- $own := (get .root.Values.stages .stage).autoscaling | default dict -}}

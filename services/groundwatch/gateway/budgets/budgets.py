@@ -18,7 +18,18 @@ import nats.js.errors
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, Drawn, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.budgets.counters import LeasedCounter, Limit
-from groundwatch.gateway.budgets.rules import DAY, MINUTE, PREFIX, STREAM, Budget, Signals, Spent, matching
+from groundwatch.gateway.budgets.rules import (
+    DAY,
+    MINUTE,
+    PREFIX,
+    STREAM,
+    Budget,
+    Signals,
+    Spent,
+    matching,
+    spent_key,
+    total,
+)
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled, until_set
@@ -50,7 +61,7 @@ class BudgetState:
     def __init__(self, name: str, budget: Budget, store: KeyValue, of: Budgets) -> None:
         self.name = name
         self.budget = budget
-        self.spent = Spent()
+        self.by_partition: dict[int, Spent] = {}
         self.changed = False
         self._of = of
         self.minute = LeasedCounter(f"minute.{name}", MINUTE, store, self._of_minute)
@@ -75,16 +86,20 @@ class BudgetState:
         day = int(now // DAY)
         return self.spent if self.spent.day >= day else self.spent.turned(day)
 
-    def charge(self, event: ResponseScored, sequence: int) -> None:
+    @property
+    def spent(self) -> Spent:
+        return total(self.by_partition.values())
+
+    def charge(self, event: ResponseScored, sequence: int, partition: int = 0) -> None:
         """Count what an outcome has cost; one that was counted before, by whichever gateway, is left out."""
         day = int(event.scored_at // DAY)
-        if sequence <= self.spent.sequence or day < self.spent.day:
+        spent, usage = self.by_partition.get(partition, Spent()), event.usage
+        if sequence <= spent.sequence or day < spent.day:
             return
-        if day > self.spent.day:
-            self.spent = self.spent.turned(day)
-        spent, usage = self.spent, event.usage
+        if day > spent.day:
+            spent = spent.turned(day)
         own = event.drawn.budget == self.name and int(event.recorded_at // DAY) == day
-        self.spent = msgspec.structs.replace(
+        self.by_partition[partition] = msgspec.structs.replace(
             spent,
             tokens=spent.tokens + usage.input_tokens + usage.output_tokens,
             cost=spent.cost + usage.cost,
@@ -200,13 +215,13 @@ class Budgets:
             if counter.dry(self.clock()):
                 await self._tried(counter.lease(self.clock()))
 
-    def charge(self, event: ResponseScored, sequence: int) -> None:
+    def charge(self, event: ResponseScored, sequence: int, partition: int = 0) -> None:
         """Count what an outcome of live traffic has cost."""
         if not self._states or event.outcome is OutcomeKind.DECLINED or event.run != LIVE:
             return
         state = self._states.get(event.drawn.budget) or self.state(event.tenant, event.model, event.protocol)
         if state is not None and state.budget.by_day:
-            state.charge(event, sequence)
+            state.charge(event, sequence, partition)
 
     async def settled(self) -> bool:
         """Write down what was spent; whether all that was charged until now is written, by whomever."""
@@ -223,7 +238,8 @@ class Budgets:
 
     def forget(self) -> None:
         for state in self._states.values():
-            state.spent = msgspec.structs.replace(state.spent, sequence=0)
+            for partition, spent in state.by_partition.items():
+                state.by_partition[partition] = msgspec.structs.replace(spent, sequence=0)
 
     async def _follow(self) -> None:
         while True:
@@ -259,10 +275,12 @@ class Budgets:
                 state.minute.learn(data, sequence)
             case "day":
                 state.day.learn(data, sequence)
-            case "spent" if data:
+            case _ if kind.startswith("spent") and data:
                 found = msgspec.json.decode(data, type=Spent)
-                if found.sequence >= state.spent.sequence:
-                    state.spent = found
+                partition = int(kind.removeprefix("spent").removeprefix("-p") or 0)
+                held = state.by_partition.get(partition, Spent())
+                if found.sequence >= held.sequence:
+                    state.by_partition[partition] = found
 
     def _set(self, name: str, budget: Budget | None) -> None:
         """Begin, change or end a budget. What was leased under the old one is given back at once."""
@@ -275,7 +293,8 @@ class Budgets:
         if budget is not None and state is None:
             assert self._store is not None
             state = self._states[name] = BudgetState(name, budget, self._store, self)
-            for kind in ("minute", "day", "spent"):
+            kinds = {key.partition(".")[0] for key in self._raw if key.partition(".")[2] == name}
+            for kind in kinds:
                 self._inform(state, kind)
         else:
             self._metrics.forget_budget(name)
@@ -307,13 +326,24 @@ class Budgets:
 
         Whether what had been spent here is written, or more; not when another gateway wrote in between.
         """
+        written = [await self._write_one(state, one, spent) for one, spent in [*state.by_partition.items()]]
+        return all(written)
+
+    async def _write_one(self, state: BudgetState, partition: int, spent: Spent) -> bool:
         assert self._store is not None
-        key = f"spent.{state.name}"
+        key = spent_key(state.name, partition)
         try:
-            entry = await self._store.get(key)
+            try:
+                entry = await self._store.get(key)
+            except nats.js.errors.KeyNotFoundError:
+                if not partition or state.name not in self._states:
+                    raise
+                # The partition came after the budget.
+                await self._store.create(key, msgspec.json.encode(spent))
+                return True
             found = msgspec.json.decode(entry.value or b"{}", type=Spent)
-            if found.sequence < state.spent.sequence:
-                await self._store.update(key, msgspec.json.encode(state.spent), entry.revision)
+            if found.sequence < spent.sequence:
+                await self._store.update(key, msgspec.json.encode(spent), entry.revision)
             return True
         except nats.js.errors.KeyNotFoundError:
             # Removed by somebody, and the budget with it: that will be heard of.

@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +24,7 @@ from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.statistics.intervals import Moments
 from groundwatch.topology import BUDGETS_BUCKET, OUTCOMES, is_token
+from groundwatch.topology.partitions import streams_of_kind
 
 HEDGES = frozenset(
     (
@@ -162,7 +163,7 @@ class Count(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What judging has cost in one day (UTC), by the outcomes up to `sequence` of their stream.
+    """What judging has cost in one day (UTC), by the outcomes of one partition up to `sequence`.
 
     `judged` counts outcomes that were not declined, `drawn` those of them that this budget had let through.
     `usual_tokens` and `usual_cost` are what one cost on average on the day before, 0 where nobody knows.
@@ -184,6 +185,33 @@ class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
             usual_cost=self.cost / self.judged if self.judged else self.usual_cost,
             sequence=self.sequence,
         )
+
+
+def total(several: Iterable[Spent]) -> Spent:
+    """What outcomes of all partitions have cost, on the latest day of theirs."""
+    parts = list(several)
+    day = max((one.day for one in parts), default=0)
+    parts = [one if one.day == day else one.turned(day) for one in parts]
+
+    def usual(what: str) -> float:
+        known = [value for one in parts if (value := getattr(one, what))]
+        return sum(known) / len(known) if known else 0.0
+
+    return Spent(
+        day=day,
+        tokens=sum(one.tokens for one in parts),
+        cost=sum(one.cost for one in parts),
+        judged=sum(one.judged for one in parts),
+        drawn=sum(one.drawn for one in parts),
+        usual_tokens=usual("usual_tokens"),
+        usual_cost=usual("usual_cost"),
+        sequence=sum(one.sequence for one in parts),
+    )
+
+
+def spent_key(name: str, partition: int) -> str:
+    """Where it stands what a partition's outcomes have cost."""
+    return f"spent-p{partition}.{name}" if partition else f"spent.{name}"
 
 
 class BudgetUse(msgspec.Struct, kw_only=True):
@@ -272,14 +300,18 @@ async def in_use(js: JetStreamContext, now: float | None = None) -> list[BudgetU
         count = msgspec.json.decode(held.get(f"minute.{name}") or b"{}", type=Count)
         if count.window == int(moment // MINUTE):
             row.responses = sum(count.leased.values())
-        spent = msgspec.json.decode(held.get(f"spent.{name}") or b"{}", type=Spent)
+        spent = total(
+            msgspec.json.decode(data, type=Spent)
+            for key, data in held.items()
+            if data and key.startswith("spent") and key.partition(".")[2] == name
+        )
         if spent.day == int(moment // DAY):
             row.tokens, row.cost = spent.tokens, spent.cost
         rows.append(row)
     return rows
 
 
-async def put(js: JetStreamContext, name: str, budget: Budget) -> bool:
+async def put(js: JetStreamContext, name: str, budget: Budget, partitions: int = 1) -> bool:
     """Set a budget, of a new name or in place of the old; whether it is new. Raises `UsageError`.
 
     What was spent before a new one was set does not count against it.
@@ -291,19 +323,21 @@ async def put(js: JetStreamContext, name: str, budget: Budget) -> bool:
         if one.name != name and one.budget.scope == budget.scope:
             raise UsageError(f"budget '{one.name}' has the same tenant, model and protocol: change that one")
     if new := all(one.name != name for one in known):
-        last = (await js.stream_info(OUTCOMES)).state.last_seq
-        spent = Spent(day=int(time.time() // DAY), sequence=last)
-        await store.put(f"spent.{name}", msgspec.json.encode(spent))
+        for partition, stream in enumerate(streams_of_kind(OUTCOMES, partitions)):
+            last = (await js.stream_info(stream)).state.last_seq
+            spent = Spent(day=int(time.time() // DAY), sequence=last)
+            await store.put(spent_key(name, partition), msgspec.json.encode(spent))
     await store.put(f"rule.{name}", msgspec.json.encode(budget))
     return new
 
 
-async def remove(js: JetStreamContext, name: str) -> None:
+async def remove(js: JetStreamContext, name: str, partitions: int = 1) -> None:
     """Remove a budget and its counts. Raises `UsageError` where there is none of this name."""
     store = await bucket(js)
     names = [one.name for one in await in_use(js)]
     if name not in names:
         known = f"; there are {', '.join(names)}" if names else ": there is none"
         raise UsageError(f"no budget '{name}'{known}")
-    for kind in ("rule", "minute", "day", "spent"):
-        await store.purge(f"{kind}.{name}")
+    spent = [spent_key(name, partition) for partition in range(partitions)]
+    for key in (f"rule.{name}", f"minute.{name}", f"day.{name}", *spent):
+        await store.purge(key)

@@ -26,12 +26,14 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
 from groundwatch.runtime.delivery.outcomes import digest_of, recorded
+from groundwatch.runtime.delivery.placing import Placing
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ASKED, HEADER_DIGEST, HEADER_PROTOCOLS, RESPONSES, subject_of
+from groundwatch.topology.partitions import stream_of
 
 RETRY_SECONDS = 0.25
 
@@ -72,6 +74,7 @@ class Intake:
         self._budgets = budgets
         self._erased = erased
         self._known = known
+        self.placing = Placing(bus)
         self.fetcher = Fetcher(settings.fetch, metrics)
         self.attachments = Attachments(store, settings.intake, metrics, erased, self.fetcher)
         for reason in get_args(Reason):
@@ -101,7 +104,16 @@ class Intake:
             return self.refuse(refused)
         response = msgspec.structs.replace(stored, protocols=self._protocols(stored), recorded_at=0.0)
         said = QuestionAsked(response=response, strategy=strategy)
-        key, said_digest = response.key, digest_of(said)
+        said_digest = digest_of(said)
+        try:
+            async with bounded():
+                response = msgspec.structs.replace(
+                    response, partition=await self.placing.partition(response.key)
+                )
+        except TransientError as error:
+            return self.refuse(_unavailable(response.id, error))
+        said = msgspec.structs.replace(said, response=response)
+        key = response.key
         outgoing = Outgoing(
             subject=subject_of("asked", LIVE, Stage.CAPTIONING.value, key),
             payload=ENCODER.encode(said),
@@ -166,7 +178,7 @@ class Intake:
         return None
 
     async def prepare(self, response: ResponseRecorded, declined: str = "") -> Ready | Recorded | Refused:
-        """Decide everything about a response whose images are stored; waits for nothing but new leases.
+        """Decide everything about a response whose images are stored; waits for new leases and its place.
 
         `declined` is why no protocol is to judge it, which uses nothing of a budget. What is prepared must be
         sent and finished: it may have used something of one. What ends here has been counted.
@@ -180,9 +192,10 @@ class Intake:
         protocols = self._protocols(response)
         try:
             dry = () if declined else self._budgets.dry(response.tenant, response.model, protocols)
-            if dry:
-                async with bounded():
+            async with bounded():
+                if dry:
                     await self._budgets.lease(dry)
+                partition = await self.placing.partition(response.key)
         except TransientError as error:
             return self.refuse(_unavailable(response.id, error))
         now = self._budgets.clock()
@@ -191,7 +204,12 @@ class Intake:
         else:
             decided = decide(self._settings.sampling, self._budgets, said, protocols, now)
         event = msgspec.structs.replace(
-            said, protocols=protocols, declined=decided.declined, drawn=decided.drawn, recorded_at=now
+            said,
+            protocols=protocols,
+            declined=decided.declined,
+            drawn=decided.drawn,
+            recorded_at=now,
+            partition=partition,
         )
         outgoing, span = self._bus.begin_trace(recorded(event, said_digest), "gateway record")
         return Ready(response=event, digest=said_digest, outgoing=outgoing, held=decided.held, span=span)
@@ -280,6 +298,7 @@ class Intake:
         if isinstance(waiting, Refused):
             return waiting
         name, subject = ready.response.id, ready.outgoing.subject
+        stream = stream_of(ready.stream, subject)
         try:
             if await waiting is Stored.NEW:
                 return Recorded(id=name, status="recorded")
@@ -289,13 +308,13 @@ class Intake:
             return _unavailable(name, error)
         try:
             try:
-                existing = await self._bus.js.get_last_msg(ready.stream, subject)
+                existing = await self._bus.js.get_last_msg(stream, subject)
             except nats.js.errors.NotFoundError:
                 # The server remembers the message id of an event that has since been erased.
                 anonymous = msgspec.structs.replace(ready.outgoing, message_id="")
                 if await self._bus.create(anonymous) is Stored.NEW:
                     return Recorded(id=name, status="recorded")
-                existing = await self._bus.js.get_last_msg(ready.stream, subject)
+                existing = await self._bus.js.get_last_msg(stream, subject)
         except (TransientError, *FAULTS) as error:
             # Something is on this subject; whether it is this response is what could not be read.
             return _unconfirmed(ready, error)

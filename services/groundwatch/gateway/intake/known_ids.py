@@ -12,6 +12,7 @@ from groundwatch.runtime.stores.repeats import INDEXED, Part, PartName
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import REPEATS_BUCKET
+from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 START_SECONDS = 5.0
 """How long a gateway's start waits until the index is read; then it refuses until it is."""
@@ -76,7 +77,8 @@ class KnownIds:
     async def _look(self) -> bool:
         """Have what the bucket has now; whether it had no change while it was read."""
         js = self._bus.js
-        created = {stream: (await position_of(js, stream)).created for stream in INDEXED}
+        streams = [name for kind in INDEXED for name in streams_of_kind(kind, self._bus.partitions)]
+        created = {stream: (await position_of(js, stream)).created for stream in streams}
         try:
             names = await repeats.parts(js)
         except repeats.NoBucketError:
@@ -95,6 +97,6 @@ class KnownIds:
                     return False
         self._parts = {name: self._parts[name] for name in names}
         for stream in INDEXED:
-            self._of[stream] = [part for name, part in self._parts.items() if name.stream == stream]
+            self._of[stream] = [part for name, part in self._parts.items() if kind_of(name.stream) == stream]
             self._metrics.indexed_ids.labels(stream).set(sum(map(len, self._of[stream])))
         return True

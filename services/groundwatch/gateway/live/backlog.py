@@ -13,7 +13,8 @@ from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import CONSUMERS, DEAD, RESPONSES, ConsumerSpec
+from groundwatch.topology import DEAD, RESPONSES, ConsumerSpec, consumer
+from groundwatch.topology.partitions import consumers, consumers_in
 
 CONSUMER = "extraction"
 LOOK_SECONDS = 1.0
@@ -62,8 +63,11 @@ class Backlog(SupervisedTask):
 
     async def look(self) -> None:
         before = self._sent
+        specs = consumers_in(consumer(CONSUMER), self._bus.partitions)
         try:
-            info = await self._bus.js.consumer_info(RESPONSES, CONSUMER)
+            infos = await asyncio.gather(
+                *(self._bus.js.consumer_info(spec.stream, spec.name) for spec in specs)
+            )
         except nats.js.errors.NotFoundError:
             # Recording is still safe: the consumer, once made, begins with the first response.
             self._unseen = (
@@ -74,7 +78,7 @@ class Backlog(SupervisedTask):
             self._unseen = f"NATS does not answer: {error!r}"
             return
         self._unseen = ""
-        self._waiting = info.num_pending or 0
+        self._waiting = sum(info.num_pending or 0 for info in infos)
         self._sent -= before
 
     async def _watch(self) -> None:
@@ -106,7 +110,7 @@ class StreamGauges(SupervisedTask):
 
     async def look(self) -> None:
         """Ask the server once. Raises what NATS raises."""
-        for spec in CONSUMERS:
+        for spec in consumers(self._bus.partitions):
             await self._look_at(spec)
         with contextlib.suppress(nats.js.errors.NotFoundError):
             letters = (await self._bus.js.stream_info(DEAD)).state.messages

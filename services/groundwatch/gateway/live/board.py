@@ -12,6 +12,7 @@ from groundwatch.events import REPLACEABLE, Drawn, ResponseScored
 from groundwatch.reporting.report import Report, ReportState
 from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.statistics.sampling import representative
+from groundwatch.topology.partitions import partition_of_subject
 
 FRESH_SECONDS = 0.5
 COST_SHARE = 20
@@ -24,9 +25,9 @@ _DECODER = msgspec.json.Decoder(ResponseScored)
 
 
 class BoardState(msgspec.Struct, frozen=True, array_like=True):
-    """A report up to `sequence`, counted since `begun` (seconds since the epoch)."""
+    """A report up to these sequences by partition, counted since `begun` (seconds since the epoch)."""
 
-    sequence: int
+    sequences: dict[int, int]
     begun: float
     report: ReportState
     replaceable: list[tuple[bytes, bytes]]
@@ -44,21 +45,27 @@ class Board:
 
     def __init__(self, most: int | None, kept: Callable[[], Container[str]]) -> None:
         self._report = Report(most=most, kept=kept)
-        self._pending: list[tuple[int, ResponseScored | None, ResponseScored | None]] = []
+        self._pending: list[tuple[int, int, ResponseScored | None, ResponseScored | None]] = []
         self._computing = asyncio.Lock()
         self._replaceable: dict[bytes, bytes] = {}
         self._told: dict[str, Any] | None = None
         self._changed = True
         self._stale_at = 0.0
         self.begun = time.time()
-        self.sequence = 0
+        self.sequences: dict[int, int] = {}
         self.forgotten = 0
+
+    @property
+    def sequence(self) -> int:
+        """How far it goes, over all partitions."""
+        return sum(self.sequences.values())
 
     def restore(self, state: BoardState) -> None:
         """Go on from there. Raises `ValueError` when it was made by other protocols."""
         self._report.restore(state.report)
         self._replaceable = dict(state.replaceable)
-        self.sequence, self.begun, self.forgotten = state.sequence, state.begun, state.forgotten
+        self.sequences = dict(state.sequences)
+        self.begun, self.forgotten = state.begun, state.forgotten
 
     async def written(self, capture: Callable[[BoardState], Callable[[], bytes] | None]) -> bytes:
         """The state encoded, in a thread; outcomes that come meanwhile are not in it.
@@ -69,7 +76,7 @@ class Board:
         async with self._computing:
             self._apply_pending()
             state = BoardState(
-                self.sequence,
+                dict(self.sequences),
                 self.begun,
                 self._report.state(),
                 list(self._replaceable.items()),
@@ -82,17 +89,18 @@ class Board:
 
     def add(self, sequence: int, subject: str, event: ResponseScored | None) -> None:
         """Count an outcome, in place of the dead letter's on the same subject; None could not be read."""
+        partition = partition_of_subject(subject)
         old = None
         if event is not None and (self._replaceable or event.reason in REPLACEABLE):
             old = self._replace(hashlib.blake2b(subject.encode(), digest_size=16).digest(), event)
         self._changed = True
         if self._computing.locked():
-            self._pending.append((sequence, old, event))
+            self._pending.append((partition, sequence, old, event))
         else:
-            self._apply(sequence, old, event)
+            self._apply(partition, sequence, old, event)
 
     async def current(self) -> dict[str, Any]:
-        """The report as of a moment ago, with the `sequence` of the last outcome that is in it."""
+        """The report as of a moment ago, with the `sequence` up to which it goes."""
         async with self._computing:
             if self._told is None or (self._changed and time.monotonic() >= self._stale_at):
                 self._changed = False
@@ -119,8 +127,10 @@ class Board:
                 self.forgotten += 1
         return _DECODER.decode(old) if old is not None else None
 
-    def _apply(self, sequence: int, old: ResponseScored | None, event: ResponseScored | None) -> None:
-        self.sequence = sequence
+    def _apply(
+        self, partition: int, sequence: int, old: ResponseScored | None, event: ResponseScored | None
+    ) -> None:
+        self.sequences[partition] = sequence
         if old is not None:
             self._report.remove(old)
         if event is not None:

@@ -6,7 +6,8 @@ many outcomes were left out and from where to ask for them.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,12 +22,15 @@ from groundwatch.gateway.live.board import Board, BoardState
 from groundwatch.gateway.live.snapshots import Snapshots, State, packed
 from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown, Watcher, frame
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read
+from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.partitioned import last_before, merged
+from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, PREFIX
+from groundwatch.topology.partitions import partition_of_subject, stream_in, streams_of_kind, subjects_in
 
 SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
 HEARTBEAT_SECONDS = 15.0
@@ -37,6 +41,9 @@ STOP_SECONDS = 10.0
 
 SKEW_SECONDS = 300.0
 """By which the clocks of gateways and of NATS may differ."""
+
+OVERLAP_SECONDS = 5.0
+"""With several partitions, so much of what one has seen is shown again: one may be behind another."""
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
 
@@ -58,6 +65,7 @@ class Live:
     ) -> None:
         """A snapshot is written `every` so many seconds, and at the end."""
         self._bus = bus
+        self._partitions = bus.partitions
         self._erased = erased
         self._snapshots = snapshots
         self._every = every
@@ -76,10 +84,12 @@ class Live:
         self._caught_up = asyncio.Event()
         self._showing = asyncio.Event()
         self._closing = False
-        self._counted = 0
+        self._counted: dict[int, int] = {}
+        self._shown: dict[int, int] = {}
         self._unread = ""
         self.position = 0
-        """Up to where outcomes were shown to those who watch, or lie in the stream for them to be read."""
+        """Up to where outcomes were shown to those who watch, or lie in the stream for them to be read: a
+        sequence, or with several partitions a time in µs."""
 
     def start(self) -> None:
         self._alarms.start()
@@ -131,7 +141,7 @@ class Live:
     def alarms(self) -> dict[str, Any]:
         return {
             **self._alarms.alarms.to_dict(),
-            "sequence": self._counted,
+            "sequence": sum(self._counted.values()),
             "complete": self._caught_up.is_set(),
         }
 
@@ -144,7 +154,10 @@ class Live:
     async def watch(
         self, wanted: Filter, since: int | None
     ) -> AsyncGenerator[Sequence[Shown | Missed | Heartbeat]]:
-        """Outcomes after sequence `since`, or from now on, until the gateway closes, and heartbeats."""
+        """Outcomes after position `since`, or from now on, until the gateway closes, and heartbeats.
+
+        With several partitions those of the seconds before it come again: each has an order of its own.
+        """
         while not await self._ready():
             yield [Heartbeat(since or 0)]
         after = 0 if since is None else await self._floor(since)
@@ -153,7 +166,8 @@ class Live:
             async for past in self._past(wanted, after):
                 position = position if past is None else past.sequence
                 yield [past or Heartbeat(position)]
-        watcher = Watcher(wanted, after)
+        # Of several partitions, one may still be shown what another gateway has read.
+        watcher = Watcher(wanted, after if self._partitions == 1 else 0)
         self.watchers.add(watcher)
         try:
             while not self._closing:
@@ -177,7 +191,7 @@ class Live:
 
         Ours, when the stream has never come so far: it was made anew.
         """
-        if since <= self.position:
+        if since <= self.position or self._partitions > 1:
             return since
         with contextlib.suppress(*FAULTS):
             if (await self._bus.js.stream_info(OUTCOMES)).state.last_seq < since:
@@ -186,23 +200,45 @@ class Live:
 
     async def _past(self, wanted: Filter, since: int) -> AsyncIterator[Shown | None]:
         """As recorded, until nothing lies between it and what is fanned out; None: must wait."""
-        position = min(since, self.position)
-        while position < self.position and not self._closing:
-            last = self.position
+        seen: dict[int, int] | None = None
+        while not self._closing:
             try:
-                async for read in self._bus.history.read(
-                    OUTCOMES, subjects=[SUBJECT], start_sequence=position + 1, last_sequence=last
-                ):
-                    event = _decode(read)
-                    if event is not None and wanted.matches(event):
-                        yield Shown(read.sequence, event, read.data)
-                    position = read.sequence
+                if seen is None:
+                    seen = await self._seen_until(since)
+                behind = {one: last for one, last in self._shown.items() if seen.get(one, 0) < last}
+                if not behind:
+                    return
+                for partition, last in behind.items():
+                    async for read in self._outcomes.read(
+                        stream_in(OUTCOMES, partition),
+                        subjects=subjects_in([SUBJECT], partition),
+                        start_sequence=seen.get(partition, 0) + 1,
+                        last_sequence=last,
+                    ):
+                        event = _decode(read)
+                        if event is not None and wanted.matches(event):
+                            yield Shown(self._place(read), event, read.data)
+                        seen[partition] = read.sequence
+                    seen[partition] = last
             except (*FAULTS, GroundwatchError) as error:
-                logger.warning("gateway.past_unread", since=position, error=str(error) or repr(error))
+                logger.warning("gateway.past_unread", since=since, error=str(error) or repr(error))
                 yield None
                 await asyncio.sleep(1.0)
-                continue
-            position = last
+
+    async def _seen_until(self, since: int) -> dict[int, int]:
+        """Up to which sequence of each partition one has seen what there was at a position."""
+        if self._partitions == 1:
+            return {0: since}
+        moment = since / 1e6 - OVERLAP_SECONDS
+        partitions = range(self._partitions)
+        found = await asyncio.gather(
+            *(last_before(self._outcomes, stream_in(OUTCOMES, one), moment) for one in partitions)
+        )
+        return dict(zip(partitions, found, strict=True))
+
+    def _place(self, read: Read) -> int:
+        """The position of an outcome, for one who comes back."""
+        return read.sequence if self._partitions == 1 else int(read.time * 1e6)
 
     async def _count(self) -> None:
         """Report, alarms and budgets: every outcome once, in the order of the stream."""
@@ -219,14 +255,17 @@ class Live:
             board, behind = await self._begin(), True
             if not self._caught_up.is_set():
                 self._board = board
-            async with contextlib.aclosing(self._follow(board.sequence + 1)) as following:
-                async for batch in following:
+            left = set(range(self._partitions))
+            async with contextlib.aclosing(self._follow(board.sequences)) as following:
+                async for partition, batch in following:
                     for read in batch.messages:
                         self._take(board, read)
-                    if behind and batch.pending == 0:
+                    if batch.pending == 0:
+                        left.discard(partition)
+                    if behind and not left:
                         behind, self._board = False, board
                         self._caught_up.set()
-                        self._showing.set()
+                        self._show_from_now()
                         await self._stop_ahead()
                     elif behind:
                         self._start_ahead()
@@ -258,8 +297,10 @@ class Live:
         except ValueError as error:
             logger.warning("gateway.snapshot_unread", error=repr(error))
             return self._new_board()
-        self._counted = max(self._counted, board.sequence)
-        self.position = max(self.position, board.sequence)
+        _raise_to(self._counted, board.sequences)
+        _raise_to(self._shown, board.sequences)
+        if self._partitions == 1:
+            self.position = max(self.position, board.sequence)
         if self._recounting is None and self._erased.since(board.begun - SKEW_SECONDS):
             self._recounting = SupervisedTask("gateway-recount", self._recount)
             self._recounting.start()
@@ -269,11 +310,14 @@ class Live:
     async def _recount(self) -> None:
         """Read all outcomes again, beside the report that counts some which were erased since."""
         board = self._new_board()
-        async with contextlib.aclosing(self._follow(1)) as following:
-            async for batch in following:
+        left = set(range(self._partitions))
+        async with contextlib.aclosing(self._follow({})) as following:
+            async for partition, batch in following:
                 for read in batch.messages:
                     board.add(read.sequence, read.subject, _decode(read))
                 if batch.pending == 0:
+                    left.discard(partition)
+                if not left:
                     self._recounted = board
                     break
         # Of another stream the counting finds that too, and takes what there is.
@@ -292,15 +336,16 @@ class Live:
 
     async def write_snapshot(self, seconds: float = 0.0) -> bool:
         """Write the report down, unless a gateway has done so in so many seconds; whether it is written."""
-        if not self._caught_up.is_set() or not await self._snapshots.wanted(self._counted, seconds):
+        counted = sum(self._counted.values())
+        if not self._caught_up.is_set() or not await self._snapshots.wanted(counted, seconds):
             return False
         sequence = 0
 
         def captured(board: BoardState) -> Callable[[], bytes] | None:
             nonlocal sequence
-            if board.sequence != self._counted or self._alarms.waiting:
+            if board.sequences != self._counted or self._alarms.waiting:
                 return None
-            sequence = board.sequence
+            sequence = sum(board.sequences.values())
             # Encoded at once: alarms take outcomes while the thread works.
             alarms = msgspec.Raw(msgspec.msgpack.encode(self._alarms.alarms.state()))
             return partial(packed, State(board, alarms))
@@ -312,7 +357,9 @@ class Live:
     async def _begin_anew(self) -> None:
         await self._stop_ahead()
         await self._stop_recounting()
-        self.position = self._counted = 0
+        self.position = 0
+        self._counted.clear()
+        self._shown.clear()
         self._alarms.reset()
         for watcher in self.watchers:
             watcher.after = 0
@@ -323,12 +370,15 @@ class Live:
     async def _show_ahead(self) -> None:
         """While the history is being counted, those who watch see what comes now."""
         if not self._showing.is_set():
-            state = (await self._bus.js.stream_info(OUTCOMES)).state
-            self.position = max(self.position, state.last_seq)
-            self._showing.set()
-        async for batch in self._follow(self.position + 1):
+            streams = streams_of_kind(OUTCOMES, self._partitions)
+            held = await asyncio.gather(*(position_of(self._bus.js, stream) for stream in streams))
+            _raise_to(self._shown, {partition: one.last for partition, one in enumerate(held)})
+            if self._partitions == 1:
+                self.position = max(self.position, held[0].last)
+            self._show_from_now()
+        async for partition, batch in self._follow(self._shown):
             for read in batch.messages:
-                if read.sequence > self.position and (event := _decode(read)) is not None:
+                if read.sequence > self._shown.get(partition, 0) and (event := _decode(read)) is not None:
                     self._show(read, event)
         # It is another stream: the counting finds that too, and begins anew.
         await asyncio.get_running_loop().create_future()
@@ -343,28 +393,50 @@ class Live:
         if ahead is not None:
             await ahead.stop()
 
-    def _follow(self, start: int) -> AsyncGenerator[Batch]:
-        return self._bus.history.follow(
-            OUTCOMES, subjects=[SUBJECT], start_sequence=start, on_fault=self._fault
+    def _show_from_now(self) -> None:
+        if self._partitions > 1 and not self.position:
+            self.position = int(time.time() * 1e6)
+        self._showing.set()
+
+    @property
+    def _outcomes(self) -> History:
+        """Where a stream is that of one partition."""
+        return self._bus.history.of_one_partition
+
+    def _follow(self, behind: Mapping[int, int]) -> AsyncGenerator[tuple[int, Batch]]:
+        """What comes behind these sequences, with the partition that it is of."""
+        return merged([self._follow_one(one, behind.get(one, 0) + 1) for one in range(self._partitions)])
+
+    async def _follow_one(self, partition: int, start: int) -> AsyncGenerator[tuple[int, Batch]]:
+        following = self._outcomes.follow(
+            stream_in(OUTCOMES, partition),
+            subjects=subjects_in([SUBJECT], partition),
+            start_sequence=start,
+            on_fault=self._fault,
         )
+        async with contextlib.aclosing(following):
+            async for batch in following:
+                yield partition, batch
 
     def _take(self, board: Board, read: Read) -> None:
         event = _decode(read)
         board.add(read.sequence, read.subject, event)
-        if read.sequence > self._counted:
-            self._counted = read.sequence
+        partition = partition_of_subject(read.subject)
+        if read.sequence > self._counted.get(partition, 0):
+            self._counted[partition] = read.sequence
             if event is not None:
                 self._alarms.take(event, new=self._caught_up.is_set())
-                self._budgets.charge(event, read.sequence)
-        if read.sequence > self.position:
+                self._budgets.charge(event, read.sequence, partition)
+        if read.sequence > self._shown.get(partition, 0):
             self._show(read, event)
 
     def _show(self, read: Read, event: ResponseScored | None) -> None:
         """To everybody who watches. Only once: of the two who read, whoever comes first."""
-        self.position = read.sequence
+        self._shown[partition_of_subject(read.subject)] = read.sequence
+        self.position = max(self.position, self._place(read))
         if event is None:
             return
-        shown = Shown(read.sequence, event, read.data)
+        shown = Shown(self._place(read), event, read.data)
         for watcher in self.watchers:
             if watcher.wanted.matches(event):
                 watcher.offer(shown)
@@ -373,6 +445,11 @@ class Live:
         if problem and not self._unread:
             logger.warning("gateway.live", problem=problem)
         self._unread = problem
+
+
+def _raise_to(sequences: dict[int, int], others: Mapping[int, int]) -> None:
+    for partition, sequence in others.items():
+        sequences[partition] = max(sequence, sequences.get(partition, 0))
 
 
 def _decode(read: Read) -> ResponseScored | None:

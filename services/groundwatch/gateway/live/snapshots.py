@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 import zlib
+from collections.abc import Sequence
 
 import msgspec
 import nats.js.errors
@@ -21,10 +22,11 @@ from groundwatch.gateway.live.board import BoardState
 from groundwatch.protocols import registry
 from groundwatch.reporting.alarms import AlarmsState
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.alarm import Rule
 from groundwatch.topology import BUCKETS, OUTCOMES, REPORT_BUCKET
+from groundwatch.topology.partitions import streams_of_kind
 
 PART = 1024 * 1024
 """Bytes of one message, where the server takes so many."""
@@ -54,13 +56,14 @@ _STATE = msgspec.msgpack.Decoder(State)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which parts make up a snapshot. `stream` is when the stream of outcomes was made, in microseconds since
-    the epoch; `counting` a digest of how was counted; `at` is when it was written."""
+    """Which parts make up a snapshot. `streams` are when the streams of outcomes were made, by partition, in
+    microseconds since the epoch; `sequence` is how far it goes over all of them; `counting` a digest of how
+    was counted; `at` is when it was written."""
 
     name: str
     parts: int
     size: int
-    stream: int
+    streams: tuple[int, ...]
     sequence: int
     counting: str
     at: float
@@ -92,8 +95,9 @@ class Snapshots:
             manifest, _ = await _manifest(bucket)
             if manifest is None or manifest.counting != self._counting:
                 return None
-            state = (await self._bus.js.stream_info(OUTCOMES)).state
-            if manifest.stream != await self._stream() or manifest.sequence > state.last_seq:
+            held = await self._held()
+            last = sum(one.last for one in held)
+            if not _goes_on(manifest, held) or manifest.sequence > last:
                 return None
             names = [f"part.{manifest.name}.{number}" for number in range(manifest.parts)]
             parts: list[bytes] = []
@@ -112,7 +116,7 @@ class Snapshots:
         """Whether nobody has written one that goes so far, or any in so many seconds."""
         try:
             manifest, _ = await _manifest(await self._bus.js.key_value(REPORT_BUCKET))
-            if manifest is None or manifest.stream != await self._stream():
+            if manifest is None or not _goes_on(manifest, await self._held()):
                 return True
             if manifest.counting != self._counting:
                 # During an upgrade gateways of both versions write, each no oftener than it may.
@@ -139,7 +143,7 @@ class Snapshots:
                 name=secrets.token_hex(8),
                 parts=len(parts),
                 size=len(data),
-                stream=await self._stream(),
+                streams=tuple(one.created for one in await self._held()),
                 sequence=sequence,
                 counting=self._counting,
                 at=time.time(),
@@ -158,9 +162,15 @@ class Snapshots:
             return False
         return True
 
-    async def _stream(self) -> int:
-        info = await self._bus.js.stream_info(OUTCOMES)
-        return round(info.created.timestamp() * 1e6) if info.created is not None else 0
+    async def _held(self) -> list[Position]:
+        streams = streams_of_kind(OUTCOMES, self._bus.partitions)
+        return await asyncio.gather(*(position_of(self._bus.js, stream) for stream in streams))
+
+
+def _goes_on(manifest: Manifest, held: Sequence[Position]) -> bool:
+    """Whether it is of these streams; partitions may have come since."""
+    now = tuple(one.created for one in held)
+    return bool(manifest.streams) and now[: len(manifest.streams)] == manifest.streams
 
 
 async def _manifest(bucket: KeyValue) -> tuple[Manifest | None, int]:

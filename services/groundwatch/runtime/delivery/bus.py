@@ -21,6 +21,7 @@ from groundwatch.errors import ConnectionLost, InputError, TransientError, Unava
 from groundwatch.events import Event, digest
 from groundwatch.runtime.delivery.connection import Broker, Connection
 from groundwatch.runtime.delivery.history import Cold, History
+from groundwatch.runtime.delivery.partitioned import history_of
 from groundwatch.runtime.delivery.publisher import Publisher, Receipt, StorageHealth, Stored, wait_acks
 from groundwatch.runtime.delivery.streams import FAULTS, last_message
 from groundwatch.runtime.security.connecting import Refusals, nats_servers, security, why_not_connected
@@ -28,6 +29,7 @@ from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.traces import Traces
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
+from groundwatch.topology.partitions import stream_of
 from groundwatch.topology.rights import inbox_prefix
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ class Bus:
     def __init__(self, settings: NatsSettings, *, name: str, user: str = "") -> None:
         self._settings = settings
         self._name = name
-        self._refusals = Refusals(user or name)
+        self._refusals = Refusals(user or name, settings.partitions)
         self.storage = StorageHealth()
         self.broker = Broker(
             nats_servers(settings.url) or [DEFAULT_SERVER],
@@ -132,7 +134,12 @@ class Bus:
     @property
     def history(self) -> History:
         """What was recorded, in the streams or the archive."""
-        return History(self.js, self.cold)
+        return history_of(self.js, self.cold, self.partitions)
+
+    @property
+    def partitions(self) -> int:
+        """How many streams there are of each kind of event."""
+        return self._settings.partitions
 
     @property
     def connected(self) -> bool:
@@ -276,13 +283,13 @@ class Bus:
         return await self._publisher.send(outgoing.subject, payload, headers or None, whole=outgoing.whole)
 
     async def holds(self, stream: str, subject: str) -> bool:
-        """Whether the stream has a message on this subject."""
+        """Whether the stream of this kind has a message on this subject."""
         return await self.headers_of(stream, subject) is not None
 
     async def headers_of(self, stream: str, subject: str) -> Mapping[str, str] | None:
         """The headers of the stream's message on this subject; None when it has none there."""
         try:
-            found = await last_message(self.js, stream, subject)
+            found = await last_message(self.js, stream_of(stream, subject), subject)
         except FAULTS as error:
             raise Unavailable(f"cannot look up {subject}: {error!r}") from error
         return found.headers if found is not None else None

@@ -37,6 +37,7 @@ from groundwatch.runtime.delivery.streams import (
     until_there,
 )
 from groundwatch.topology import HEADER_REASON, OUTCOMES
+from groundwatch.topology.partitions import kind_of
 
 
 class LostFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +95,16 @@ class History:
     def __init__(self, js: JetStreamContext, cold: Cold | None = None) -> None:
         self.js = js
         self._cold = cold
+
+    @property
+    def partitions(self) -> int:
+        """How many streams a name of `ARCHIVED` means."""
+        return 1
+
+    @property
+    def of_one_partition(self) -> "History":
+        """The same where each name of a stream is that of one partition's."""
+        return self
 
     async def read(
         self,
@@ -286,7 +297,7 @@ class History:
     async def _standing(self, stream: str, held: Position, several: list[Read]) -> list[Read]:
         """Without outcomes that stood for a dead letter and were replaced when they had left the stream: of
         those, nobody but the reader can tell."""
-        if stream != OUTCOMES:
+        if kind_of(stream) != OUTCOMES:
             return several
         stood = {one.subject for one in several if one.headers.get(HEADER_REASON) in REPLACEABLE}
         if not stood:

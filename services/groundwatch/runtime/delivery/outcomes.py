@@ -47,6 +47,7 @@ from groundwatch.topology import (
     run_subjects,
     subject_of,
 )
+from groundwatch.topology.partitions import stream_of
 
 MAX_DETAIL = 500
 
@@ -82,6 +83,7 @@ def without_score(
         images=response.images,
         recorded_at=response.recorded_at,
         scored_at=time.time(),
+        partition=response.partition,
     )
 
 
@@ -264,7 +266,7 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
         return Stored.EXISTED
     try:
         existing = await bus.history.last(OUTCOMES, message.subject)
-        held = await position_of(bus.js, OUTCOMES)
+        held = await position_of(bus.js, stream_of(OUTCOMES, message.subject))
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"cannot read {message.subject}: {error!r}") from error
     # None: a repeat of a message id whose outcome has since been erased. Nothing to bring back.

@@ -1,7 +1,7 @@
 """Creating streams and consumers as `topology` declares them, and changing them without losing data."""
 
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
@@ -22,16 +22,20 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import ProvisionRefused
+from groundwatch.runtime.delivery.placing import Counts, announce, own_metadata
 from groundwatch.runtime.settings import CacheSettings
+from groundwatch.times import shown_moment
 from groundwatch.topology import (
     ARCHIVED,
     BUCKETS,
     CONSUMERS,
+    RESPONSES,
     STREAMS,
     BucketSpec,
     ConsumerSpec,
     StreamSpec,
 )
+from groundwatch.topology.partitions import consumers_in, kind_of, streams_in, streams_of_kind
 from groundwatch.topology.rights import streams_of
 
 CACHE = CacheSettings()
@@ -51,6 +55,8 @@ async def provision(
     js: JetStreamContext,
     *,
     replicas: int = 1,
+    partitions: int = 1,
+    partitions_in: float = 0.0,
     cache: CacheSettings = CACHE,
     held: Mapping[str, int] = MappingProxyType({}),
     archived: bool = False,
@@ -58,59 +64,94 @@ async def provision(
     """Make the server hold what `topology` declares. Safe to repeat and while services work.
 
     With an archive (`archived`) streams that it keeps drop nothing for its age: what is archived leaves them.
-    `held` says of stages how many messages their processes may hold together, where that is not as declared.
+    More partitions than before count from `partitions_in` seconds on, 30 at least. `held` says of stages how
+    many messages their processes may hold together, in each partition, where that is not as declared.
 
     Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
     recorded events or skip waiting ones.
     """
+    counts = await _partitions(js, partitions)
     existing = {}
-    streams = [
-        msgspec.structs.replace(spec, max_age=0.0) if archived and spec.name in ARCHIVED else spec
-        for spec in STREAMS
+    wanted_streams = [
+        msgspec.structs.replace(spec, max_age=0.0) if archived and kind_of(spec.name) in ARCHIVED else spec
+        for declared in STREAMS
+        for spec in streams_in(declared, partitions)
     ]
-    for spec in streams:
+    wanted_consumers = [one for spec in CONSUMERS for one in consumers_in(spec, partitions)]
+    for spec in wanted_streams:
         found = existing[spec.name] = await _config(js.stream_info(spec.name))
         if found is not None:
             await _refuse_loss(js, spec, found)
-    for consumer in CONSUMERS:
+    for consumer in wanted_consumers:
         await _refuse_skipping(js, consumer)
     done = [
         await _put_stream(js, "stream", spec.name, wanted, existing[spec.name])
-        for spec in streams
+        for spec in wanted_streams
         for wanted in [stream_config(spec, replicas, max_payload=js._nc.max_payload)]
     ]
-    for consumer in CONSUMERS:
-        most = held.get(consumer.name, consumer.max_ack_pending)
+    for consumer in wanted_consumers:
+        most = held.get(consumer.durable, consumer.max_ack_pending)
         done.append(
             await _put_consumer(js, msgspec.structs.replace(consumer, max_ack_pending=most), replicas)
         )
     done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
+    if counts is None or partitions > counts.last:
+        # Last: from a moment soon after, responses are recorded in all of them.
+        grown = counts.grown(partitions, time.time(), partitions_in) if counts else Counts((partitions,))
+        await announce(js, grown)
     return done
 
 
-async def bind_receiver(js: JetStreamContext, spec: ConsumerSpec, replicas: int) -> None:
-    """Make the consumer of a receiver that is new: it begins with what comes from now on.
+async def _partitions(js: JetStreamContext, partitions: int) -> Counts | None:
+    """The numbers of partitions that there are; None where nothing is recorded yet.
 
-    One that is there goes on where it was, whatever waits for it by then.
+    Raises `ProvisionRefused` for fewer, and for more while the last change is still to come.
     """
-    if await _config(js.consumer_info(spec.stream, spec.name)) is not None:
-        return
-    config = consumer_config(spec, replicas).evolve(
-        name=spec.name,
-        deliver_policy=DeliverPolicy.NEW,
-        filter_subjects=None,
-        filter_subject=spec.filters[0],
-    )
-    await js.add_consumer(spec.stream, config)
+    found = await _config(js.stream_info(RESPONSES))
+    if found is None:
+        return None
+    counts = Counts.of(found)
+    if partitions < counts.last:
+        raise ProvisionRefused(
+            f"nats.partitions would shrink from {counts.last} to {partitions}, and what is in the others "
+            "would be read no more: partitions can grow only"
+        )
+    if partitions > counts.last and counts.pending(time.time()):
+        raise ProvisionRefused(
+            f"there will be {counts.last} partitions from {shown_moment(counts.since)} on: provision "
+            f"{partitions} after that"
+        )
+    return counts
 
 
-async def missing(js: JetStreamContext, user: str = "") -> list[str]:
+async def bind_receiver(js: JetStreamContext, specs: Sequence[ConsumerSpec], replicas: int) -> None:
+    """Make the consumers of a receiver, by partition: one that is new begins with what comes from now on.
+
+    One that is there goes on where it was, whatever waits for it by then; a partition that came since is its
+    own from the beginning. The first partition's tells that it is there, and is made last.
+    """
+    known = await _config(js.consumer_info(specs[0].stream, specs[0].name)) is not None
+    for spec in reversed(specs):
+        if await _config(js.consumer_info(spec.stream, spec.name)) is not None:
+            continue
+        config = consumer_config(spec, replicas).evolve(
+            name=spec.name,
+            deliver_policy=DeliverPolicy.ALL if known else DeliverPolicy.NEW,
+            filter_subjects=None,
+            filter_subject=spec.filters[0],
+        )
+        await js.add_consumer(spec.stream, config)
+
+
+async def missing(js: JetStreamContext, user: str = "", partitions: int = 1) -> list[str]:
     """Names of declared streams, consumers and buckets that the server lacks: all, or those of one user."""
-    streams = streams_of(user) if user else [spec.name for spec in STREAMS]
-    absent = [name for name in streams if await _config(js.stream_info(name)) is None]
+    kinds = streams_of(user) if user else [spec.name for spec in STREAMS]
+    names = [name for kind in kinds for name in streams_of_kind(kind, partitions)]
+    absent = [name for name in names if await _config(js.stream_info(name)) is None]
     for spec in CONSUMERS:
-        if user in ("", spec.service) and await _config(js.consumer_info(spec.stream, spec.name)) is None:
-            absent.append(spec.name)
+        for one in consumers_in(spec, partitions) if user in ("", spec.service) else ():
+            if await _config(js.consumer_info(one.stream, one.name)) is None:
+                absent.append(one.name)
     for bucket in BUCKETS:
         if user in ("", *bucket.writers) and await _config(js.stream_info(bucket.stream)) is None:
             absent.append(bucket.name)
@@ -238,6 +279,7 @@ async def _put_stream(
     if found is None:
         await js.add_stream(wanted)
         return Provisioned(kind, name, "created")
+    wanted = wanted.evolve(metadata=own_metadata(found) or None)
     if _same(found, wanted, _COMPARED):
         return Provisioned(kind, name, "unchanged")
     await js.update_stream(wanted)

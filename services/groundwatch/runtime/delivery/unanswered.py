@@ -6,7 +6,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerInfo
 
 from groundwatch.errors import TransientError
-from groundwatch.topology import CONSUMERS
+from groundwatch.topology import partitions
 
 LISTED = 256
 """Consumers that the server tells of at once, at the most."""
@@ -60,7 +60,7 @@ async def consumers_of(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
         if silent := [*(answer.get("missing") or ()), *(answer.get("offline") or ())]:
             raise TransientError(f"consumers of {stream} do not answer: {', '.join(sorted(silent))}")
     names = {info.name for info in found}
-    if absent := [one.name for one in CONSUMERS if one.stream == stream and one.name not in names]:
+    if absent := [one.name for one in partitions.consumers_of(stream) if one.name not in names]:
         raise TransientError(f"{stream} has no consumer {', '.join(absent)}: run groundwatch admin provision")
     return [info for info in found if info.config.ack_policy != AckPolicy.NONE]
 

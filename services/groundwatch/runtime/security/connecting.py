@@ -28,8 +28,9 @@ _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "(
 class Refusals:
     """What NATS has refused this user since it connected."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, partitions: int = 1) -> None:
         self._user = user
+        self._partitions = partitions
         self._seen: dict[str, float] = {}
         self._listeners: list[Callable[[], object]] = []
 
@@ -38,7 +39,7 @@ class Refusals:
         found = _VIOLATION.search(error)
         if found is None:
             return False
-        why = explain(self._user, found[1].lower(), found[2])
+        why = explain(self._user, found[1].lower(), found[2], self._partitions)
         if why not in self._seen:
             logger.error("nats.refused", user=self._user, problem=why)
         self._seen[why] = time.monotonic()
@@ -73,19 +74,19 @@ class Refusals:
             self._listeners.remove(once)
 
 
-def explain(user: str, action: str, subject: str) -> str:
+def explain(user: str, action: str, subject: str, partitions: int = 1) -> str:
     """One line: what was refused to whom, and what to do. The client library lowers the subject's case."""
-    subject = _as_declared(subject)
+    subject = _as_declared(subject, partitions)
     verb = "publish to" if action == "publish" else "subscribe to"
     refused = f"NATS does not let this user {verb} {subject}"
     if user not in users():
         return f"{refused}: {user} is none of the users that groundwatch admin auth makes"
-    rights = permissions(user)
+    rights = permissions(user, partitions)
     allowed = rights.publish if action == "publish" else rights.subscribe
     if any(covers(one, subject) for one in allowed):
         return (
             f"{refused}, which is among the rights of {user}: is nats.nkey_seed_file the seed of {user}, and "
-            "does the server have what groundwatch admin auth writes in this version?"
+            f"does the server have what groundwatch admin auth writes in this version{_counted(partitions)}?"
         )
     why = f"which does not belong to the rights of {user}: its service must not need it; report it"
     return f"{refused}, {why}"
@@ -102,9 +103,13 @@ def covers(pattern: str, subject: str) -> bool:
     return len(given) == len(wanted)
 
 
-def _as_declared(subject: str) -> str:
+def _counted(partitions: int) -> str:
+    return f", for {partitions} partitions" if partitions > 1 else ""
+
+
+def _as_declared(subject: str, partitions: int) -> str:
     for user in users():
-        rights = permissions(user)
+        rights = permissions(user, partitions)
         for pattern in (*rights.publish, *rights.subscribe):
             if covers(pattern, subject):
                 given, wanted = subject.split("."), pattern.split(".")

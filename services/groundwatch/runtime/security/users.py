@@ -62,16 +62,17 @@ def write_auth(
     retire: Collection[str] = (),
     hosts: Sequence[str] = (),
     tenants: Collection[str] = (),
+    partitions: int = 1,
 ) -> list[Wrote]:
     """Write seeds, the server's configuration, chart values and the commands that make the Secrets.
 
     Safe to repeat: seeds that are there stay. Those of `rotate` are made anew, and the server goes on taking
     the former ones until they are in `retire`. `hosts` are the names and addresses of the servers, for
     certificates of an authority of our own. `tenants` get a user each, which stays for as long as its seed
-    is in the folder. Raises `UsageError` naming what is wrong.
+    is in the folder. Services have rights in all `partitions`. Raises `UsageError` naming what is wrong.
     """
     of_tenants = _tenants(folder, tenants)
-    rights = {**{user: permissions(user) for user in users()}, **of_tenants}
+    rights = {**{user: permissions(user, partitions) for user in users()}, **of_tenants}
     for name in (*rotate, *retire):
         if name not in rights:
             raise UsageError(f"no NATS user '{name}'; there are {', '.join(rights)}")

@@ -27,6 +27,7 @@ from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import HEADER_ORIGIN, HEADER_REASON, OUTCOMES, consumer, subject_of
+from groundwatch.topology.partitions import consumers_in
 
 MONITOR_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
@@ -92,18 +93,22 @@ class StageService:
         self._event, self._stage_settings = event, stage
 
     def _build_stages(self) -> None:
-        """Bind the stage's two consumers to the handler, as many at once as the engine likes."""
+        """Bind the stage's consumers to the handler, as many at once as the engine likes."""
         stage, engine = self._stage_settings, self.engine
         batch = engine.batch if engine else CHEAP_BATCH
         waits_for_others = engine is not None and engine.batch == 1
         asked_at_once = getattr(engine, "at_once", stage.llm.concurrency if stage.llm else CHEAP_LOOPS)
         concurrency = stage.concurrency or (asked_at_once if waits_for_others else CHEAP_LOOPS)
         self._judges = AwayJudges(self.name, self.metrics, number=getattr(engine, "judges", 1))
-        for durable, loops in ((self.name, concurrency), (f"{self.name}-retry", 1)):
+        own = list(consumers_in(consumer(self.name), self.bus.partitions))
+        # Together as many as the engine likes, and at least one for each partition.
+        each = -(-concurrency // len(own))
+        again = consumer(f"{self.name}-retry")
+        for spec, loops in (*((one, each) for one in own), (again, 1)):
             self._stages.append(
                 Stage(
                     name=self.name,
-                    consumer=consumer(durable),
+                    consumer=spec,
                     event=self._event,
                     handler=self.handler,
                     bus=self.bus,

@@ -32,8 +32,9 @@ EMBEDDING = ("verification", "matching")
 class NatsSettings(Section):
     """How to reach NATS. Empty `url` under `groundwatch up` means: start our own server.
 
-    Timeouts in seconds. `replicas` counts copies of each stream in a cluster. `monitor_url` are the servers'
-    monitoring ports, with commas between, at which gateways look.
+    Timeouts in seconds. `replicas` counts copies of each stream in a cluster. `partitions` is how many
+    streams there are of each kind of event; it can grow. `monitor_url` are the servers' monitoring ports,
+    with commas between, at which gateways look.
     """
 
     url: str = ""
@@ -43,6 +44,7 @@ class NatsSettings(Section):
     tls_cert: str = ""
     tls_key: str = ""
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    partitions: Annotated[int, Field(ge=1, le=64)] = 1
     publish_timeout: Positive = 10.0
     max_payload: Annotated[int, Field(ge=64 * 1024, le=64 * 1024 * 1024)] = 8 * 1024 * 1024
     monitor_url: str = ""

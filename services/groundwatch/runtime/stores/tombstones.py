@@ -14,7 +14,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED
-from groundwatch.events import ResponseRecorded, digest
+from groundwatch.events import ResponseRecorded, bare_key, digest
 from groundwatch.runtime.delivery.streams import Read, follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.telemetry.logs import logger
@@ -55,7 +55,12 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tombstone_name(kind: Kind, *what: str) -> str:
-    """32 hex digits over what is erased: a response's key, a tenant, an image's SHA-256."""
+    """32 hex digits over what is erased: a response's key, a tenant, an image's SHA-256.
+
+    In whatever partition it was.
+    """
+    if kind == "response":
+        what = tuple(map(bare_key, what))
     return digest("tombstone", kind, *what)[:32]
 
 
