@@ -18,6 +18,7 @@ from groundwatch.archive.cold import ColdEvents
 from groundwatch.errors import MissingExtraError, TransientError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.lookups import Count
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.security.connecting import covers
 from groundwatch.runtime.settings import ArchiveSettings
@@ -191,6 +192,6 @@ async def test_both_halves_of_a_real_stream(bus: Bus, clean_streams: None, tmp_p
     assert [msgspec.structs.replace(one, pending=0) for one in after] == [
         msgspec.structs.replace(one, pending=0) for one in before
     ]
-    assert await past.count(RESPONSES, "gw.recorded.live.>") == 30
+    assert await past.count(RESPONSES, "gw.recorded.live.>") == Count(30)
     each = await past.last_of_each(RESPONSES, [names[3], names[25], "gw.recorded.live.none"])
     assert [one and one.data for one in each] == [names[3].encode(), names[25].encode(), None]

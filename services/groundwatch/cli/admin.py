@@ -22,7 +22,7 @@ from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES
 from groundwatch.runtime.settings import held_at_once
 from groundwatch.runtime.settings.reading import read
 from groundwatch.runtime.telemetry import logs
-from groundwatch.system.connecting import on_bus, run
+from groundwatch.system.connecting import on_bus, run, with_archive
 from groundwatch.system.settings_check import ENGINES, named_engine
 from groundwatch.system.settings_check import check_settings as checked
 from groundwatch.system.sizing import described, load_of, needs, parse_bytes, refusal
@@ -52,7 +52,7 @@ def provision_command(
     ahead = read_interval(partitions_in, "--partitions-in")
     replicas, partitions = settings.nats.replicas, settings.nats.partitions
     cache, held = settings.cache, held_at_once(settings)
-    archived = settings.archive.url not in ("", SWITCHED_OFF)
+    archived = with_archive(settings).archive.url not in ("", SWITCHED_OFF)
     done = on_bus(
         settings,
         lambda bus: provision(

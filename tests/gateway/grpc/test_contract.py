@@ -16,7 +16,7 @@ import pytest
 
 from groundwatch.events import Box, Decision, JudgedClaim
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.live import live
+from groundwatch.runtime.delivery import history
 
 STATUSES = {
     "malformed": (422, "INVALID_ARGUMENT"),
@@ -493,7 +493,7 @@ async def test_nothing_seen_elsewhere_comes_again_from_a_gateway_that_has_not_re
 ):
     """As after a reconnect through a load balancer: the last position was told by another gateway."""
     reading = asyncio.Event()
-    follow = live.follow_stream
+    follow = history.follow_stream
 
     async def behind(*args: Any, **options: Any) -> AsyncIterator[Any]:
         async for batch in follow(*args, **options):
@@ -501,7 +501,7 @@ async def test_nothing_seen_elsewhere_comes_again_from_a_gateway_that_has_not_re
                 await reading.wait()
             yield batch
 
-    monkeypatch.setattr(live, "follow_stream", behind)
+    monkeypatch.setattr(history, "follow_stream", behind)
     gateway, door = await opened()
     await gateway.service.core.live._caught_up.wait()
     for number in range(24):

@@ -28,6 +28,9 @@ from groundwatch.topology import EXTRACTED, RESPONSES
 
 Works = Sequence[Work[ResponseRecorded]]
 
+PATIENT = b'{"batch": 1, "expires": 9000000000}'
+"""A request for one message that waits until there is one."""
+
 
 async def all_done(works: Works) -> list[Result]:
     return [done(work) for work in works]
@@ -232,7 +235,7 @@ async def test_what_comes_when_nobody_waits_is_handed_back(bus: Bus, stage_facto
     await eventually(lambda: len(loop.batches) == 1)
     await record(bus, response("r"))
     # As for a request that was given up, whose loop is busy with something else by now.
-    await bus.client.publish(loop.pull._asking, b'{"batch": 1, "no_wait": true}', f"{loop.pull._inbox}.0")
+    await bus.client.publish(loop.pull._asking, PATIENT, f"{loop.pull._inbox}.0")
     subscription = await bus.js.pull_subscribe_bind(consumer=running.spec.name, stream=RESPONSES)
     (message,) = await subscription.fetch(1, timeout=5)
     assert message.metadata.num_delivered == 2
@@ -248,7 +251,7 @@ async def test_a_drain_hands_back_what_came_too_late(bus: Bus, stage_factory) ->
     await loop.pull.start()
     await asyncio.wait_for(loop.pull.drain(), 5)
     await record(bus, response("r"))
-    await bus.client.publish(loop.pull._asking, b'{"batch": 1, "no_wait": true}', f"{loop.pull._inbox}.0")
+    await bus.client.publish(loop.pull._asking, PATIENT, f"{loop.pull._inbox}.0")
     subscription = await bus.js.pull_subscribe_bind(consumer=running.spec.name, stream=RESPONSES)
     (message,) = await subscription.fetch(1, timeout=5)
     assert message.metadata.num_delivered == 2
