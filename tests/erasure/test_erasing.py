@@ -311,6 +311,23 @@ async def test_a_stage_that_never_lets_go_is_told(bus: Bus, clean_streams: None,
     assert [stone.settled for stone in await stones(bus)] == [False]
 
 
+async def test_a_file_that_the_archive_throws_away_is_no_trace_and_one_that_stays_is(
+    bus: Bus, clean_streams: None, stores: Stores, tmp_path: Path
+):
+    await live(bus, response("r-begun"))
+    await passed(bus, RESPONSES, "extraction")
+    eraser = Eraser(bus.js, subject("r-begun", "acme", None), stores, wait=5)
+    await eraser.erase()
+    archive = tmp_path / "archive"
+    archive.mkdir(exist_ok=True)
+    begun = archive / "begun"
+    begun.write_bytes(response("r-begun").key.encode())
+    asyncio.get_running_loop().call_later(0.5, begun.unlink)
+    assert (await eraser.prove()).found == ()
+    begun.write_bytes(response("r-begun").key.encode())
+    assert [place.where for place in (await eraser.prove()).found] == ["begun"]
+
+
 async def test_a_tenant_goes_and_its_neighbour_stays(bus: Bus, clean_streams: None, stores: Stores):
     for name in ("one", "two"):
         await live(bus, response(name))

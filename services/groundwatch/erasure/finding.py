@@ -45,6 +45,7 @@ from groundwatch.topology.partitions import (
 if TYPE_CHECKING:
     from groundwatch.archive.archive import Archive
     from groundwatch.archive.events import Events
+    from groundwatch.archive.store import Store
 
 
 OF_A_KEY = {
@@ -59,6 +60,9 @@ OF_A_KEY = {
 NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.INTAKE, topology.DEAD, topology.RETRY)
 
 HALVES = f"KV_{topology.HALVES_BUCKET}"
+
+THROWN_AWAY_SECONDS = 3.0
+"""How long a writer of the archive has to remove a file that nothing names."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -406,7 +410,9 @@ async def prove(js: JetStreamContext, needles: Needles, stores: Stores, unreache
         found += [Place(store=SERVER_FILES, where=str(file.relative_to(stores.folder))) for file in files]
     if stores.archive is not None and keys:
         searched[f"archive {stores.archive.url}"] = None
-        found += [Place(store="archive", where=name) for name in stores.archive.store.search(keys)]
+        found += [
+            Place(store="archive", where=name) for name in await _in_archive(stores.archive.store, keys)
+        ]
     if stores.images is not None:
         for name in needles.images:
             if await asyncio.to_thread(stores.images.has, name):
@@ -424,6 +430,16 @@ async def prove(js: JetStreamContext, needles: Needles, stores: Stores, unreache
         unseen=tuple(unseen),
         found=tuple(found),
     )
+
+
+async def _in_archive(store: Store, needles: Sequence[bytes]) -> list[str]:
+    """Files of the archive that hold one of these, and still do a moment later: a writer that the erasure
+    came before throws away what it had begun to write, and writes it anew without the subject."""
+    found = await asyncio.to_thread(store.search, needles)
+    if not found:
+        return []
+    await asyncio.sleep(THROWN_AWAY_SECONDS)
+    return [name for name in await asyncio.to_thread(store.search, needles) if name in found]
 
 
 def _holding(folder: Path, needles: Sequence[bytes]) -> list[Path]:
