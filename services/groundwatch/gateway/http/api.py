@@ -35,6 +35,7 @@ from groundwatch.gateway.intake.window import Bulk, CutShort
 from groundwatch.gateway.otlp.http import OtlpRoutes
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.pages import Page
+from groundwatch.gateway.pages.routes import PageRoutes
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
@@ -85,6 +86,7 @@ class HttpApi:
         app = _Application(
             routes=[
                 Route("/", self.page),
+                *PageRoutes(self._core).routes(),
                 Route("/v1/responses", self.post_responses, methods=["POST"]),
                 Route("/v1/responses/{id:path}", self.get_response),
                 Route("/v1/questions", self.post_question, methods=["POST"]),

@@ -1,0 +1,34 @@
+"""The addresses of all pages, and the files that they load."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.pages.rendering import Pages
+
+
+class PageRoutes:
+    """Each page is a class of its own, made of the core and `Pages`, with `routes()`."""
+
+    def __init__(self, core: GatewayCore) -> None:
+        self._core = core
+        self._pages = Pages()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/static/{name}", self._static),
+            Route("/static/{version}/{name}", self._static),
+            Route("/favicon.ico", self._icon),
+        ]
+
+    async def _static(self, request: Request) -> Response:
+        names = request.path_params
+        reply = self._pages.static.reply(names.get("version", ""), names["name"])
+        if reply is None:
+            raise HTTPException(404)
+        return reply
+
+    async def _icon(self, request: Request) -> Response:
+        return RedirectResponse(self._pages.static.address("icon.svg"), 302)
