@@ -8,15 +8,17 @@ import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import msgspec
 
 from groundwatch.errors import SettingsError
 from groundwatch.events import LIVE, ResponseScored, digest
+from groundwatch.gateway.access.roles import MAY, Need
 from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.replays import Replay
 from groundwatch.reporting.compare.outcomes import SaidOutcome
+from groundwatch.runtime.settings.gateway import Role
 from groundwatch.runtime.telemetry.logs import logger
 
 ALL = "*"
@@ -27,10 +29,14 @@ SHORTEST = 16
 LONGEST = 48
 """Characters of a tenant's name for a run: with the mark it is a run's name like any other."""
 
+LONGEST_NAME = 64
+JUDGE = "judge:"
+"""With which the names of models begin that give opinions as people do."""
+
 SETTING = "gateway.tokens_file"
 
 
-Denial = Literal["unauthenticated", "other_tenant", "all_tenants"]
+Denial = Literal["unauthenticated", "other_tenant", "all_tenants", "role"]
 
 
 class NotAllowed(Exception):
@@ -64,11 +70,13 @@ class Caller(msgspec.Struct, frozen=True):
     """Who calls: one tenant, or with None somebody who may act for all.
 
     `peer` is where the call comes from: callers of the same tenant, or else of the same place, wait behind
-    each other.
+    each other. `name` is a person's, or a program's, empty where nobody was asked.
     """
 
     only: str | None = None
     peer: str = ""
+    role: Role = "operator"
+    name: str = ""
 
     @property
     def sender(self) -> str:
@@ -95,10 +103,18 @@ class Caller(msgspec.Struct, frozen=True):
         except NotAllowed as error:
             return Refused(id=name, reason="other_tenant", field=error.field, message=error.message)
 
-    def for_all(self, what: str) -> None:
-        """Raises `NotAllowed` for a tenant: `what` shows those of others too."""
-        if self.only is not None:
-            message = f"{what} is about all tenants, and this token is good for tenant '{self.only}' alone"
+    def may(self, role: Role) -> bool:
+        return role in MAY[self.role]
+
+    def check(self, need: Need) -> None:
+        """Raises `NotAllowed` where this is not for them."""
+        if need.role == "anybody":
+            return
+        if not self.may(need.role):
+            raise NotAllowed("role", f"this is for the role {need.role}, and not for a {self.role}")
+        if need.all_tenants and self.only is not None:
+            own = f"this token is good for tenant '{self.only}' alone"
+            message = f"{need.all_tenants} is about all tenants, and {own}"
             raise NotAllowed("all_tenants", message)
 
     @property
@@ -136,7 +152,7 @@ class Tokens:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
-        self._tenants: dict[bytes, str] = {}
+        self._callers: dict[bytes, Caller] = {}
         self._stamp: tuple[int, int] = (0, 0)
         self._looked = time.monotonic()
         if self._path is not None:
@@ -157,10 +173,10 @@ class Tokens:
 
     def caller(self, token: str) -> Caller:
         self._look()
-        tenant = self._tenants.get(_digest(token))
-        if tenant is None:
+        caller = self._callers.get(_digest(token))
+        if caller is None:
             raise NotAllowed("unauthenticated", "the token is not known here")
-        return Caller(None if tenant == ALL else tenant)
+        return caller
 
     def _look(self) -> None:
         """Read the file again when it has changed; one that cannot be read leaves all as it was."""
@@ -177,7 +193,7 @@ class Tokens:
         try:
             found = path.stat()
             if (stamp := (found.st_mtime_ns, found.st_ino)) != self._stamp:
-                self._tenants = _tenants(path, path.read_text("utf-8").splitlines())
+                self._callers = _callers(path, path.read_text("utf-8").splitlines())
                 self._stamp = stamp
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -188,21 +204,46 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def _tenants(path: Path, lines: Sequence[str]) -> dict[bytes, str]:
-    """Each token's tenant. Raises `SettingsError` naming the line, never the token."""
-    found: dict[bytes, str] = {}
+def _callers(path: Path, lines: Sequence[str]) -> dict[bytes, Caller]:
+    """Whose each token is. Raises `SettingsError` naming the line, never the token."""
+    found: dict[bytes, Caller] = {}
     for number, line in enumerate(lines, 1):
         parts = line.split()
         if not parts or parts[0].startswith("#"):
             continue
         where = f"setting '{SETTING}': {path}:{number}"
-        if len(parts) != 2:
-            raise SettingsError(f"{where}: write TENANT TOKEN, or * TOKEN for all tenants")
-        if len(parts[1]) < SHORTEST:
+        if not 2 <= len(parts) <= 4:
+            raise SettingsError(
+                f"{where}: write TENANT TOKEN, or * TOKEN for all tenants; then a role and a name, if any"
+            )
+        tenant, token, role, name = (*parts, *("operator", "")[len(parts) - 2 :])
+        if len(token) < SHORTEST:
             raise SettingsError(f"{where}: a token needs at least {SHORTEST} characters")
-        if _digest(parts[1]) in found:
+        if _digest(token) in found:
             raise SettingsError(f"{where}: this token stands there already")
-        found[_digest(parts[1])] = parts[0]
+        if role not in get_args(Role):
+            raise SettingsError(f"{where}: no role '{role[:64]}': it is one of {', '.join(get_args(Role))}")
+        if name and (wrong := wrong_name(name)):
+            raise SettingsError(f"{where}: the name {wrong}")
+        if role == "reviewer" and not name:
+            raise SettingsError(
+                f"{where}: a reviewer needs a name, or two of them would count as one: write TENANT TOKEN "
+                "reviewer NAME"
+            )
+        only = None if tenant == ALL else tenant
+        name = name or only or "operator"
+        found[_digest(token)] = Caller(only=only, role=cast("Role", role), name=name)
     if not found:
         raise SettingsError(f"setting '{SETTING}': {path} has no token: nobody could call")
     return found
+
+
+def wrong_name(name: str) -> str:
+    """What is wrong with the name of a person or program; empty if nothing is."""
+    if len(name) > LONGEST_NAME:
+        return f"has {len(name)} characters; at most {LONGEST_NAME} are taken"
+    if not name.isprintable() or not name.strip():
+        return "is empty, or has characters that are not shown"
+    if name.startswith(JUDGE):
+        return f"begins with {JUDGE}, as those of models do"
+    return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from starlette.types import ASGIApp
+
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.live.backlog import Gauges
@@ -50,6 +52,7 @@ class GatewayService:
         self._receiver: Receiver | None = None
         self._draining = False
         self.core: GatewayCore | None = None
+        self.app: ASGIApp | None = None
         self.port = 0
         self.grpc_port = 0
 
@@ -88,8 +91,8 @@ class GatewayService:
             if part is not None:
                 part.start()
         self._halves = halves = Halves(core)
-        app = HttpApi(core, receiver, CloudEventRoutes(core, halves).routes()).app()
-        server = HttpServer(app, host=settings.host, port=settings.port, limits=settings.http)
+        self.app = HttpApi(core, receiver, CloudEventRoutes(core, halves).routes()).app()
+        server = HttpServer(self.app, host=settings.host, port=settings.port, limits=settings.http)
         await server.start()
         self._server, self.port = server, server.port
         if self._grpc is not None:

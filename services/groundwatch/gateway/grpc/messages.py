@@ -43,7 +43,7 @@ _CODES: dict[grpc.StatusCode, tuple[str, ...]] = {
     grpc.StatusCode.ALREADY_EXISTS: ("conflict", "run_exists"),
     grpc.StatusCode.NOT_FOUND: ("not_found",),
     grpc.StatusCode.UNAUTHENTICATED: ("unauthenticated",),
-    grpc.StatusCode.PERMISSION_DENIED: ("other_tenant", "all_tenants", "not_for_tenants"),
+    grpc.StatusCode.PERMISSION_DENIED: ("other_tenant", "all_tenants", "not_for_tenants", "role"),
     grpc.StatusCode.RESOURCE_EXHAUSTED: ("rate_limited", "backlog", "streams", "watchers", "comparisons"),
     grpc.StatusCode.UNAVAILABLE: ("unavailable", "unconfirmed", "image_unavailable"),
     grpc.StatusCode.DEADLINE_EXCEEDED: ("slow", "deadline"),

@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pool
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from groundwatch.errors import SettingsError, UsageError
+from groundwatch.gateway.access.roles import CALLS, needs_of
 from groundwatch.gateway.callers import NotAllowed, Tokens
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc import otlp
@@ -29,7 +31,7 @@ from groundwatch.runtime.telemetry.logs import logger
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
 HEALTH_SECONDS = 0.5
 STREAMS = 256
-CALLS = 1_000
+MAX_CALLS = 1_000
 """Calls at once besides those who watch; one that waits to be read holds some 64 KiB."""
 
 METADATA = 16 * 1024
@@ -73,12 +75,13 @@ class GrpcServer:
         self._server = server = grpc.aio.server(
             interceptors=[admission, of_batches],
             options=self._options(),
-            maximum_concurrent_rpcs=settings.grpc.watchers + CALLS,
+            maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS,
         )
         add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
         otlp.add_to_server(self._receiver, self._core.tokens, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (SERVICE, *otlp.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        needs_of(CALLS, calls_of(names))
         reflection.enable_server_reflection(names, server)
         host = settings.host or "[::]"
         address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{settings.grpc_port}"
@@ -134,6 +137,13 @@ class GrpcServer:
         ]
 
 
+def calls_of(services: Iterable[str]) -> list[str]:
+    """The full names of the calls of some services."""
+    pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
+    found = {name: pool.FindServiceByName(name).methods for name in services}
+    return [f"/{name}/{method.name}" for name, methods in found.items() for method in methods]
+
+
 def _credentials(settings: GrpcSettings) -> grpc.ServerCredentials | None:
     if not settings.tls_cert:
         return None
@@ -178,13 +188,14 @@ class Admission(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(self._prefixes):
+        method = handler_call_details.method
+        if handler is None or not method.startswith(self._prefixes):
             return handler
-        decode = handler.request_deserializer
+        decode, need = handler.request_deserializer, CALLS[method]
 
         async def message(requests: AsyncIterator[bytes], context: Context) -> Any:
             try:
-                self._tokens.bearer(authorization(context))
+                self._tokens.bearer(authorization(context)).check(need)
                 async with self._reading, asyncio.timeout(self._timeout):
                     data = await anext(requests)
                 if len(data) <= self._limit:
@@ -208,6 +219,13 @@ class Admission(grpc.aio.ServerInterceptor):
             async for answer in handler.unary_stream(await message(requests, context), context):
                 yield answer
 
+        async def streamed(requests: AsyncIterator[Any], context: Context) -> None:
+            try:
+                self._tokens.bearer(authorization(context)).check(need)
+            except NotAllowed as error:
+                await Failure(error.reason, error.message, error.field).end(context)
+            await handler.stream_stream(requests, context)
+
         def or_none(data: bytes) -> Any:
             """One message of a stream, whose reader is given None in place of what does not decode or
             is too large."""
@@ -216,7 +234,7 @@ class Admission(grpc.aio.ServerInterceptor):
             return None
 
         if handler.request_streaming:
-            return handler._replace(request_deserializer=or_none)
+            return grpc.stream_stream_rpc_method_handler(streamed, or_none, handler.response_serializer)
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(many, None, handler.response_serializer)
         return grpc.stream_unary_rpc_method_handler(one, None, handler.response_serializer)

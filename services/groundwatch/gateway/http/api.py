@@ -16,16 +16,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, look_up
+from groundwatch.gateway.http.allowing import allowed, known_alone
 from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, body_of, share_of
 from groundwatch.gateway.http.litellm import LiteLlmRoutes
-from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
+from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of, when_not_allowed
 from groundwatch.gateway.http.replies import (
     json,
     media_type,
     problem,
     refused,
     when_http,
-    when_not_allowed,
     when_not_now,
     when_wrong,
 )
@@ -84,28 +84,7 @@ class HttpApi:
 
     def app(self) -> Guard:
         app = _Application(
-            routes=[
-                Route("/", self.page),
-                *PageRoutes(self._core).routes(),
-                Route("/v1/responses", self.post_responses, methods=["POST"]),
-                Route("/v1/responses/{id:path}", self.get_response),
-                Route("/v1/questions", self.post_question, methods=["POST"]),
-                Route("/v1/images", self.post_image, methods=["POST"]),
-                Route("/v1/images/{sha256}", self.get_image),
-                Route("/v1/losses", self.post_losses, methods=["POST"]),
-                *LiteLlmRoutes(self._core).routes(),
-                *OtlpRoutes(self._core, self._receiver).routes(),
-                *self._more,
-                Route("/v1/scores", self.scores),
-                Route("/v1/report", self.report),
-                Route("/v1/alarms", self.alarms),
-                *telemetry_routes(
-                    self._core.metrics,
-                    self._core.problems,
-                    lambda: self._core.bus.lost,
-                    self._core.notes,
-                ),
-            ],
+            routes=allowed(self.routes()),
             exception_handlers={
                 HTTPException: when_http,
                 NotAllowed: when_not_allowed,
@@ -116,6 +95,7 @@ class HttpApi:
             },
         )
         app.router.redirect_slashes = False
+        app.router.default = known_alone(app.router.default)
         limits = self._core.settings.http
         receiving = Receiving(
             app, limits.max_receiving, timeout=limits.body_timeout, min_rate=limits.min_rate
@@ -123,6 +103,30 @@ class HttpApi:
         hosts = (*self._core.settings.hosts, self._core.settings.host)
         guarded = SameOrigin(AuthMiddleware(receiving, self._core.tokens), hosts, setting="gateway.hosts")
         return Guard(guarded, lambda: self._core.draining)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.page),
+            *PageRoutes(self._core).routes(),
+            Route("/v1/responses", self.post_responses, methods=["POST"]),
+            Route("/v1/responses/{id:path}", self.get_response),
+            Route("/v1/questions", self.post_question, methods=["POST"]),
+            Route("/v1/images", self.post_image, methods=["POST"]),
+            Route("/v1/images/{sha256}", self.get_image),
+            Route("/v1/losses", self.post_losses, methods=["POST"]),
+            *LiteLlmRoutes(self._core).routes(),
+            *OtlpRoutes(self._core, self._receiver).routes(),
+            *self._more,
+            Route("/v1/scores", self.scores),
+            Route("/v1/report", self.report),
+            Route("/v1/alarms", self.alarms),
+            *telemetry_routes(
+                self._core.metrics,
+                self._core.problems,
+                lambda: self._core.bus.lost,
+                self._core.notes,
+            ),
+        ]
 
     async def post_responses(self, request: Request) -> Response:
         if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):

@@ -1,4 +1,4 @@
-"""The layers around the gateway's HTTP API that answer by themselves: who may come in, and what failed."""
+"""The layers around the gateway's HTTP API that answer by themselves: who calls, and what failed."""
 
 import base64
 import binascii
@@ -7,21 +7,13 @@ from collections.abc import Callable
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from groundwatch.gateway.callers import EVERYBODY, Caller, NotAllowed, Tokens
+from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
 from groundwatch.gateway.http.replies import not_allowed, problem
 from groundwatch.runtime.telemetry.logs import logger
 
-OPEN = frozenset({"/healthz", "/readyz"})
-"""What a kubelet asks, which has no token."""
-
-FOR_ALL = {
-    "/": "the page",
-    "/metrics": "what is measured",
-    "/v1/report": "the report",
-    "/v1/alarms": "the list of alarms",
-}
 LANGFUSE = "/api/public/"
 """Where Langfuse's SDK sends: with a key as name and a token as password. No browser sends that by itself."""
 
@@ -34,27 +26,18 @@ BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
 
 
 class AuthMiddleware:
-    """Lets nobody in whose token is not known, and says to the application who it is."""
+    """Says to the application who calls, or why nobody knows: each route has what it needs."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
         self._app = app
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] == "http" and self._tokens.wanted and path not in OPEN:
+        if scope["type"] == "http":
             try:
-                caller = self._caller(scope)
-                if path in FOR_ALL:
-                    caller.for_all(FOR_ALL[path])
+                caller: Caller | NotAllowed = self._caller(scope)
             except NotAllowed as error:
-                headers = None
-                if error.reason == "unauthenticated":
-                    # A browser then asks its user; whoever writes must say who they are by themselves.
-                    ways = (BASIC, BEARER) if scope["method"] in READING else (BEARER,)
-                    headers = {"WWW-Authenticate": ", ".join(ways)}
-                await not_allowed(error, headers)(scope, receive, send)
-                return
+                caller = error
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)
 
@@ -68,9 +51,27 @@ class AuthMiddleware:
 
 
 def caller_of(request: Request) -> Caller:
-    caller: Caller = getattr(request.state, "caller", EVERYBODY)
+    """Who calls. Raises `NotAllowed` where nobody knows, which only happens at what is open to anybody."""
+    caller: Caller | NotAllowed = request.state.caller
+    if isinstance(caller, NotAllowed):
+        raise caller
     client = request.client
     return msgspec.structs.replace(caller, peer=f"{client.host}:{client.port}" if client else "")
+
+
+def known_caller(request: Request) -> Caller | None:
+    """Who calls, or None where nobody knows."""
+    return None if isinstance(request.state.caller, NotAllowed) else caller_of(request)
+
+
+async def when_not_allowed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NotAllowed)
+    headers = None
+    if error.reason == "unauthenticated":
+        # A browser then asks its user; whoever writes must say who they are by themselves.
+        ways = (BASIC, BEARER) if request.method in READING else (BEARER,)
+        headers = {"WWW-Authenticate": ", ".join(ways)}
+    return not_allowed(error, headers)
 
 
 def _password(encoded: str) -> str:

@@ -17,6 +17,7 @@ STATUS: dict[Reason | Denial | Literal["slow"], int] = {
     "unauthenticated": 401,
     "other_tenant": 403,
     "all_tenants": 403,
+    "role": 403,
     "slow": 408,
     "malformed": 422,
     "invalid": 422,
@@ -69,11 +70,6 @@ def not_allowed(error: NotAllowed, headers: dict[str, str] | None = None) -> Res
     return problem(
         STATUS[error.reason], error.message, headers=headers, reason=error.reason, field=error.field
     )
-
-
-async def when_not_allowed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, NotAllowed)
-    return not_allowed(error)
 
 
 async def when_wrong(request: Request, error: Exception) -> Response:

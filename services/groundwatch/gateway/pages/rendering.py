@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from groundwatch.errors import GroundwatchError, TransientError
-from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.middleware import known_caller
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.intervals import Interval
@@ -126,7 +126,7 @@ class Pages:
         template = self._environment.get_template(name)
         values.setdefault("here", "/" + request.url.path.split("/")[1])
         html = template.render(
-            caller=caller_of(request), csrf_token=getattr(request.state, "csrf_token", ""), **values
+            caller=known_caller(request), csrf_token=getattr(request.state, "csrf_token", ""), **values
         )
         return Response(html.encode("utf-8", "replace"), status, HEADERS, "text/html; charset=utf-8")
 

@@ -44,6 +44,7 @@ def _network(text: str) -> str:
 
 Hosts = tuple[Annotated[str, AfterValidator(_host)], ...]
 Protocol = Annotated[str, AfterValidator(_protocol)]
+Role = Literal["viewer", "reviewer", "operator", "sender"]
 
 
 class SamplingRule(Section):
@@ -196,8 +197,8 @@ class GatewaySettings(Section):
 
     `hosts` are the names under which it is reached over HTTP, `*.example.com` for all below one; those of
     this machine and addresses in digits need not be there, and `*` is every name.
-    `tokens_file`, for both doors, has a line `TENANT TOKEN` for each token, with `*` for the tenant of one
-    that is good for all; empty: nobody is asked who they are.
+    `tokens_file`, for both doors, has a line `TENANT TOKEN [ROLE] [NAME]` for each token, with `*` for the
+    tenant of one that is good for all; empty: nobody is asked who they are.
     The live report is written down every `snapshot_every` seconds: a gateway that starts goes on from there.
     Told to stop, a gateway says so by `/readyz` and serves on for `drain_delay` seconds, in which load
     balancers take it out.

@@ -1,0 +1,299 @@
+"""Every address, method and call, tried as every role, as nobody and as another tenant.
+
+What is tried comes from what a running gateway serves: a new route fails here until it has its line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from groundwatch.errors import SettingsError
+from groundwatch.gateway.access.roles import CALLS, MAY, ROUTES
+from groundwatch.gateway.callers import Tokens
+from groundwatch.gateway.grpc.server import calls_of
+from groundwatch.gateway.http.allowing import AllowedRoute, allowed
+
+ADDRESSES = """
+GET     /                               viewer      all tenants
+GET     /favicon.ico                    anybody
+GET     /healthz                        anybody
+GET     /metrics                        viewer      all tenants
+GET     /readyz                         anybody
+GET     /static/{name}                  anybody
+GET     /static/{version}/{name}        anybody
+GET     /v1/alarms                      viewer      all tenants
+GET     /v1/images/{sha256}             viewer      shared
+GET     /v1/report                      viewer      all tenants
+GET     /v1/responses/{id:path}         viewer
+GET     /v1/scores                      viewer
+POST    /api/public/media               sender      shared
+POST    /api/public/otel/v1/traces      sender
+POST    /v1/cloudevents                 sender
+POST    /v1/images                      sender      shared
+POST    /v1/litellm                     sender
+POST    /v1/logs                        sender
+POST    /v1/losses                      sender
+POST    /v1/questions                   sender
+POST    /v1/responses                   sender
+POST    /v1/traces                      sender
+"""
+"""Who may: at least this role, of one tenant or of all, or with the last words of all tenants alone."""
+
+CALLED = """
+/groundwatch.v1.MonitorService/CancelReplay                             operator
+/groundwatch.v1.MonitorService/Compare                                  viewer
+/groundwatch.v1.MonitorService/FollowReplay                             viewer
+/groundwatch.v1.MonitorService/GetResponse                              viewer
+/groundwatch.v1.MonitorService/StartReplay                              operator
+/groundwatch.v1.MonitorService/Submit                                   sender
+/groundwatch.v1.MonitorService/SubmitStream                             sender
+/groundwatch.v1.MonitorService/WatchScores                              viewer
+/grpc.health.v1.Health/Check                                            anybody
+/grpc.health.v1.Health/Watch                                            anybody
+/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo          anybody
+/opentelemetry.proto.collector.logs.v1.LogsService/Export               sender
+/opentelemetry.proto.collector.trace.v1.TraceService/Export             sender
+"""
+
+RANKS = {
+    "viewer": ("viewer", "reviewer", "operator"),
+    "reviewer": ("reviewer", "operator"),
+    "operator": ("operator",),
+    "sender": ("sender", "operator"),
+}
+
+TOKENS = {
+    (role, tenant): f"{role}-of-{'all' if tenant == '*' else tenant}-0123456789"
+    for role in ("viewer", "reviewer", "operator", "sender")
+    for tenant in ("acme", "*")
+}
+
+THEIRS: dict[tuple[str, str], tuple[str, Any]] = {
+    ("GET", "/v1/responses/{id:path}"): ("/v1/responses/r1?tenant=other", None),
+    ("GET", "/v1/scores"): ("/v1/scores?tenant=other", None),
+    ("POST", "/v1/responses"): (
+        "/v1/responses",
+        {"id": "x", "model": "m", "answer": "A dog.", "tenant": "other"},
+    ),
+    ("POST", "/v1/questions"): (
+        "/v1/questions",
+        {"id": "x", "model": "m", "prompt": "What is it?", "tenant": "other"},
+    ),
+}
+"""Requests for what is another tenant's: of what takes many at once, each has a test with its own."""
+
+MANY = {
+    "/api/public/otel/v1/traces",
+    "/v1/cloudevents",
+    "/v1/litellm",
+    "/v1/logs",
+    "/v1/losses",
+    "/v1/traces",
+}
+"""What takes many calls at once, or names no tenant."""
+
+
+def lines(table: str) -> list[list[str]]:
+    return [re.split(r"\s{2,}", line.strip()) for line in table.strip().splitlines()]
+
+
+EXPECTED = {(method, path): (role, *(more or ["own"])) for method, path, role, *more in lines(ADDRESSES)}
+EXPECTED_CALLS: dict[str, str] = dict(tuple(line) for line in lines(CALLED))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+@pytest.fixture
+async def guarded(gateway_factory: Any, tmp_path: Path) -> Any:
+    """A gateway with a token of each role, of one tenant and of all."""
+    path = tmp_path / "tokens"
+    rows = [f"{tenant} {token} {role} {role}-1" for (role, tenant), token in TOKENS.items()]
+    path.write_text("\n".join(rows))
+    return await gateway_factory(grpc_port=0, tokens_file=str(path))
+
+
+def routes_of(gateway: Any) -> list[tuple[str, str]]:
+    """What the running gateway serves: the routes of its innermost application."""
+    app = gateway.service.app
+    while not hasattr(app, "router"):
+        app = app._app
+    assert all(isinstance(route, AllowedRoute) for route in app.router.routes)
+    return sorted((method, route.path) for route in app.router.routes for method in route.needs)
+
+
+async def status_of(
+    gateway: Any, method: str, path: str, token: str = "", body: Any = None
+) -> tuple[int, str]:
+    """The status of an answer, of which no more is read than its reason where it is refused."""
+    async with gateway.http.stream(
+        method, path, headers=bearer(token), json=body if body is not None else {}
+    ) as reply:
+        if reply.status_code not in (401, 403):
+            return reply.status_code, ""
+        await reply.aread()
+        return reply.status_code, reply.json()["reason"]
+
+
+def address(path: str) -> str:
+    return re.sub(r"\{sha256\}", "0" * 64, re.sub(r"\{(?!sha256)[^}]*\}", "x", path))
+
+
+async def test_every_address_is_for_those_roles_that_the_table_says(guarded):
+    served = routes_of(guarded)
+    assert served == sorted(EXPECTED), "say in ADDRESSES who may call what is new"
+    for (method, path), (role, tenants) in EXPECTED.items():
+        at = address(path)
+        status = {"nobody": await status_of(guarded, method, at)}
+        status |= {"unknown": await status_of(guarded, method, at, "unknown-token-0123456789")}
+        for who in ("nobody", "unknown"):
+            if role == "anybody":
+                assert status[who][0] not in (401, 403), (method, path, who)
+            else:
+                assert status[who] == (401, "unauthenticated"), (method, path, who)
+        for (own, tenant), token in TOKENS.items():
+            told = await status_of(guarded, method, at, token)
+            if role != "anybody" and own not in RANKS[role]:
+                assert told == (403, "role"), (method, path, own, tenant)
+            elif tenants == "all tenants" and tenant != "*":
+                assert told == (403, "all_tenants"), (method, path, own, tenant)
+            else:
+                assert told[0] not in (401, 403, 500), (method, path, own, tenant, told)
+    assert await guarded.events() == []
+
+
+async def test_what_is_not_for_a_method_tells_nobody_what_there_is(guarded):
+    for _, path in EXPECTED:
+        closed = {role for (_, at), (role, _) in EXPECTED.items() if at == path} != {"anybody"}
+        for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+            if (method, path) in EXPECTED:
+                continue
+            assert (await status_of(guarded, method, address(path)))[0] == (401 if closed else 405)
+            assert (await status_of(guarded, method, address(path), TOKENS["viewer", "acme"]))[0] == 405
+    for path in (
+        "/nothing",
+        "/v1",
+        "/v1/",
+        "//",
+        "/V1/report",
+        "/v1/report/",
+        "/metrics/",
+        "/%2e%2e/metrics",
+    ):
+        assert (await status_of(guarded, "GET", path))[0] == 401, path
+        assert (await status_of(guarded, "GET", path, TOKENS["viewer", "*"]))[0] == 404, path
+
+
+async def test_nothing_of_another_tenant_is_read_or_written(guarded):
+    own = {key for key, (role, tenants) in EXPECTED.items() if tenants == "own" and role != "anybody"}
+    assert {key for key in own if key[1] not in MANY} == set(THEIRS), "say in THEIRS how to ask for another's"
+    for (method, path), (at, body) in THEIRS.items():
+        for (role, tenant), token in TOKENS.items():
+            if tenant == "acme" and role in RANKS[EXPECTED[method, path][0]]:
+                told = await status_of(guarded, method, at, token, body)
+                assert told == (403, "other_tenant"), (method, path, role)
+    assert await guarded.events() == []
+
+
+async def code_of(channel: Any, call: str, token: str) -> grpc.StatusCode:
+    """How a call with one empty message ends, or begins."""
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    made = channel.stream_stream(call)(iter([b""]), timeout=5, metadata=metadata)
+    reading = asyncio.ensure_future(made.read())
+    try:
+        await asyncio.wait([reading], timeout=0.3)
+        if not reading.done():
+            return grpc.StatusCode.OK
+        return grpc.StatusCode.OK if not made.done() else await made.code()
+    finally:
+        made.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def test_every_call_is_for_those_roles_that_the_table_says(guarded):
+    services = {name.split("/")[1] for name in CALLS}
+    assert sorted(calls_of(services)) == sorted(EXPECTED_CALLS) == sorted(CALLS)
+    refusals = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{guarded.service.grpc_port}") as channel:
+        for call, role in EXPECTED_CALLS.items():
+            for token in ("", "unknown-token-0123456789"):
+                code = await code_of(channel, call, token)
+                assert (code in refusals) == (role != "anybody"), (call, code)
+                assert role == "anybody" or code is grpc.StatusCode.UNAUTHENTICATED
+            for (own, tenant), token in TOKENS.items():
+                code = await code_of(channel, call, token)
+                if role != "anybody" and own not in RANKS[role]:
+                    assert code is grpc.StatusCode.PERMISSION_DENIED, (call, own, tenant)
+                else:
+                    assert code not in (*refusals, grpc.StatusCode.UNKNOWN), (call, own, tenant)
+    assert await guarded.events() == []
+
+
+def test_a_route_that_nobody_has_said_anything_of_is_not_served():
+    def nothing(request: Any) -> PlainTextResponse:
+        return PlainTextResponse("")
+
+    for route in (Route("/new", nothing), Route("/v1/report", nothing, methods=["POST"])):
+        with pytest.raises(LookupError, match=r"access/roles\.py"):
+            allowed([route])
+    with pytest.raises(LookupError, match="no route with a path"):
+        allowed([Mount("/static", PlainTextResponse(""))])
+    [route] = allowed([Route("/v1/report", nothing)])
+    assert route.needs == {"GET": ROUTES["GET", "/v1/report"]}
+
+
+def test_each_role_may_what_a_lower_one_may():
+    assert MAY["viewer"] < MAY["reviewer"] < MAY["operator"]
+    assert MAY["sender"] < MAY["operator"]
+    assert MAY["sender"].isdisjoint(MAY["reviewer"])
+
+
+def test_a_line_of_the_tokens_says_role_and_name(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text(
+        "acme acme-token-0123456789\n* every-token-0123456789\n"
+        "acme send-token-0123456789 sender\n* ann-token-0123456789 reviewer Ann\n"
+    )
+    found = {
+        name: Tokens(str(path)).caller(f"{name}-token-0123456789")
+        for name in ("acme", "every", "send", "ann")
+    }
+    told = {name: (caller.only, caller.role, caller.name) for name, caller in found.items()}
+    assert told == {
+        "acme": ("acme", "operator", "acme"),
+        "every": (None, "operator", "operator"),
+        "send": ("acme", "sender", "acme"),
+        "ann": (None, "reviewer", "Ann"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (
+            "acme acme-token-0123456789 boss",
+            ":1: no role 'boss': it is one of viewer, reviewer,",
+        ),
+        ("acme acme-token-0123456789 reviewer", "a reviewer needs a name"),
+        ("acme acme-token-0123456789 viewer judge:x", "the name begins with judge:"),
+        ("acme acme-token-0123456789 viewer " + "n" * 65, "the name has 65 characters"),
+        ("acme acme-token-0123456789 viewer a\u202eb", "not shown"),
+        ("acme acme-token-0123456789 viewer a b", "write TENANT TOKEN"),
+    ],
+)
+def test_a_wrong_role_or_name_is_told_by_its_line(tmp_path, line, word):
+    path = tmp_path / "tokens"
+    path.write_text(line + "\n")
+    with pytest.raises(SettingsError) as caught:
+        Tokens(str(path))
+    assert word in str(caught.value)
+    assert "0123456789" not in str(caught.value)
