@@ -19,6 +19,7 @@ from groundwatch import __version__, events
 from groundwatch.events import Event
 from groundwatch.gateway.intake.submissions import Sent
 from groundwatch.topology import (
+    ANNOTATION,
     CHANNELS,
     COMMAND_LINE,
     CONSUMERS,
@@ -49,6 +50,7 @@ PARAMETERS = {
     "stage": "The service that the event is on its way to, or that could not process it",
     "protocol": "The evaluation protocol",
     "step": "The round of a chain, from 1",
+    "reviewer": "16 hex digits over the name of who gave the opinion",
     "key": "32 hex digits over tenant and id of the response; of a dead letter, over stream and sequence; "
     "of an alarm, over model, category and judges",
 }
@@ -207,7 +209,7 @@ def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
     for channel in CHANNELS:
         if not channel.publishers:
             yield f"{TENANTS}.send.{channel.name}", _operation(TENANTS, "send", channel, "Sends")
-    for service in (GATEWAY, *STAGES, OUTFLOW, COMMAND_LINE):
+    for service in (GATEWAY, *STAGES, OUTFLOW, ANNOTATION, COMMAND_LINE):
         for channel in CHANNELS:
             for consumer in CONSUMERS:
                 if consumer.service == service and _selects(consumer, channel):

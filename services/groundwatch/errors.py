@@ -5,6 +5,8 @@ GroundwatchError
 │   ├── SettingsError     a setting is wrong; names the key
 │   ├── FileFormatError   a file is wrong; names file, line and key
 │   ├── MissingExtraError an optional dependency is not installed
+│   ├── UnknownName       nothing has the name that was given
+│   ├── HeldByOthers      somebody else works at it at this moment
 │   ├── OpenedFolderError it holds for the streams that were opened in a folder
 │   └── ProvisionRefused  a change to streams or consumers would drop data
 ├── CheckFailed           the thing checked does not hold: exit status 1
@@ -78,6 +80,14 @@ class MissingExtraError(UsageError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed: run pip install 'groundwatch[{extra}]'")
+
+
+class UnknownName(UsageError):
+    """There is nothing of the name that was given."""
+
+
+class HeldByOthers(UsageError):
+    """What was to be changed is somebody else's at this moment, or has changed meanwhile."""
 
 
 class OpenedFolderError(UsageError):

@@ -6,8 +6,9 @@ are generated from this module (`tools/schema.py`).
 
 One response flows as `ResponseRecorded` → `ClaimsExtracted` → `ClaimsVerified` (or `ClaimsMatched`) →
 `ResponseScored`; one whose protocol asks the model under test again and again flows as `ChainAdvanced`
-instead of claims. A `QuestionAsked` comes before its response. A stage event carries what the next stage
-needs, so no stage reads back; images alone stay behind and travel by content hash.
+instead of claims. A `QuestionAsked` comes before its response, an `OpinionGiven` after its outcome. A stage
+event carries what the next stage needs, so no stage reads back; images alone stay behind and travel by
+content hash.
 """
 
 from __future__ import annotations
@@ -421,6 +422,68 @@ class AlarmRaised(Event, frozen=True, kw_only=True):
         return digest(self.model, self.category, self.fingerprint)[:32]
 
 
+class FactOpinion(Event, frozen=True, kw_only=True):
+    """What a reviewer says of one fact.
+
+    `claim` is its index among the outcome's claims, None for one that the reviewer added; one whose text or
+    category is another than the claim's was edited. `removed`: it is no fact of the answer, and counts
+    nowhere. `unit` is as in `Claim`.
+    """
+
+    text: str
+    category: str
+    decision: Decision
+    unit: int = 0
+    claim: int | None = None
+    removed: bool = False
+
+
+class OpinionGiven(Event, frozen=True, kw_only=True):
+    """What a person, or a better judge, says of an answer that a first judge has judged for a protocol.
+
+    `id` to `recorded_at` are those of the outcome. `reviewer` is a person's name, or `judge:` and the
+    fingerprint of `judge`. `probability` is with which the answer was drawn into its `queue` among all of
+    that queue's frame, 0 where no rule drew it: then it has no part in a corrected rate. `weight` is how many
+    responses the outcome stands for (`statistics.sampling.weight`), `fingerprint` names its set of judges,
+    and `judged` has by category, and for `all` of them, how many claims these refuted and decided. `labels`
+    are by sub-sentence, None where nothing was said; `mark` is for the whole answer, 1 to 5. `seconds` is how
+    long the reviewer took, `revision` counts what the same reviewer said of the same answer.
+    """
+
+    id: str
+    model: str
+    protocol: str
+    reviewer: str
+    tenant: str = DEFAULT_TENANT
+    run: str = LIVE
+    partition: int = 0
+    tags: dict[str, str] = {}
+    images: tuple[str, ...] = ()
+    recorded_at: float = 0.0
+    judge: Judge | None = None
+    queue: str = ""
+    probability: float = 0.0
+    weight: float = 1.0
+    fingerprint: str = ""
+    labels: tuple[Label | None, ...] = ()
+    facts: tuple[FactOpinion, ...] = ()
+    mark: Annotated[int, msgspec.Meta(ge=1, le=5)] | None = None
+    judged: dict[str, tuple[int, int]] = {}
+    given_at: float = 0.0
+    seconds: float = 0.0
+    revision: int = 1
+
+    @property
+    def key(self) -> str:
+        """The response's name inside subjects, as in `ResponseRecorded.key`."""
+        return response_key(self.tenant, self.id, self.partition)
+
+    @property
+    def reviewer_key(self) -> str:
+        """The reviewer's name inside subjects: 16 hex digits."""
+        return reviewer_key(self.reviewer)
+
+
 def digest(*parts: str) -> str:
     """SHA-256 over the parts with unambiguous borders, in hex."""
     joined = bytearray()
@@ -438,6 +501,12 @@ def response_key(tenant: str, response_id: str, partition: int = 0) -> str:
     Behind them stands the partition, if it is not the first: `-p3`.
     """
     return in_partition(digest(tenant, response_id)[:32], partition)
+
+
+@lru_cache(maxsize=1_024)
+def reviewer_key(name: str) -> str:
+    """Name a reviewer inside subjects: 16 hex digits, safe whatever characters the name has."""
+    return digest("reviewer", name)[:16]
 
 
 def in_partition(key: str, partition: int) -> str:

@@ -12,6 +12,7 @@ A subject names where its event goes next, so a consumer's filter never changes 
     gw.judged.<run>.<stage>.<protocol>.<key>         its judged claims, on their way to <stage>
     gw.outcome.<run>.<protocol>.<key>                its one outcome
     gw.alarm.<run>.<protocol>.<key>                  alarms of one model and category, in their order
+    gw.opinion.<run>.<protocol>.<reviewer>.<key>     what a reviewer says of an answer; the last one counts
     gw.dead.<stage>.<run>.<key>                      an event that <stage> could not process
     gw.retry.<stage>.<run>.<key>                     a dead letter that somebody sent again
 
@@ -56,6 +57,7 @@ ASKED = "GW_ASKED"
 JUDGED = "GW_JUDGED"
 OUTCOMES = "GW_OUTCOMES"
 ALARMS = "GW_ALARMS"
+OPINIONS = "GW_OPINIONS"
 DEAD = "GW_DEAD"
 RETRY = "GW_RETRY"
 ARCHIVED = (RESPONSES, EXTRACTED, ASKED, JUDGED, OUTCOMES)
@@ -74,6 +76,7 @@ REPORT_BUCKET = "gw-report"
 LEDGER_BUCKET = "gw-ledger"
 ADMISSION_BUCKET = "gw-admission"
 REPEATS_BUCKET = "gw-repeats"
+QUEUES_BUCKET = "gw-queues"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")
@@ -82,6 +85,7 @@ COMMAND_LINE = "cli"
 REPLAY = "replay"
 ARCHIVE = "archive"
 OUTFLOW = "outflow"
+ANNOTATION = "annotation"
 ERASE = "erase"
 AUDITOR = "audit"
 PROVISIONER = "provision"
@@ -161,7 +165,7 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     `writers` may read as well, and replace or erase what others wrote; `readers` may also watch.
     `drop_old`: what is oldest makes room for what is new, within `max_age` seconds and `max_bytes`; 0: what
     settings say for the cache. Only for what can be had again, or is of no use later. Without it, what is
-    beyond `max_bytes` is refused.
+    beyond `max_bytes` is refused. A key keeps its last `history` values.
     """
 
     name: str
@@ -172,6 +176,7 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     drop_old: bool = False
     max_age: float = 0.0
     max_bytes: int = 0
+    history: int = 1
 
     @property
     def stream(self) -> str:
@@ -306,6 +311,8 @@ def parse_subject(subject: str) -> Address | None:
             return Address("chain", run, key, stage, protocol)
         case [_, ("outcome" | "alarm") as kind, run, protocol, key]:
             return Address(kind, run, key, "", protocol)
+        case [_, "opinion", run, protocol, _, key]:
+            return Address("opinion", run, key, "", protocol)
         case [_, ("dead" | "retry") as kind, stage, run, key]:
             return Address(kind, run, key, stage)
     return None

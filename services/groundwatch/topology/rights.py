@@ -13,6 +13,7 @@ from groundwatch.events import LIVE
 from groundwatch.topology import (
     ALARMS,
     ALL_STREAMS,
+    ANNOTATION,
     ARCHIVE,
     ARCHIVED,
     AUDITOR,
@@ -32,6 +33,7 @@ from groundwatch.topology import (
     OUTFLOW,
     PREFIX,
     PROVISIONER,
+    QUEUES_BUCKET,
     REPEATS_BUCKET,
     REPLAY,
     RESPONSES,
@@ -70,17 +72,19 @@ def _reading(stream: str) -> Iterator[str]:
 
 
 OTHERWISE: dict[str, tuple[str, ...]] = {
-    # How many dead letters there are: `gateway.gauges`; halves that were joined leave their bucket; and the
-    # index of ids is followed.
+    # How many dead letters there are: `gateway.gauges`; halves that were joined leave their bucket, as values
+    # of queues that were replaced do; and the index of ids is followed.
     GATEWAY: (
         f"{API}.STREAM.INFO.{DEAD}",
         f"{API}.STREAM.MSG.DELETE.KV_{HALVES_BUCKET}",
+        f"{API}.STREAM.MSG.DELETE.KV_{QUEUES_BUCKET}",
         *_reading(f"OBJ_{REPEATS_BUCKET}"),
     ),
     # Its receivers are named in settings, so their consumers are not declared.
     OUTFLOW: tuple(f"{ACK}.{name}.*.>" for name in (OUTCOMES, ALARMS)),
     # A dead letter that was sent again leaves the dead letters.
-    COMMAND_LINE: (f"{API}.STREAM.MSG.DELETE.{DEAD}",),
+    COMMAND_LINE: tuple(f"{API}.STREAM.MSG.DELETE.{name}" for name in (DEAD, f"KV_{QUEUES_BUCKET}")),
+    ANNOTATION: (f"{API}.STREAM.MSG.DELETE.KV_{QUEUES_BUCKET}",),
     # A run that is deleted leaves every stream.
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
     # What is archived, old and no longer in work leaves its stream, or the object store; parts of the index

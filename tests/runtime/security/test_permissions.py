@@ -121,6 +121,7 @@ def events() -> dict[str, frozenset[str]]:
         for run in RUNS:
             for stage in (GATEWAY, *STAGES, OUTFLOW) if "{stage}" in channel.address else ("",):
                 tokens = {"run": run, "stage": stage, "protocol": "p", "key": "k", "step": "1", "tenant": "t"}
+                tokens |= {"reviewer": "r"}
                 subject = channel.address.format(**tokens)
                 writers = set(channel.publishers)
                 if channel.name == "dead":

@@ -311,7 +311,7 @@ async def _put_bucket(
             max_age=max_age or None,
             max_bytes=spec.max_bytes or cache.max_bytes,
             max_msgs=-1,
-            max_msgs_per_subject=1,
+            max_msgs_per_subject=spec.history,
             duplicate_window=min(120.0, max_age or 120.0),
             num_replicas=replicas,
             allow_direct=True,

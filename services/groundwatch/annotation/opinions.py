@@ -1,0 +1,129 @@
+"""Opinions in their stream: of one reviewer about one answer the last one counts, and each is there once."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+
+import msgspec
+
+from groundwatch.errors import UNDECODED, Unavailable
+from groundwatch.events import OpinionGiven, bare_key, in_partition
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, position_of, read_stream
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import OPINIONS, PREFIX, subject_of
+
+TRIES = 20
+
+_DECODER = msgspec.json.Decoder(OpinionGiven)
+
+
+class StoredOpinion(msgspec.Struct, frozen=True):
+    """An opinion with its place in the stream."""
+
+    sequence: int
+    opinion: OpinionGiven
+
+
+class Opinions:
+    """The stream of opinions. Everything raises `Unavailable` when the server does not answer."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def give(self, opinion: OpinionGiven) -> Stored:
+        """Put it behind what the same reviewer said of the same answer before; nothing, where it says the
+        same. Raises `InputError` for one that is too large."""
+        subject = subject_of("opinion", opinion.run, opinion.protocol, opinion.reviewer_key, opinion.key)
+        for _ in range(TRIES):
+            before = await self._last(subject)
+            sequence, said = (before.sequence, before.opinion) if before is not None else (0, None)
+            if said is not None:
+                if _same(said, opinion):
+                    return Stored.EXISTED
+                opinion = msgspec.structs.replace(opinion, revision=said.revision + 1)
+            data = ENCODER.encode(opinion)
+            message = Outgoing(
+                subject=subject,
+                payload=data,
+                message_id=(subject, str(sequence), str(opinion.revision), data.decode()),
+                expect=sequence,
+            )
+            if await self._bus.create(message) is Stored.NEW:
+                return Stored.NEW
+        raise Unavailable("others write the same opinion at this moment: send it again")
+
+    async def last(self, run: str, protocol: str, reviewer_key: str, key: str) -> OpinionGiven | None:
+        """What this reviewer said last of this answer."""
+        found = await self._last(subject_of("opinion", run, protocol, reviewer_key, key))
+        return found.opinion if found is not None else None
+
+    async def of(self, key: str, protocol: str = "") -> list[OpinionGiven]:
+        """The last opinion of each reviewer about an answer, in whatever partition and run it is."""
+        places = [in_partition(bare_key(key), one) for one in range(self._bus.partitions)]
+        found: list[OpinionGiven] = []
+        for place in places:
+            found += await self.latest(f"{PREFIX}.opinion.*.{protocol or '*'}.*.{place}")
+        return found
+
+    async def read(
+        self, since_sequence: int = 0, subject: str = f"{PREFIX}.opinion.>"
+    ) -> AsyncGenerator[StoredOpinion]:
+        """Every opinion behind a sequence up to now, in the order of giving, also what was revised since."""
+        with _asking():
+            reading = read_stream(
+                self._bus.js,
+                OPINIONS,
+                subjects=(subject,),
+                start_sequence=since_sequence + 1,
+            )
+            async with contextlib.aclosing(reading):
+                async for read in reading:
+                    if (opinion := _decode(read)) is not None:
+                        yield StoredOpinion(read.sequence, opinion)
+
+    async def latest(self, subject: str = f"{PREFIX}.opinion.>") -> list[OpinionGiven]:
+        """Of each reviewer about each answer the last opinion."""
+        found: dict[tuple[str, str, str, str], OpinionGiven] = {}
+        async for one in self.read(subject=subject):
+            found[identity(one.opinion)] = one.opinion
+        return list(found.values())
+
+    async def position(self) -> tuple[int, int]:
+        """When the stream was made (µs since the epoch), and its last sequence."""
+        with _asking():
+            at = await position_of(self._bus.js, OPINIONS)
+        return at.created, at.last
+
+    async def _last(self, subject: str) -> StoredOpinion | None:
+        with _asking():
+            found = await last_message(self._bus.js, OPINIONS, subject)
+        if found is None or (opinion := _decode(found)) is None:
+            return None
+        return StoredOpinion(found.sequence, opinion)
+
+
+def identity(opinion: OpinionGiven) -> tuple[str, str, str, str]:
+    """Whose opinion of what it is: another one of the same identity replaces it."""
+    return opinion.run, opinion.protocol, opinion.key, opinion.reviewer
+
+
+def _same(one: OpinionGiven, other: OpinionGiven) -> bool:
+    """Whether they say the same, whenever and however fast."""
+    bare = {"given_at": 0.0, "seconds": 0.0, "revision": 0}
+    return msgspec.structs.replace(one, **bare) == msgspec.structs.replace(other, **bare)
+
+
+def _decode(read: Read) -> OpinionGiven | None:
+    try:
+        return _DECODER.decode(read.data)
+    except UNDECODED as error:
+        logger.warning("opinion.unreadable", subject=read.subject, error=str(error))
+        return None
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except FAULTS as error:
+        raise Unavailable(f"cannot read {OPINIONS}: {error!r}") from error

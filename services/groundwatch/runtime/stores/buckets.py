@@ -1,0 +1,108 @@
+"""A bucket of small documents that are replaced by compare-and-set, and leave nothing behind.
+
+What the server drops for a newer value stays in its files until a block is compacted. So whoever writes a new
+value overwrites the one before, and what is removed is overwritten in all its versions: an erasure finds
+nothing of it.
+"""
+
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Iterator
+
+import msgspec
+import nats.js.errors
+from nats.js.kv import KeyValue
+
+from groundwatch.errors import Unavailable
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
+from groundwatch.runtime.delivery.streams import FAULTS, position_of, read_stream
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A value with the revision that a newer one must name."""
+
+    key: str
+    data: bytes
+    revision: int
+
+
+class Bucket:
+    """A key-value bucket. Everything raises `Unavailable` when the server does not answer."""
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self._bus = bus
+        self._name = name
+        self._stream = f"KV_{name}"
+        self._opened: KeyValue | None = None
+
+    def _subject(self, key: str) -> str:
+        return f"$KV.{self._name}.{key}"
+
+    async def get(self, key: str) -> Document | None:
+        with self._using():
+            try:
+                found = await self._bus.js.get_last_msg(self._stream, self._subject(key))
+            except nats.js.errors.NotFoundError:
+                return None
+        return Document(key, found.data or b"", found.seq or 0)
+
+    async def put(self, key: str, data: bytes, revision: int) -> int:
+        """Write over this revision, 0 for a key that there is not; the new revision, 0 where there is another
+        by now."""
+        with self._using():
+            bucket = await self._bucket()
+            try:
+                written = await bucket.update(key, data, revision)
+            except nats.js.errors.KeyWrongLastSequenceError:
+                return 0
+        if revision:
+            # What stays of it for now goes with the key.
+            with contextlib.suppress(*FAULTS):
+                await overwrite(self._bus.js, self._stream, (revision,))
+        return written
+
+    async def remove(self, keys: Iterable[str], mark: str = "") -> int:
+        """Remove these keys with their bytes; how many versions that were. The key `mark` changes with it:
+        who remembers what there was reads it anew."""
+        removed = 0
+        with self._using():
+            for key in keys:
+                sequences = await sequences_on(self._bus.js, self._stream, self._subject(key))
+                removed += await overwrite(self._bus.js, self._stream, sequences)
+            if removed and mark:
+                await (await self._bucket()).put(mark, secrets.token_hex(8).encode())
+        return removed
+
+    async def read(self, pattern: str, after: int = 0) -> AsyncGenerator[Document]:
+        """The documents of these keys, with wildcards, that were written after a revision, in that order;
+        also values that were replaced and are not overwritten yet."""
+        family = self._subject("")
+        with self._using():
+            reading = read_stream(
+                self._bus.js, self._stream, subjects=(self._subject(pattern),), start_sequence=after + 1
+            )
+            async with contextlib.aclosing(reading):
+                async for read in reading:
+                    yield Document(read.subject.removeprefix(family), read.data, read.sequence)
+
+    async def position(self) -> tuple[int, int]:
+        """When the bucket was made (µs since the epoch), and the newest revision."""
+        with self._using():
+            at = await position_of(self._bus.js, self._stream)
+        return at.created, at.last
+
+    async def _bucket(self) -> KeyValue:
+        if self._opened is None:
+            self._opened = await self._bus.js.key_value(self._name)
+        return self._opened
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[None]:
+        try:
+            yield
+        except nats.js.errors.NotFoundError as error:
+            self._opened = None
+            raise Unavailable(f"there is no bucket {self._name}: run groundwatch admin provision") from error
+        except FAULTS as error:
+            raise Unavailable(f"cannot use the bucket {self._name}: {error!r}") from error
