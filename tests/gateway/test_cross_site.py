@@ -137,7 +137,7 @@ async def test_another_port_of_the_same_name_reads_and_writes_nothing(gateway, p
         # the one that sent the form is still on its way to the refusal.)
         page = await opened(browser, f"http://127.0.0.1:{port}/")
         await page.evaluate("(url) => { document.body.innerHTML = `<a href=${url}>there</a>` }", f"{base}/")
-        async with page.expect_response(f"{base}/v1/report") as reply:
+        async with page.expect_response(f"{base}/v1/scores*") as reply:
             await page.click("a")
         assert (await reply.value).status == 200
         assert await tried(page, "/v1/images/" + stored) != "nothing"
@@ -148,7 +148,7 @@ async def test_another_port_of_the_same_name_reads_and_writes_nothing(gateway, p
 async def test_our_own_page_works_under_a_name_that_the_operator_gave(gateway_factory, browser):
     gateway = await gateway_factory(hosts=["evil.test"])
     page = await browser.new_page()
-    async with page.expect_response(f"http://evil.test:{gateway.service.port}/v1/report") as reply:
+    async with page.expect_response(f"http://evil.test:{gateway.service.port}/v1/scores*") as reply:
         await page.goto(f"http://evil.test:{gateway.service.port}/")
     assert (await reply.value).status == 200
     sent = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": json.dumps(ANSWER)}

@@ -112,12 +112,10 @@ async def test_draining_does_not_wait_longer_than_its_patience(gateway):
     posting.cancel()
 
 
-async def test_the_page_is_one_file_that_asks_nobody_else(gateway):
+async def test_pages_load_nothing_from_elsewhere_and_nothing_inline(gateway):
     reply = await gateway.http.get("/")
     assert reply.headers["content-type"].startswith("text/html")
     policy = reply.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe-inline" not in policy
-    assert policy.count("sha256-") == 2
     assert not re.findall(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", reply.text)
-    assert "innerHTML" not in reply.text
-    assert not re.findall(r"\son\w+=|style=", reply.text)
+    assert not re.findall(r"\son\w+=|style=|<style|<script>", reply.text)

@@ -1,4 +1,4 @@
-"""The answers that README and the live page show to be sent, as they stand there."""
+"""The answers that README and the first page show to be sent, as they stand there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from groundwatch.gateway.pages.overview import SAMPLE
+
 _ROOT = Path(__file__).parents[2]
-_PAGE = _ROOT / "services" / "groundwatch" / "gateway" / "pages" / "index.html"
 
 
 def _only(pattern: str, path: Path) -> dict[str, Any]:
@@ -20,5 +21,5 @@ def _only(pattern: str, path: Path) -> dict[str, Any]:
 
 SAMPLES = {
     "readme": _only(r"^```json\n(.*)\n```$", _ROOT / "README.md"),
-    "page": _only(r"^const SAMPLE = (.*);$", _PAGE),
+    "page": SAMPLE,
 }

@@ -129,12 +129,6 @@ async def test_a_stream_that_refuses_is_tried_again(bus, clean_streams, settings
     assert len(refused) == 2
 
 
-async def test_the_page_shows_alarms(gateway):
-    page = (await gateway.http.get("/")).text
-    assert "/v1/alarms" in page
-    assert "report.alarms" in page
-
-
 async def test_a_label_that_goes_leaves_the_gauges_of_others(gateway_factory, publish, settings):
     """Invented models have all labels at first; the bad one earns its own, and its alarm is then shown."""
     gateway = await gateway_factory(alarm=settings)

@@ -34,7 +34,6 @@ from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_ques
 from groundwatch.gateway.intake.window import Bulk, CutShort
 from groundwatch.gateway.otlp.http import OtlpRoutes
 from groundwatch.gateway.otlp.receiver import Receiver
-from groundwatch.gateway.pages import Page
 from groundwatch.gateway.pages.routes import PageRoutes
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
@@ -80,7 +79,6 @@ class HttpApi:
         self._more = more
         self._bounds = core.bounds
         self._watching = 0
-        self._page = Page()
 
     def app(self) -> Guard:
         app = _Application(
@@ -106,7 +104,6 @@ class HttpApi:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/", self.page),
             *PageRoutes(self._core).routes(),
             Route("/v1/responses", self.post_responses, methods=["POST"]),
             Route("/v1/responses/{id:path}", self.get_response),
@@ -251,9 +248,6 @@ class HttpApi:
     async def alarms(self, request: Request) -> Response:
         """Which model got worse, in which category, since when; and what is watched."""
         return json(self._core.live.alarms(), headers={"Cache-Control": "no-store"})
-
-    async def page(self, request: Request) -> Response:
-        return Response(self._page.html, 200, self._page.headers, "text/html")
 
     async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
         limit = self._core.settings.intake.max_image_bytes

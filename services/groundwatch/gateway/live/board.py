@@ -3,13 +3,14 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
 
 from groundwatch.events import REPLACEABLE, Drawn, ResponseScored
 from groundwatch.reporting.report import Report, ReportState
+from groundwatch.reporting.trends import VersionReport, Versions, VersionsState
 from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.statistics.sampling import representative
 from groundwatch.topology.partitions import partition_of_subject
@@ -32,23 +33,30 @@ class BoardState(msgspec.Struct, frozen=True, array_like=True):
     report: ReportState
     replaceable: list[tuple[bytes, bytes]]
     forgotten: int
+    versions: VersionsState
 
 
 class Board:
     """A `Report` that takes outcomes while another thread computes its numbers.
 
-    `most` and `kept` are the report's. An outcome that stands for a dead letter is kept until another one
-    takes its place: then it is taken back, and the report is right at once, with nothing read again. What is
-    kept of it names no response, no tenant and no image. Of more than `MAX_REPLACEABLE` the oldest are
-    `forgotten`: what takes their place is counted beside them.
+    `most` and `kept` are the report's, `version_of` tells an answer's version by its tags. An outcome that
+    stands for a dead letter is kept until another one takes its place: then it is taken back, and the report
+    is right at once, with nothing read again. What is kept of it names no response, no tenant and no image.
+    Of more than `MAX_REPLACEABLE` the oldest are `forgotten`: what takes their place is counted beside them.
     """
 
-    def __init__(self, most: int | None, kept: Callable[[], Container[str]]) -> None:
+    def __init__(
+        self,
+        most: int | None,
+        kept: Callable[[], Container[str]],
+        version_of: Callable[[Mapping[str, str]], str] = lambda tags: "",
+    ) -> None:
         self._report = Report(most=most, kept=kept)
+        self._versions = Versions(version_of)
         self._pending: list[tuple[int, int, ResponseScored | None, ResponseScored | None]] = []
         self._computing = asyncio.Lock()
         self._replaceable: dict[bytes, bytes] = {}
-        self._told: dict[str, Any] | None = None
+        self._told: tuple[dict[str, Any], tuple[VersionReport, ...]] | None = None
         self._changed = True
         self._stale_at = 0.0
         self.begun = time.time()
@@ -63,6 +71,7 @@ class Board:
     def restore(self, state: BoardState) -> None:
         """Go on from there. Raises `ValueError` when it was made by other protocols."""
         self._report.restore(state.report)
+        self._versions.restore(state.versions)
         self._replaceable = dict(state.replaceable)
         self.sequences = dict(state.sequences)
         self.begun, self.forgotten = state.begun, state.forgotten
@@ -81,6 +90,7 @@ class Board:
                 self._report.state(),
                 list(self._replaceable.items()),
                 self.forgotten,
+                self._versions.state(),
             )
             encode = capture(state)
             data = await asyncio.to_thread(encode) if encode is not None else b""
@@ -101,12 +111,21 @@ class Board:
 
     async def current(self) -> dict[str, Any]:
         """The report as of a moment ago, with the `sequence` up to which it goes."""
+        return (await self._computed())[0]
+
+    async def versions(self) -> tuple[VersionReport, ...]:
+        """The versions of its models, as of the same moment."""
+        return (await self._computed())[1]
+
+    async def _computed(self) -> tuple[dict[str, Any], tuple[VersionReport, ...]]:
         async with self._computing:
             if self._told is None or (self._changed and time.monotonic() >= self._stale_at):
                 self._changed = False
                 began = time.monotonic()
-                found = await asyncio.to_thread(self._report.to_dict)
-                self._told = found | {"sequence": self.sequence}
+                found, versions = await asyncio.to_thread(
+                    lambda: (self._report.to_dict(), self._versions.rows())
+                )
+                self._told = found | {"sequence": self.sequence}, versions
                 ended = time.monotonic()
                 self._stale_at = ended + max(FRESH_SECONDS, COST_SHARE * (ended - began))
             self._apply_pending()
@@ -135,6 +154,7 @@ class Board:
             self._report.remove(old)
         if event is not None:
             self._report.add(event)
+            self._versions.add(event)
 
 
 def _bare(event: ResponseScored) -> ResponseScored:

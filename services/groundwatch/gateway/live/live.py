@@ -21,6 +21,8 @@ from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.board import Board, BoardState
 from groundwatch.gateway.live.snapshots import Snapshots, State, packed
 from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown, Watcher, frame
+from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.trends import VersionReport
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.partitioned import last_before, merged
@@ -73,7 +75,7 @@ class Live:
         self._budgets = budgets
         self._metrics = metrics
         self.watchers: set[Watcher] = set()
-        self._new_board = partial(Board, most, lambda: alarms.alarms.alarmed())
+        self._new_board = partial(Board, most, lambda: alarms.alarms.alarmed(), metrics.version_of)
         self._board = self._new_board()
         self._counting = SupervisedTask("gateway-live", self._count)
         self._measuring = SupervisedTask("gateway-figures", self._measure)
@@ -137,6 +139,15 @@ class Live:
         """The report of live traffic. `sequence` is how far it goes, `complete` whether all was read."""
         told = await self._board.current()
         return {**told, "alarms": self._alarms.alarms.rows(), "complete": self._caught_up.is_set()}
+
+    async def versions(self) -> tuple[VersionReport, ...]:
+        """The versions of the report's models, each with its rate over time."""
+        return await self._board.versions()
+
+    @property
+    def raised(self) -> Sequence[Raised]:
+        """Alarms, the oldest first; those without an end are raised now."""
+        return self._alarms.alarms.raised
 
     def alarms(self) -> dict[str, Any]:
         return {

@@ -38,6 +38,9 @@ GENERATIONS = 4
 """So many snapshots fit into the bucket: those of gateways that write at once, and the one before."""
 
 TOGETHER = 8
+FORMAT = 2
+"""Of what is written: another one is not read."""
+
 LARGEST = 2**31
 """Bytes that a snapshot may have when it is unpacked."""
 
@@ -72,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def counting_of(rule: Rule, most: int | None) -> str:
     """A digest of whatever shapes a report."""
     figures = [(name, registry.get(name).headline) for name in sorted(registry.names())]
-    return digest(__version__, repr(most), repr(rule), repr(figures))[:32]
+    return digest(__version__, str(FORMAT), repr(most), repr(rule), repr(figures))[:32]
 
 
 class Snapshots:

@@ -1,28 +1,22 @@
-"""What all pages share: their templates, how they show numbers and texts, and the headers they are sent with.
-
-Every text that others wrote goes through `text` or `cut`: isolated from the direction of what stands around
-it, with control characters made visible, and no longer than a page can bear.
-"""
+"""What all pages share: their templates, the files that they load, and the headers they are sent with."""
 
 import hashlib
-import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import resources
 from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from groundwatch.errors import GroundwatchError, TransientError
 from groundwatch.gateway.http.middleware import known_caller
+from groundwatch.gateway.pages import charts
+from groundwatch.gateway.pages.showing import FILTERS
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.statistics.intervals import Interval
-from groundwatch.times import moment_of
 
 POLICY = "; ".join(
     [
@@ -51,15 +45,6 @@ NAVIGATION = (
     ("/queues", "Review"),
     ("/health", "Health"),
 )
-
-LONGEST = 300
-"""Characters of a text that are shown at once, unless a template says otherwise."""
-
-MOST = 100_000
-"""Characters of a text that are in a page at all."""
-
-NONE = "–"
-THIN = "\u202f"
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -118,7 +103,13 @@ class Pages:
             lstrip_blocks=True,
         )
         environment.filters.update(FILTERS)
-        environment.globals.update(static=self.static.address, address=address, navigation=NAVIGATION)
+        environment.globals.update(
+            static=self.static.address,
+            address=address,
+            navigation=NAVIGATION,
+            interval_chart=charts.interval_chart,
+            trend_chart=charts.trend_chart,
+        )
 
     def render(self, request: Request, name: str, /, *, status: int = 200, **values: Any) -> Response:
         """The page `name` with these values, `caller` and `csrf_token`; `here` is the address in the
@@ -156,127 +147,3 @@ def address(path: str, **query: Any) -> str:
     """The address of a page of ours; what is empty is left out of its query."""
     told = {name: value for name, value in query.items() if value not in ("", None)}
     return f"{path}?{urlencode(told)}" if told else path
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """0.114 as `11.4 %`."""
-    return NONE if share is None else f"{100 * share:.{digits}f}{THIN}%"
-
-
-def whole(number: float | None) -> str:
-    return NONE if number is None else f"{number:,.0f}"
-
-
-def decimal(number: float | None, digits: int = 3) -> str:
-    return NONE if number is None else f"{number:,.{digits}f}"
-
-
-def dollars(number: float | None) -> str:
-    """An amount of US dollars, with as many digits as tell small ones apart."""
-    if number is None:
-        return NONE
-    return f"${number:,.2f}" if number >= 1 or number == 0 else f"${number:.2g}"
-
-
-def bounds(interval: Interval | None, digits: int = 1) -> str:
-    """The two ends of an interval of shares: `10.3–12.5 %`."""
-    if interval is None:
-        return NONE
-    return f"{100 * interval.low:.{digits}f}–{100 * interval.high:.{digits}f}{THIN}%"
-
-
-def moment(seconds: float | None, form: str = "%-d %b %Y, %H:%M") -> Markup | str:
-    """A moment in UTC, as `<time>`."""
-    if not seconds:
-        return NONE
-    when = moment_of(seconds)
-    exact = when.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Markup('<time datetime="{}" title="{}">{} UTC</time>').format(exact, exact, when.strftime(form))
-
-
-def clock(seconds: float | None) -> Markup | str:
-    """The time of day in UTC; its `<time>` has the day too."""
-    return moment(seconds, "%H:%M:%S")
-
-
-def duration(seconds: float | None) -> str:
-    """A number of seconds in its two largest units: `2 d 3 h`, `4 min 10 s`, `0.4 s`."""
-    if seconds is None:
-        return NONE
-    if seconds < 10:
-        return f"{seconds:.1f}{THIN}s"
-    parts = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        number, seconds = divmod(int(seconds), size)
-        if number:
-            parts.append(f"{number}{THIN}{unit}")
-    return " ".join(parts[:2])
-
-
-def size(number: float | None) -> str:
-    """Bytes as `1.2 GB`."""
-    if number is None:
-        return NONE
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while number >= 1000 and len(units) > 1:
-        number /= 1000
-        del units[0]
-    return f"{number:.{0 if units[0] == 'B' else 1}f}{THIN}{units[0]}"
-
-
-def visible(text: object) -> str:
-    """The same with control characters as signs that one sees; line breaks and tabs stay."""
-    return "".join(
-        chr(0x2400 + ord(char))
-        if char < " " and char not in "\n\t"
-        else "\u2421"
-        if "\x7f" <= char < "\xa0"
-        else "\ufffd"
-        if unicodedata.category(char) == "Cs"
-        else char
-        for char in str(text)
-    )
-
-
-def isolated(text: object, limit: int = LONGEST) -> Markup:
-    """On one line, whatever its direction; of what is longer than `limit`, more stands in `title`."""
-    shown = " ".join(visible(str(text)[: 4 * limit]).split())
-    if len(shown) <= limit:
-        return Markup("<bdi>{}</bdi>").format(shown)
-    return Markup('<bdi title="{}">{}…</bdi>').format(shown[: 4 * limit], shown[: limit - 1])
-
-
-def cut(text: object, limit: int = LONGEST) -> Markup:
-    """With its own line breaks; what is longer than `limit` stands behind a button, up to `MOST`."""
-    whole_text = str(text)
-    shown = visible(whole_text[:MOST])
-    if len(shown) <= limit:
-        return Markup('<div class="words" dir="auto">{}</div>').format(shown)
-    left = len(whole_text) - MOST
-    end = Markup('<p class="note">{:,} more characters are not shown</p>').format(left) if left > 0 else ""
-    return Markup(
-        '<div class="words" dir="auto">{}…</div><details><summary>all {:,} characters</summary>'
-        '<div class="words" dir="auto">{}</div>{}</details>'
-    ).format(shown[:limit], len(whole_text), shown, end)
-
-
-def in_words(name: object) -> Markup:
-    """A reason or category with spaces in place of its underscores."""
-    return escape(str(name).replace("_", " "))
-
-
-FILTERS = {
-    "percent": percent,
-    "whole": whole,
-    "decimal": decimal,
-    "dollars": dollars,
-    "bounds": bounds,
-    "moment": moment,
-    "clock": clock,
-    "duration": duration,
-    "size": size,
-    "visible": visible,
-    "text": isolated,
-    "cut": cut,
-    "in_words": in_words,
-}

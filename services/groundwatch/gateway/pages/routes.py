@@ -6,6 +6,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages
 
 
@@ -18,6 +19,7 @@ class PageRoutes:
 
     def routes(self) -> list[Route]:
         return [
+            *Overview(self._core, self._pages).routes(),
             Route("/static/{name}", self._static),
             Route("/static/{version}/{name}", self._static),
             Route("/favicon.ico", self._icon),

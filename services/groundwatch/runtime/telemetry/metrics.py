@@ -363,7 +363,7 @@ class Metrics:
         """Count an outcome that the stream has just taken for the first time."""
         protocol = self._protocol(scored.protocol)
         tenant, model, version = self._scope(
-            self._tenant(scored.tenant), self._model(scored.model), self._version_of(scored.tags)
+            self._tenant(scored.tenant), self._model(scored.model), self._version_label(scored.tags)
         )
         scope = (tenant, model, protocol)
         reason = self._reason(scored.reason)
@@ -401,9 +401,13 @@ class Metrics:
             }
         return found
 
-    def _version_of(self, tags: Mapping[str, str]) -> str:
-        """The version of the model, by the first tag that says it; empty is no label to Prometheus."""
-        found = next((tags[tag] for tag in self._version_tags if tags.get(tag)), "")
+    def version_of(self, tags: Mapping[str, str]) -> str:
+        """The version of the model, by the first tag that says it."""
+        return next((tags[tag] for tag in self._version_tags if tags.get(tag)), "")
+
+    def _version_label(self, tags: Mapping[str, str]) -> str:
+        """The same, and of too many another's; empty is no label to Prometheus."""
+        found = self.version_of(tags)
         return self._version(found) if found else ""
 
     def _facts(self, who: tuple[str, str, str], scored: ResponseScored) -> None:

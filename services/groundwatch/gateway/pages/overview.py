@@ -1,0 +1,193 @@
+"""The first page: every model and version side by side, each number with a way to the answers behind it."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.pages.charts import scale_top
+from groundwatch.gateway.pages.corrections import Corrections
+from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.report import ModelReport
+from groundwatch.reporting.trends import Point, VersionReport, merged_trend
+from groundwatch.statistics.intervals import Interval
+
+FEW = 25
+"""Models that are shown at first; alarmed ones always are."""
+
+CATEGORIES = 8
+"""Categories with a column of their own: those with the most facts."""
+
+RECENT = 600
+"""Outcomes behind the present among which the page's script looks for wrong sentences."""
+
+RECENT_SECONDS = 600.0
+"""The same with several partitions, where a position is a time."""
+
+HEATS = (0.03, 0.08, 0.15, 0.25)
+"""Rates from which on a cell of the table of categories is darker."""
+
+SAMPLE = {
+    "model": "my-lvlm",
+    "prompt": "Describe the image.",
+    "answer": "There is a red ball and a green box.",
+    "images": [
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABAAgMAAADXB5lNAAAACVBMVEXi4ujaIBoxYuNguBg3AAAAaUlE"
+        "QVR42u2QwQmAMAxFX0MH6MV9OoIXl3QKp3CODlDQQ7Amgt7qqR8SwuPxD4GRkZ8T7nMF2AWYFmMIhMzsQIToQHJNAhmdCwSAZA0f0c"
+        "L4ZXQBFdD1ZhwAxRobOg0U1Gqg2k54/rRLTiAMDQ/sZpvPAAAAAElFTkSuQmCC"
+    ],
+    "reference": {
+        "objects": ["ball", "box"],
+        "triplets": [["ball", "is", "red"], ["box", "is", "blue"]],
+        "complete": True,
+    },
+}
+
+
+class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    report: VersionReport
+    corrected: Interval | None
+    points: list[Point]
+
+
+class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
+    report: ModelReport
+    judges: str
+    corrected: Interval | None
+    points: list[Point]
+    alarms: list[Raised]
+    versions: list[VersionRow]
+    categories: dict[str, Interval | None]
+
+
+class Overview:
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
+        self._core = core
+        self._pages = pages
+        self._corrections = Corrections(core.bus)
+
+    def routes(self) -> list[Route]:
+        return [self._pages.route("/", self.page)]
+
+    async def page(self, request: Request) -> Response:
+        """The page; with `?part=models` only what its script replaces, nothing while it is as `seen`."""
+        query = request.query_params
+        live = self._core.live
+        report = await live.report()
+        raised = [one for one in live.raised if one.recovered_at is None]
+        state = f"{report['sequence']}.{len(live.raised)}.{len(raised)}.{int(report['complete'])}"
+        part = query.get("part") == "models"
+        if part and query.get("seen") == state:
+            return Response(status_code=204)
+        rows = await self._rows(report["models"], raised)
+        everything = query.get("all") == "1"
+        shown = rows if everything else rows[: max(FEW, sum(bool(row.alarms) for row in rows))]
+        names = _categories(shown)
+        top = scale_top(
+            [one for row in shown for one in (row.report.hallucination_rate, row.corrected)]
+            + [one.report.hallucination_rate for row in shown for one in row.versions]
+        )
+        trend_top = scale_top([point.rate for row in shown for point in row.points])
+        since = live.position - RECENT
+        if self._core.bus.partitions > 1:
+            since = int(live.position - 1e6 * RECENT_SECONDS)
+        return self._pages.render(
+            request,
+            "overview_models.html" if part else "overview.html",
+            state=state,
+            complete=report["complete"],
+            folded=report["folded"],
+            answers=sum(row.report.responses for row in rows),
+            models=len({row.report.model for row in rows}),
+            rows=shown,
+            total=len(rows),
+            everything=everything,
+            protocols=list(dict.fromkeys(row.report.protocol for row in shown)),
+            categories=names,
+            heat=_heat,
+            top=top,
+            trend_top=trend_top,
+            raised=sorted(raised, key=lambda one: -one.alarm.raised_at),
+            any_corrected=any(
+                one is not None
+                for row in shown
+                for one in (row.corrected, *(v.corrected for v in row.versions))
+            ),
+            problem=self._core.bus.away or live.problem,
+            sample=_sample(f"{request.url.scheme}://{request.url.netloc}", self._core.tokens.wanted),
+            since=max(0, since),
+        )
+
+    async def _rows(self, reports: list[dict[str, object]], raised: list[Raised]) -> list[ModelRow]:
+        """Alarmed models first; then by protocol, and of many the busiest first."""
+        corrected = await self._corrections.read()
+        versions: dict[tuple[str, str, str], list[VersionReport]] = {}
+        for version in await self._core.live.versions():
+            versions.setdefault((version.model, version.protocol, version.fingerprint), []).append(version)
+        rows = []
+        for report in msgspec.convert(reports, list[ModelReport]):
+            key = (report.model, report.protocol, report.fingerprint)
+            of_model = versions.get(key, [])
+            named = [one for one in of_model if one.version]
+            alarms = [
+                one for one in raised if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == key
+            ]
+            rows.append(
+                ModelRow(
+                    report=report,
+                    judges=_judges(report.judges),
+                    corrected=corrected.rate(*key),
+                    points=merged_trend(one.trend for one in of_model).points(),
+                    alarms=alarms,
+                    versions=[
+                        VersionRow(
+                            version=one.version,
+                            report=one,
+                            corrected=corrected.rate(*key, version=one.version),
+                            points=one.trend.points(),
+                        )
+                        for one in (of_model if named else ())
+                    ],
+                    categories={one.name: one.hallucination_rate for one in report.categories},
+                )
+            )
+        many = len(rows) > FEW
+        rows.sort(
+            key=lambda row: (
+                not row.alarms,
+                row.report.protocol,
+                row.report.model == "other",
+                -row.report.responses if many else 0,
+                row.report.model,
+            )
+        )
+        return rows
+
+
+def _judges(judges: dict[str, dict[str, str]]) -> str:
+    names = (one.get("model") or one.get("engine", "") for one in judges.values())
+    return " + ".join(dict.fromkeys(filter(None, names)))
+
+
+def _categories(rows: list[ModelRow]) -> list[str]:
+    """Those with the most decided facts, by name."""
+    facts: dict[str, int] = {}
+    for row in rows:
+        for name, rate in row.categories.items():
+            facts[name] = facts.get(name, 0) + (rate.n if rate is not None else 0)
+    most = sorted(facts, key=lambda name: (-facts[name], name))[:CATEGORIES]
+    return sorted(most)
+
+
+def _heat(rate: Interval | None) -> int:
+    return sum(rate.value >= one for one in HEATS) if rate is not None else 0
+
+
+def _sample(origin: str, token: bool) -> str:
+    """The command that sends a first answer. It is judged by its reference: the box is not green."""
+    header = " -H 'Authorization: Bearer TOKEN'" if token else ""
+    body = msgspec.json.encode(SAMPLE).decode()
+    return f"curl {origin}/v1/responses -H 'Content-Type: application/json'{header} -d '{body}'"

@@ -1,0 +1,165 @@
+"""The overview in a real browser: while a model is under alarm, with none, with hundreds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.support.browser import open_browser
+from tests.support.pages import check_page, is_too_wide, open_page
+
+from groundwatch.events import Decision, JudgedClaim
+from groundwatch.runtime.settings import AlarmSettings
+
+NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
+CATEGORIES = ("entity", "color", "count", "relation", "other")
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def gateway(gateway_factory, publish, response, pictures):
+    """Two models, of which the second turns bad in every category; one of its answers has two images."""
+    gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
+    images = []
+    for size in ((640, 480), (90, 300)):
+        stored = await gateway.http.post(
+            "/v1/images", content=pictures.encoded("PNG", size), headers={"Content-Type": "image/png"}
+        )
+        images.append(stored.json()["sha256"])
+    await gateway.post(response(id="bad-29", model=NAME, answer="A dog sits on a mat.", images=images))
+    for number in range(30):
+        await publish(f"good-{number}", supported=6, recorded_at=1_700_000_000.0 + number)
+        claims = tuple(
+            JudgedClaim(
+                text=f"There is a {category}, and there are many more words about it than fit into a line.",
+                category=category,
+                unit=0,
+                decision=Decision.REFUTED if number >= 10 else Decision.SUPPORTED,
+            )
+            for category in CATEGORIES
+        )
+        await publish(
+            f"bad-{number}",
+            model=NAME,
+            claims=claims,
+            eligible=5,
+            decided=5,
+            score=0.0 if number >= 10 else 1.0,
+            tags={"version": "1.1" if number >= 10 else "1.0"},
+            recorded_at=1_700_000_000.5 + number,
+        )
+    for _ in range(300):
+        report = (await gateway.http.get("/v1/report")).json()
+        if len(report["alarms"]) == 6 and sum(row["responses"] for row in report["models"]) == 60:
+            return gateway
+        await asyncio.sleep(0.05)
+    raise AssertionError(report["alarms"])
+
+
+def address(gateway, path: str = "/") -> str:
+    return f"http://127.0.0.1:{gateway.service.port}{path}"
+
+
+@pytest.mark.slow
+async def test_it_fits_every_screen_and_has_no_serious_fault(browser, gateway):
+    await check_page(browser, address(gateway), "#sentences > li")
+    async with open_page(browser, address(gateway), 320) as page:
+        assert not await is_too_wide(page)
+
+
+async def test_an_alarmed_model_comes_first_with_its_versions_and_the_way_to_the_alarm(browser, gateway):
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        rows = page.locator("table.models tbody tr")
+        names = await rows.locator("th > a:first-child").all_inner_texts()
+        assert names == [NAME, "1.1", "1.0", "heron-7b"]
+        assert "66.7" in await rows.first.inner_text()
+        assert "100.0" in await rows.nth(1).inner_text()
+        alarm = page.locator(".alarm-line").first
+        assert "0.0" in await alarm.inner_text() and "100.0" in await alarm.inner_text()
+        assert (await alarm.locator("a").get_attribute("href")).startswith("/alarms/")
+
+
+async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        rate = page.locator("table.models tbody tr").nth(1).locator("td.headline a")
+        assert await rate.get_attribute("href") == (
+            f"/answers?model={NAME}&protocol=faithscore&version=1.1&verdict=refuted"
+        )
+        cell = page.locator("table.heat tbody tr").first.locator("a").first
+        assert await cell.get_attribute("href") == (
+            f"/answers?model={NAME}&protocol=faithscore&category=color&verdict=refuted"
+        )
+
+
+async def test_new_answers_arrive_without_loading_again(browser, gateway, publish):
+    async with open_page(browser, address(gateway)) as page:
+        await expect(page.locator("#state")).to_have_text("live")
+        await publish("fresh", model="merlin-2b", refuted=2)
+        sentence = page.locator("#sentences > li", has_text="merlin-2b")
+        await expect(sentence).to_have_count(1)
+        assert await sentence.locator("a").get_attribute("href") == "/answers/fresh"
+        await expect(page.locator("table.models tbody th", has_text="merlin-2b")).to_have_count(1)
+
+
+async def test_without_an_answer_it_says_how_to_send_one(browser, gateway_factory):
+    gateway = await gateway_factory()
+    await check_page(browser, address(gateway), ".empty pre", widths=(390,))
+    shown = (await gateway.http.get("/")).text
+    assert f"curl http://127.0.0.1:{gateway.service.port}/v1/responses" in shown
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\u200b" + "w" * 2_000
+
+
+async def test_hostile_names_are_shown_and_do_nothing(browser, gateway_factory, publish):
+    gateway = await gateway_factory()
+    claims = (JudgedClaim(text=HOSTILE, category=HOSTILE[:60], unit=0, decision=Decision.REFUTED),)
+    await publish(
+        "h" + HOSTILE[:200], model=HOSTILE[:256], claims=claims, tags={"version": HOSTILE}, tenant='t&"<b>'
+    )
+    await until_counted(gateway, 1)
+    for width in (390, 1024):
+        async with open_page(browser, address(gateway), width) as page:
+            await expect(page.locator("#sentences > li")).to_have_count(1)
+            assert not await is_too_wide(page)
+            assert await page.locator("img").count() == 0
+
+
+async def test_invented_models_leave_the_page_quick_and_the_busiest_first(browser, gateway_factory, publish):
+    gateway = await gateway_factory()
+    for number in range(240):
+        await publish(f"i{number}", model=f"invented-{number % 120}")
+        if number < 20:
+            await publish(f"b{number}", model="busy", refuted=1)
+    report = await until_counted(gateway, 260)
+    async with open_page(browser, address(gateway)) as page:
+        models = page.locator("table.models tbody tr.model")
+        await expect(models).to_have_count(25)
+        assert "busy" in await models.first.inner_text()
+        assert "rare models are counted" in await page.locator(".lead").inner_text()
+        await page.get_by_role("link", name="Show all").click()
+        await expect(models).to_have_count(len(report["models"]))
+        assert await models.last.locator("th > a").first.inner_text() == "other"
+
+
+async def test_a_gateway_without_nats_shows_its_last_numbers(browser, gateway):
+    await gateway.bus.client.close()
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        await expect(page.get_by_role("alert")).to_contain_text("NATS cannot be read")
+        await expect(page.locator("table.models tbody tr")).to_have_count(4)
+
+
+async def until_counted(gateway, number: int):
+    for _ in range(300):
+        report = (await gateway.http.get("/v1/report")).json()
+        if sum(row["responses"] for row in report["models"]) == number:
+            return report
+        await asyncio.sleep(0.05)
+    raise AssertionError(report)
